@@ -15,10 +15,11 @@ import pytest
 from hsimhash.errors import CorruptionError
 from hsimhash.files import replace_file
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.hfile import BloomFilter, FileSettings, HFile, HFileWriter, KeyValue, Staged, bloom
+from hsimhash.hfile import BloomFilter, FileSettings, HFileWriter, KeyValue, Staged, bloom
 from hsimhash.hfile.cells import Encoding, cell_body, constant_bodies
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
+from tests.support.hfile_reader import HFile
 
 encodings = pytest.mark.parametrize("encoding", ["NONE", "FAST_DIFF"])
 

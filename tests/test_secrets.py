@@ -99,7 +99,6 @@ STAGE_COMMANDS = (
         "10",
         "--stage",
     ),
-    ("export", "--from-hfiles"),
     ("backup", "--store", "hbase://127.0.0.1:1/pages"),
 )
 

@@ -9,16 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, open_index, utf8, with_settings
+from hsimhash.cli.options import Settings, open_index, with_settings
 from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.written import JSON_LINES, format_of, refuse_existing, refuse_format, written
-from hsimhash.rowkey import SEGMENT_BYTES, register_rowkey
 from hsimhash.store import Document, is_hbase, is_own_file
-from hsimhash.store.hbase.files.snapshot import Snapshot
 
 MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
@@ -47,9 +44,6 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
     metavar="N",
     help="Number of processes for --shards. Default: one per core.",
 )
-@click.option(
-    "--from-hfiles", "snapshot", type=utf8, metavar="DIR", help="Read a snapshot written by HBase's ExportSnapshot."
-)
 @with_settings("store")
 def export_command(
     settings: Settings,
@@ -58,7 +52,6 @@ def export_command(
     form: str | None,
     shards: int | None,
     workers: int | None,
-    snapshot: str | None,
 ) -> None:
     """Write the ids and fingerprints of all documents, in order of fingerprint and id.
 
@@ -66,7 +59,6 @@ def export_command(
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
              hsimhash export --output pages.parquet --store lmdb://pages
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
-             hsimhash export --from-hfiles /backups/pages-2026-01-31 --output pages.jsonl.gz
 
     jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
     and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv
@@ -75,21 +67,12 @@ def export_command(
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
     same command again to write those that are missing.
-
-    With --from-hfiles, export reads the files of a snapshot without a cluster. DIR contains .hbase-snapshot and
-    archive; it is a path, or a URL such as hdfs://…. The documents come in any order.
     """
     if shards is not None:
-        if snapshot is not None:
-            raise click.UsageError("--shards is for an index on HBase; leave it out, or --from-hfiles")
         _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
         return
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
-    if snapshot is not None:
-        _refuse_in_snapshot(output, snapshot)
-        _export(Snapshot(snapshot).documents(), output, form, _place_of_register)
-        return
     if is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     with open_index(settings, is_job=True) as index:
@@ -118,14 +101,6 @@ def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwri
         raise click.UsageError(f"--output {output}: Parquet is compressed already; end the name in .parquet")
     if not overwrite:
         refuse_existing(output, "--output")
-
-
-def _refuse_in_snapshot(output: str, snapshot: str) -> None:
-    """Refuse options that name an index, and a file, beside --from-hfiles."""
-    if click.get_current_context().get_parameter_source("store") == ParameterSource.COMMANDLINE:
-        raise click.UsageError("--from-hfiles reads files, --store an index; leave one of them out")
-    if output != "-" and Path(output).resolve().is_relative_to(Path(snapshot).resolve()):
-        raise click.UsageError(f"--output {output} lies in the snapshot itself; choose another folder")
 
 
 def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
@@ -159,10 +134,6 @@ def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[
 def _batched(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
     while batch := list(islice(documents, size)):
         yield batch
-
-
-def _place_of_register(document: Document) -> int:
-    return int.from_bytes(register_rowkey(document.doc_id.encode())[:SEGMENT_BYTES], "big")
 
 
 def _export_shards(

@@ -15,15 +15,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.hfile.blocks import ENCODED_DATA, PLAIN_DATA, read_varint, read_writable_int, varint
+from hsimhash.hfile.blocks import ENCODED_DATA, PLAIN_DATA, varint
 
 Encoding = Literal["NONE", "FAST_DIFF"]
 MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
 PUT = 4
-DELETE, DELETE_FAMILY_VERSION, DELETE_COLUMN, DELETE_FAMILY = 8, 10, 12, 14
 MOST_ROW_BYTES = 0x7FFF
 MOST_CONSTANT_BYTES = 125  # of a row whose shared bytes, with the two of its length, are a varint of one byte
-MOST_BLOCK_BYTES = 1 << 28  # of a block without its encoding; HBase's are little larger than a cell, or 64 KiB
 
 FAST_DIFF_ID = 4
 SAME_KEY_LENGTH, SAME_VALUE_LENGTH, SAME_TYPE, SAME_VALUE = (1 << bit for bit in range(3, 7))
@@ -36,14 +34,13 @@ OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and q
 
 
 class KeyValue(NamedTuple):
-    """A cell of a file's family; `kind` is HBase's number, 4 of a put; `sequence` that of its write, 0: unknown."""
+    """A cell of a file's family; `kind` is HBase's number, 4 of a put."""
 
     row: bytes
     qualifier: bytes
     timestamp: int
     value: bytes
     kind: int = PUT
-    sequence: int = 0
 
     def key(self, family: bytes) -> bytes:
         """Return the key by which HBase orders it: row, family, qualifier, timestamp, kind."""
@@ -58,18 +55,6 @@ class KeyValue(NamedTuple):
                 bytes([self.kind]),
             )
         )
-
-    @staticmethod
-    def of_key(key: bytes, value: bytes, sequence: int = 0) -> tuple[KeyValue, bytes]:
-        """Return the cell of a key, and its family; `ValueError` if the lengths in it do not fit."""
-        row_end = 2 + int.from_bytes(key[:2], "big")
-        family_end = row_end + 1 + key[row_end] if row_end < len(key) else len(key)
-        end = len(key) - _STAMP_BYTES - _TYPE_BYTES
-        if not 2 <= row_end < family_end <= end:
-            raise ValueError("a key's lengths do not fit")
-        timestamp = int.from_bytes(key[end:-1], "big", signed=True)
-        cell = KeyValue(key[2:row_end], key[family_end:end], timestamp, value, key[-1], sequence)
-        return cell, key[row_end + 1 : family_end]
 
 
 def constant_bodies(
@@ -146,7 +131,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
     """Return a cell as FAST_DIFF writes it behind another one."""
-    row, qualifier, timestamp, value, kind, _ = cell
+    row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)
     if key_bytes == _key_bytes(before, family):
@@ -186,119 +171,3 @@ def shared_bytes(one: bytes, other: bytes) -> int:
         return most
     differing = int.from_bytes(one[:most], "big") ^ int.from_bytes(other[:most], "big")
     return most - (differing.bit_length() + 7) // 8
-
-
-# Reading.
-
-
-def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tuple[KeyValue, bytes]]:
-    """Yield the cells of a data block, each with its family.
-
-    Args:
-        magic: of the block.
-        body: of the block.
-        has_tags: whether a cell ends with the length of its tags, which must be 0.
-        has_mvcc: whether it ends, behind them, with the number of its write.
-
-    Raises:
-        ValueError, IndexError, struct.error: they cannot be read.
-    """
-    if magic == PLAIN_DATA:
-        yield from _plain_cells(body, has_tags=has_tags, has_mvcc=has_mvcc)
-        return
-    encoding, size = ENCODED_HEAD.unpack_from(body)
-    if encoding != FAST_DIFF_ID:
-        raise ForeignError(f"data encoding {encoding}")
-    if size > MOST_BLOCK_BYTES:
-        raise ValueError(f"it says that its cells have {size:,} bytes")
-    at, before, found = ENCODED_HEAD.size, None, 0
-    while at < len(body):
-        before, at = _read_diff(body, at, before)
-        if has_tags:
-            tags, at = read_varint(body, at)
-            _refuse_tags(tags)
-        sequence = 0
-        if has_mvcc:
-            start = at
-            sequence, at = read_writable_int(body, at)
-            found += at - start
-        found += LENGTHS.size + len(before.key) + len(before.value) + 2 * has_tags
-        if found > size:
-            break
-        yield KeyValue.of_key(before.key, before.value, sequence)
-    if found != size:
-        raise ValueError("its cells are not as long as it says")
-
-
-def _plain_cells(body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tuple[KeyValue, bytes]]:
-    at = 0
-    while at < len(body):
-        key_bytes, value_bytes = LENGTHS.unpack_from(body, at)
-        start = at + LENGTHS.size
-        at = start + key_bytes + value_bytes
-        if key_bytes < 0 or value_bytes < 0 or at > len(body):
-            raise ValueError("a cell is cut")
-        key, value, sequence = body[start : start + key_bytes], body[start + key_bytes : at], 0
-        if has_tags:
-            _refuse_tags(int.from_bytes(body[at : at + 2], "big"))
-            at += 2
-        if has_mvcc:
-            sequence, at = read_writable_int(body, at)
-        yield KeyValue.of_key(key, value, sequence)
-    if at != len(body):
-        raise ValueError("its last cell is cut")
-
-
-def _refuse_tags(length: int) -> None:
-    if length:
-        raise ForeignError("a cell with tags")
-
-
-class ForeignError(ValueError):
-    """A block is sound, as far as can be seen, but of a kind that is not read."""
-
-
-class _Read(NamedTuple):
-    """A cell that was read, as the next one refers to it."""
-
-    key: bytes
-    value: bytes
-
-
-def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
-    """Return the cell of FAST_DIFF at a position, and where it ends."""
-    flag, at = body[at], at + 1
-    key_bytes, value_bytes = (0, 0) if before is None else (len(before.key), len(before.value))
-    if not flag & SAME_KEY_LENGTH:
-        key_bytes, at = read_varint(body, at)
-    if not flag & SAME_VALUE_LENGTH:
-        value_bytes, at = read_varint(body, at)
-    shared, at = read_varint(body, at)
-
-    def taken(count: int) -> bytes:
-        nonlocal at
-        if not 0 <= count <= len(body) - at:
-            raise ValueError("a cell is cut")
-        at += count
-        return body[at - count : at]
-
-    if before is None:
-        key = taken(key_bytes)
-        return _Read(key, taken(value_bytes)), at
-    row_end = 2 + int.from_bytes(before.key[:2], "big")
-    family_end = row_end + 1 + before.key[row_end]
-    tail = key_bytes - _STAMP_BYTES - _TYPE_BYTES
-    if shared < row_end:  # another row: the family, which all cells have, stands behind it
-        head = before.key[:shared]
-        head += taken(2 - len(head)) if len(head) < 2 else b""
-        head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + before.key[row_end:family_end]
-    elif family_end <= shared <= len(before.key) - _STAMP_BYTES - _TYPE_BYTES:
-        head = before.key[:shared]
-    else:
-        raise ValueError("a cell shares more than the one before has")
-    key = head + taken(tail - len(head))
-    kept = flag & 7
-    stamp = before.key[-_STAMP_BYTES - _TYPE_BYTES :][:kept]
-    key += stamp + taken(_STAMP_BYTES - kept)
-    key += before.key[-1:] if flag & SAME_TYPE else taken(1)
-    return _Read(key, before.value if flag & SAME_VALUE else taken(value_bytes)), at

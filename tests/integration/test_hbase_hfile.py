@@ -8,7 +8,7 @@ import numpy as np
 
 from hsimhash import HSimIndex, Signatures
 from hsimhash.files import replace_file
-from hsimhash.hfile import BloomFilter, FileSettings, HFile, HFileWriter, KeyValue
+from hsimhash.hfile import BloomFilter, FileSettings, HFileWriter, KeyValue
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, filed_rowkeys
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.rows.cells import Register, listing_key, register_key
@@ -18,6 +18,7 @@ from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_fingerprints
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
+from tests.support.hfile_reader import HFile
 
 HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
 STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # over 109,306 rows of a family in a region

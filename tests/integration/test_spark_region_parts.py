@@ -11,7 +11,6 @@ import pytest
 
 from hsimhash import Profile
 from hsimhash.fingerprint import Signatures
-from hsimhash.hfile import HFile
 from hsimhash.layout import Layout
 from hsimhash.rowkey import filed_rowkeys, listing_rowkeys, register_rowkey
 from hsimhash.spark.region_parts import FilePlan, _blocks, _written, region_parts
@@ -19,6 +18,7 @@ from hsimhash.store import Record
 from hsimhash.store.hbase.files.region_writer import Cuts, FileForm, RegionRows, file_settings, register_ranges
 from hsimhash.store.runs import ranges_of
 from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.hfile_reader import HFile
 
 EDGES = [b"", b"\x20", b"\x40\x00\x00\x00\x03", b"\x80\x00\x00\x00", b"\xc0\x01\x02\x03\x02" + bytes(8) + b"\x01", b""]
 COUNT = 900

@@ -17,9 +17,10 @@ from itertools import islice
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError
-from hsimhash.hfile import BloomFilter, FileSettings, HFile, HFileWriter, KeyValue
+from hsimhash.hfile import BloomFilter, FileSettings, HFileWriter, KeyValue
 from hsimhash.hfile.blocks import TRAILER_BYTES
 from hsimhash.hfile.cells import Encoding
+from tests.support.hfile_reader import HFile
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
 SEED, TRIALS = 7, 10_000

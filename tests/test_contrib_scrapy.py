@@ -127,7 +127,8 @@ def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[s
     assert not done.stdout or json.loads(done.stdout)[0]["kept"] == []
 
 
-@pytest.mark.parametrize("action", ["drop", pytest.param("tag", marks=thorough)])
+@thorough
+@pytest.mark.parametrize("action", ["drop", "tag"])
 def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: str, tmp_path: Path) -> None:
     with site(PAGES) as (first, urls):
         crawls = crawls_of(KINDS, first, tmp_path, action, LOG_LEVEL="INFO")  # in one process: as many spiders

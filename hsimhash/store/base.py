@@ -223,6 +223,8 @@ class Record:
             FormatVersionError: a release that this one does not know wrote it.
             ValueError: they cannot be a record.
         """
+        if lost := [name.decode() for name in RECORD_PARTS if not parts.get(name)]:
+            raise ValueError(f"it lacks {', '.join(lost)}")
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
         if form not in FORMATS:
             raise FormatVersionError(

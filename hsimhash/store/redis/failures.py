@@ -22,6 +22,7 @@ _REMEDIES = (
     ("loading the dataset", "it is loading its data; wait until that is done"),
     ("CrossSlot", "it is a cluster; write redis+cluster:// in the URL"),
     ("MovedError", "it is a cluster; write redis+cluster:// in the URL"),
+    ("WRONGTYPE", "a key with the prefix is not the index's; choose another prefix, or delete it with redis-cli"),
     ("unknown command", "it lacks a command that an index needs; hsimhash needs Redis 6.2 or newer"),
     ("Protocol Error", "what answers there is no Redis; see host and port"),
     ("Protocol error", "what answers there is no Redis; see host and port"),

@@ -8,7 +8,8 @@
 | `data.….mdb` | a data file that is being made; what a kill left is deleted by the next `create` or `compact` |
 | `jobs/` | job folders of `hsimhash ingest` |
 
-A folder with a `writer.lock`, but no `data.mdb`, is what a killed creation or drop leaves. Both finish the other's work.
+A folder with a `writer.lock`, but no `data.mdb`, is what a killed creation or drop leaves; either
+can follow.
 In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +20,7 @@ from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.failures import LostViewError
+from hsimhash.store.postgresql.remains import remains_at
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
@@ -167,14 +167,28 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it; `IndexNotFoundError` where there is none."""
+    """Return the record of an index, and what `made_sql` finds of it.
+
+    Raises:
+        IndexNotFoundError: there is none.
+        CorruptionError: there is a record, but not all that belongs to it.
+    """
+    remains = remains_at(link, address)
+    if remains.of_others:
+        raise IndexNotFoundError(
+            f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
+        )
+    if not remains.tables:
+        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
+    if remains.lost:
+        raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
-    if not found:
-        raise IndexNotFoundError(f"no index at {address}: its table has no record; " + CREATE_ONE)
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
-    except (KeyError, json.JSONDecodeError) as error:
-        raise CorruptionError(f"the record of {address} is damaged: {error}; restore a backup") from error
+    except (KeyError, ValueError) as error:
+        raise CorruptionError(
+            f"the record of {address} is damaged: {error}; restore a backup, or drop it with 'hsimhash drop-table'"
+        ) from error
 
     def read(name: bytes) -> bytes | None:
         value = link.rows(f"SELECT value FROM {table_name(address, '_record')} WHERE name = $1", name.decode())

@@ -60,7 +60,9 @@ def create_redis_store(
             given = [one for pair in own.items() for one in pair]
             if not session.write(CREATE, [session.keys.dropping], given):
                 _refuse_existing(sessions, url)
-                raise IndexExistsError(f"the key {session.keys.record.decode()} is not an index's; choose another prefix")
+                raise IndexExistsError(
+                    f"the key {session.keys.record.decode()} is not an index's; choose another prefix"
+                )
         _refuse_missing_part(sessions, identity)  # of a drop at the same time
         return _store(sessions, record, ttl_s)
 

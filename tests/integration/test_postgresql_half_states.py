@@ -1,4 +1,4 @@
-"""An index on a real PostgreSQL that is there in part: killed while it was made or dropped, or tables dropped by hand."""
+"""An index on a real PostgreSQL that is there in part: killed while made or dropped, or tables dropped by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from hsimhash.errors import HsimhashError
+from hsimhash.index import HSimIndex
 from hsimhash.store.postgresql.operations import drop_database_tables
 from hsimhash.store.postgresql.session import Link
 from tests.support.half_states import (
@@ -98,7 +100,13 @@ def test_all_commands_name_the_one_that_gets_out(
 ) -> None:
     statement, command = STATES[state]
     filled(url)
-    admin.execute(statement.format(table).encode())
+    with HSimIndex.open(url) as index:
+        index.query(5)
+        admin.execute(statement.format(table).encode())
+        if command.endswith("-table") and statement.startswith("DROP TABLE"):
+            for call in (lambda: index.add(7, "c"), lambda: index.claim(7, "c")):
+                with pytest.raises(HsimhashError, match=command if command == "drop-table" else "create"):
+                    call()
     admin.execute(f"CREATE TABLE {table}_mine (doc_id text)".encode())
     assert way_out(url) == command
     assert relations(admin, table) == [f"{table}_mine"]

@@ -86,10 +86,10 @@ def test_on_a_cluster_drop_table_gets_out_of_what_was_killed_at_any_step(
 ) -> None:
     url, seen = cluster.url(prefix), set()
     prepare = (lambda: filled(url)) if work is dropped else lambda: None
-    for _ in killed_at_each_step(prepare, lambda: work(url), STEPS, every=tries(1, 9)):
+    for _ in killed_at_each_step(prepare, lambda: work(url), STEPS, every=tries(1, 19)):
         seen.add(way_out(url))
         assert keys_in(cluster, prefix) == []
-    assert seen == {"", "drop-table", "create-table"}
+    assert {"drop-table"} < seen <= {"", "drop-table", "create-table"}
 
 
 def rows(client: redis.Redis, prefix: str, kinds: str = "dlr") -> list[bytes]:
@@ -139,9 +139,9 @@ def test_all_commands_name_the_one_that_gets_out(client: redis.Redis, prefix: st
     filled(url)
     change(client, prefix)
     client.set(f"{prefix}:mine", "of others")
-    client.set(f"{prefix}:log", "of others, whose name could be a listing's")
+    client.zadd(f"{prefix}:dates", {"whose name could be a bucket's": 1})
     assert way_out(url) == command
-    assert keys_of(client, prefix) == [f"{prefix}:log".encode(), f"{prefix}:mine".encode()]
+    assert keys_of(client, prefix) == [f"{prefix}:dates".encode(), f"{prefix}:mine".encode()]
 
 
 @pytest.mark.parametrize("part", [0, 1, PARTS - 1])
@@ -174,18 +174,18 @@ def test_who_lacks_a_right_to_create_an_index_is_told_and_leaves_nothing(
 ) -> None:
     client.execute_command("ACL", "SETUSER", "half", f"-{missing}")
     refused = created(own_url)
-    assert (refused.exit_code, "the user" in refused.stderr.lower()) == (4, True), refused.output
+    assert (refused.exit_code, "its user may not do that" in refused.stderr) == (4, True), refused.output
     assert keys_of(client, prefix) == []
 
 
-@pytest.mark.parametrize("missing", ["exists", "hmget", "set", "unlink", "scan", "evalsha"])
+@pytest.mark.parametrize("missing", ["exists", "set", "unlink", "scan", "evalsha"])
 def test_who_lacks_a_right_to_drop_an_index_is_told_and_another_user_gets_out(
     client: redis.Redis, prefix: str, url: str, own_url: str, missing: str
 ) -> None:
     filled(url)
     client.execute_command("ACL", "SETUSER", "half", f"-{missing}")
     refused = dropped(own_url)
-    assert (refused.exit_code, "the user" in refused.stderr.lower()) == (4, True), refused.output
+    assert (refused.exit_code, "its user may not do that" in refused.stderr) == (4, True), refused.output
     assert way_out(url) in ("", "drop-table")
     assert keys_of(client, prefix) == []
 

@@ -107,7 +107,7 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     said = words_of(error)
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
-        return IndexNotFoundError(f"no index at {address} any more: {said}; open it again to see what is left")
+        return IndexNotFoundError(f"no index at {address} any more: {said}; open it again")
     if isinstance(error, errors.InvalidSchemaName):
         return IndexNotFoundError(f"no index at {address}: {said}; create it with CREATE SCHEMA, or name another one")
     if isinstance(error, errors.DuplicateTable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
 from hsimhash.store.base import DISTANCE_PART, IDENTITY_PART, RECORD_PARTS
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
@@ -61,6 +62,24 @@ def remains_at(link: Link, address: DatabaseAddress) -> Remains:
         elif suffix == "_record" and not is_recorded:
             lost.append(f"table {name} is empty")
     return Remains(list(found), of_others, ", ".join(lost), bool(is_recorded))
+
+
+def refuse_no_index(link: Link, address: DatabaseAddress) -> None:
+    """Raise unless all tables of an index are there.
+
+    Raises:
+        IndexNotFoundError: there is none.
+        CorruptionError: there is a record, but not all that belongs to it.
+    """
+    remains = remains_at(link, address)
+    if remains.of_others:
+        raise IndexNotFoundError(
+            f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
+        )
+    if not remains.tables:
+        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
+    if remains.lost:
+        raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
 
 
 def _columns(link: Link, address: DatabaseAddress) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hsimhash.cover import POSTGRESQL_PRICES
-from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
+from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
@@ -20,7 +20,7 @@ from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.failures import LostViewError
-from hsimhash.store.postgresql.remains import remains_at
+from hsimhash.store.postgresql.remains import refuse_no_index
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
@@ -167,21 +167,8 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it.
-
-    Raises:
-        IndexNotFoundError: there is none.
-        CorruptionError: there is a record, but not all that belongs to it.
-    """
-    remains = remains_at(link, address)
-    if remains.of_others:
-        raise IndexNotFoundError(
-            f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
-        )
-    if not remains.tables:
-        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
-    if remains.lost:
-        raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
+    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_index`."""
+    refuse_no_index(link, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))

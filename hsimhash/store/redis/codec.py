@@ -41,7 +41,7 @@ class Keys:
     """The keys of the index with a prefix."""
 
     def __init__(self, prefix: str) -> None:
-        head = f"{prefix}:".encode()
+        self.head = head = f"{prefix}:".encode()
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"

@@ -86,7 +86,10 @@ def _half(url: str) -> str:
 
 
 def _is_anything_there(sessions: Sequence[RedisSession]) -> bool:
-    return any(map(_has_names, sessions)) or any(next(_rows(one), None) for one in sessions)
+    if any(map(_has_names, sessions)):
+        return True
+    # To look at all keys of a server takes about a second a million: mostly none has the prefix, and once is enough.
+    return any(next(_keys(one, one.keys.head + b"*"), None) and next(_rows(one), None) for one in sessions)
 
 
 def _has_names(session: RedisSession) -> bool:
@@ -98,14 +101,17 @@ def _has_names(session: RedisSession) -> bool:
 def _rows(session: RedisSession) -> Iterator[list[bytes]]:
     """Yield the keys of buckets, listings and registers; those of others may begin with the prefix too."""
     for pattern, kind in session.keys.rows.items():
-        cursor = b"0"
-        while True:
-            command = ("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE, "TYPE", kind)
-            cursor, found = session.call(*command)
-            if found:
-                yield found
-            if cursor == b"0":
-                break
+        yield from _keys(session, pattern, b"TYPE", kind)
+
+
+def _keys(session: RedisSession, pattern: bytes, *options: bytes) -> Iterator[list[bytes]]:
+    cursor = b"0"
+    while True:
+        cursor, found = session.call("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE, *options)
+        if found:
+            yield found
+        if cursor == b"0":
+            return
 
 
 def _store(sessions: Sequence[RedisSession], record: Record, ttl_s: int) -> RedisStore | ClusterStore:

@@ -43,7 +43,7 @@ def create_database_store(
     def make(link: Link) -> str:
         link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)
         _refuse_other_encodings(link, address)
-        remains = remains_at(link, address)
+        remains = remains_at(link.rows, address)
         if remains.of_others:
             raise IndexExistsError(f"there is a table {remains.of_others}, of others; choose another name with table=")
         if remains.tables:
@@ -97,7 +97,7 @@ def drop_database_tables(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
 
 def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
     """Return the suffixes of the tables of an index that are there; raise where there are none, or one is of others."""
-    remains = remains_at(link, address)
+    remains = remains_at(link.rows, address)
     if remains.of_others:
         raise HsimhashError(f"table {remains.of_others} is not an index's, and stays; drop it with psql")
     if not remains.tables:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
 from hsimhash.store.base import DISTANCE_PART, IDENTITY_PART, RECORD_PARTS
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
 
-if TYPE_CHECKING:
-    from hsimhash.store.postgresql.session import Link
+_Ask = Callable[..., list[Any]]  # a statement of a connection, `Link.rows`
 
 _SHAPES = {  # the columns of each table, by its suffix
     "": {"doc_id text", "fingerprint bigint", "first_seen bigint", "sketch bigint", "key bigint"},
@@ -45,13 +45,13 @@ class Remains(NamedTuple):
         return f"parts of an index are at {address}: {self.lost}; delete them with 'hsimhash drop-table'"
 
 
-def remains_at(link: Link, address: DatabaseAddress) -> Remains:
+def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
     """Look for an index's tables; only beside a record may they have more columns than those of an index."""
-    found = _columns(link, address)
+    found = _columns(ask, address)
     is_recorded: bool | None = None  # None: the record is empty, or not there
     if _SHAPES["_record"] <= found.get("_record", set()):
         is_part = f"bool_or(name IN ({_PARTS}) OR name LIKE '%:%')"
-        ((is_recorded,),) = link.rows(f"SELECT {is_part} FROM {table_name(address, '_record')}")
+        ((is_recorded,),) = ask(f"SELECT {is_part} FROM {table_name(address, '_record')}")
     lost, of_others = [], ""
     for suffix, shape in _SHAPES.items():
         name, columns = f"{address.full_table}{suffix}", found.get(suffix)
@@ -64,14 +64,14 @@ def remains_at(link: Link, address: DatabaseAddress) -> Remains:
     return Remains(list(found), of_others, ", ".join(lost), bool(is_recorded))
 
 
-def refuse_no_index(link: Link, address: DatabaseAddress) -> None:
+def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
     """Raise unless all tables of an index are there.
 
     Raises:
         IndexNotFoundError: there is none.
         CorruptionError: there is a record, but not all that belongs to it.
     """
-    remains = remains_at(link, address)
+    remains = remains_at(ask, address)
     if remains.of_others:
         raise IndexNotFoundError(
             f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
@@ -82,10 +82,10 @@ def refuse_no_index(link: Link, address: DatabaseAddress) -> None:
         raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
 
 
-def _columns(link: Link, address: DatabaseAddress) -> dict[str, set[str]]:
+def _columns(ask: _Ask, address: DatabaseAddress) -> dict[str, set[str]]:
     """Return name and type of the columns of each table, by its suffix; of a view none."""
     names = {f"{address.table}{suffix}": suffix for suffix in _SHAPES}
-    rows = link.rows(
+    rows = ask(
         "SELECT relname::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_class "
         "JOIN pg_namespace ON pg_namespace.oid = relnamespace LEFT JOIN pg_attribute "
         "ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped AND relkind = 'r' "

@@ -20,7 +20,7 @@ from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.failures import LostViewError
-from hsimhash.store.postgresql.remains import refuse_no_index
+from hsimhash.store.postgresql.remains import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
@@ -167,8 +167,8 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_index`."""
-    refuse_no_index(link, address)
+    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_tables`."""
+    refuse_no_tables(link.rows, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))

@@ -447,7 +447,7 @@ def test_damage_inside_the_data_file_is_named_with_its_place_and_the_remedy(stor
     put(store, *[(str(number), number << 32) for number in range(2_000)])
     store.close()
     zero_pages_with(digest(b"7"), path)
-    message = rf"index {path} is damaged: .*(MDB_|wrong type).*; restore a backup, or make it anew and ingest again"
+    message = rf"index {path} is damaged: .*(MDB_|wrong type).*; restore a backup, or delete the index with"
     with open_store(f"lmdb://{path}") as damaged:
         for attempt in (
             lambda: damaged.lookup([b"7"]),

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record, open_store
 from hsimhash.store.base import IDENTITY_PART
 from hsimhash.store.hbase import operations
-from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.connection import THRIFT2, Connection
 from hsimhash.store.hbase.gateway.table import TABLE_ATTRIBUTES, TableSettings, families
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
+from tests.support.half_states import calls_of, killed_at_each_step
 
 RECORD = Record(Layout.named("10"), {"name": "any"})
 WANTED = TableSettings((b"\x40", b"\x80"), 86_400, "GZ")
@@ -59,9 +60,10 @@ class TableStandIn(StandIn):
     def disableTable(self, arguments: Any) -> None:
         if self.is_disabled:
             raise THRIFT2.TIOError(message="org.apache.hadoop.hbase.TableNotEnabledException: t", canRetry=False)
+        self.is_disabled = True
 
     def deleteTable(self, arguments: Any) -> None:
-        self.made = None
+        self.made, self.cells, self.is_disabled = None, {}, False
 
     def putMultiple(self, arguments: Any) -> None:
         self.cells |= {column.qualifier: column.value for put in arguments.tputs for column in put.columnValues}
@@ -192,3 +194,43 @@ def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gat
         operations.drop(url(gateway), lambda _: True)
     gateway.cells = {b"layout": b"damaged"}
     assert operations.drop(url(gateway), lambda _: True)
+
+
+OTHER = Record(Layout.named("4"), {"name": "any"})
+STEPS = calls_of(Connection, "receive")  # each is a call and its answer
+
+
+def test_create_table_ends_a_creation_that_was_killed_at_any_step_or_names_drop_table(gateway: TableStandIn) -> None:
+    place = url(gateway)
+    for _ in killed_at_each_step(lambda: None, lambda: operations.create(place, RECORD, WANTED), STEPS):
+        if b"layout" in gateway.cells:
+            with pytest.raises(IndexExistsError, match=r"'hsimhash drop-table'|asked for") as refused:
+                operations.create(place, OTHER, WANTED)
+            if "asked for" not in str(refused.value):
+                with pytest.raises(CorruptionError, match="the same 'hsimhash create-table' again"):
+                    open_store(place)
+        elif gateway.made is not None:
+            with pytest.raises(HsimhashError, match=r"'hsimhash create-table'|HSimIndex\.create"):
+                open_store(place)
+        operations.create(place, RECORD, WANTED)
+        with open_store(place) as store:
+            assert store.record == RECORD
+        assert operations.drop(place, lambda _: True)
+
+
+def test_drop_table_ends_a_drop_that_was_killed_at_any_step(gateway: TableStandIn) -> None:
+    place, seen = url(gateway), set()
+
+    def prepare() -> None:
+        if gateway.made is None:
+            operations.create(place, RECORD, WANTED)
+
+    for _ in killed_at_each_step(prepare, lambda: operations.drop(place, lambda _: True), STEPS):
+        seen.add((gateway.made is not None, gateway.is_disabled))
+        if gateway.is_disabled:
+            with pytest.raises(StoreUnavailableError, match="'hsimhash drop-table' again"):
+                operations.create(place, RECORD, WANTED)
+        if gateway.made is not None:
+            assert operations.drop(place, lambda _: True)
+        assert gateway.made is None
+    assert seen == {(True, False), (True, True), (False, False)}

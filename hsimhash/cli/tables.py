@@ -228,7 +228,7 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
 
     On HBase the table is disabled and dropped, after the hbase shell line for a snapshot is shown. A table with the
     column families of an index, but without its record and settings, is refused. On PostgreSQL the tables of the index
-    are dropped; on Redis, all keys with its prefix are deleted. An embedded index is deleted with its job folders;
+    are dropped; on Redis, its keys are deleted. An embedded index is deleted with its job folders;
     other files in its folder stay.
     """
     refuse_memory(settings)

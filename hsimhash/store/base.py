@@ -223,7 +223,11 @@ class Record:
             FormatVersionError: a release that this one does not know wrote it.
             ValueError: they cannot be a record.
         """
+        if lost := [name.decode() for name in RECORD_PARTS if not parts.get(name)]:
+            raise ValueError(f"it lacks {', '.join(lost)}")
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
+        if not (isinstance(layout, dict) and isinstance(profile, dict)):
+            raise ValueError("its layout and its profile must be JSON objects")
         if form not in FORMATS:
             raise FormatVersionError(
                 f"{index} has format {form}, this release reads {FORMATS[-1]} and before; upgrade hsimhash, or export "

@@ -152,7 +152,8 @@ def without_record(url: str, client: redis.Redis) -> None:
 
 def dropped_half(url: str, client: redis.Redis) -> None:
     prefix = url.partition("prefix=")[2]
-    client.rename(f"{prefix}:record", f"{prefix}:dropping")
+    client.set(f"{prefix}:dropping", b"")
+    client.delete(f"{prefix}:record", f"{prefix}:identity")
 
 
 @pytest.mark.parametrize("change", [counted_alone, without_record, dropped_half])

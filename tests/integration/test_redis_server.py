@@ -221,7 +221,8 @@ def test_damaged_bytes_are_reported(url: str, client: redis.Redis) -> None:
 def test_a_drop_that_was_interrupted_leaves_no_index_and_is_finished_by_the_next(url: str, client: redis.Redis) -> None:
     with made(url) as store:
         put(store, "a", 5)
-        client.rename(store.keys.record, store.keys.dropping)
+        client.set(store.keys.dropping, b"")
+        client.delete(store.keys.record, store.keys.identity)
     with pytest.raises(IndexExistsError, match="drop-table"):
         create_store(url, RECORD)
     drop_redis_index(url)

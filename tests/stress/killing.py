@@ -160,7 +160,7 @@ def url_in(folder: Path) -> str:
 
 def stray_files(trial: Path) -> int:
     """Return how many data files lie in an index's folder beside the one in force."""
-    return len(list((trial / "index").glob("data-*")))
+    return len(list((trial / "index").glob("data.*-*.mdb")))
 
 
 def crowded(rng: np.random.Generator, count: int) -> np.ndarray:

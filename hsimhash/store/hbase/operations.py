@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from hsimhash.errors import (
+    CorruptionError,
     HsimhashError,
     IndexExistsError,
     IndexNotFoundError,
@@ -231,10 +232,10 @@ def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
-    """Whether the table has an index; `IndexExistsError` where that was made otherwise."""
+    """Whether the table has a whole index; `IndexExistsError` where that was made otherwise."""
     try:
         HBaseStore.open(url, gateway).record.check_same(record, url)
-    except IndexNotFoundError:
+    except (IndexNotFoundError, CorruptionError):
         return False
     return True
 

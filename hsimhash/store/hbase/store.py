@@ -134,7 +134,7 @@ class HBaseStore(Store):
             if part != IDENTITY_PART and found[part] != values[part]:
                 raise IndexExistsError(
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
-                    f"differs; create it as it was, or drop the table"
+                    f"differs; if nobody creates it now, delete it with 'hsimhash drop-table'"
                 )
         record = replace(record, identity=found[IDENTITY_PART])
         return cls(url, gateway, record, ask_times=partial(Times, ttl_s=_ttl_in(found) or None))

@@ -5,9 +5,11 @@
 | `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
-| `data-….mdb` | a data file that is being made; what a kill left is deleted by the next `compact` |
+| `data.….mdb` | a data file that is being made; what a kill left is deleted by the next `create` or `compact` |
 | `jobs/` | job folders of `hsimhash ingest` |
 
+A folder with a `writer.lock`, but no `data.mdb`, is what a killed creation or drop leaves; either
+can follow.
 In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 
@@ -37,7 +39,7 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
-from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.locks import WRITER_LOCK, HeldLock, wait_for_lock
 from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError, verify_order
 
 DATA = "data.mdb"
@@ -47,7 +49,7 @@ MAX_READERS = 1024  # simultaneous readers, over all processes
 EMPTY_INDEX_BYTES = 1 << 16
 ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
 FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
-_MADE = re.compile(r"data-\d+-[0-9a-f]+\.mdb(-lock)?")
+_MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # with a dash by releases up to 0.1.0
 _OF_0_1_0 = "writer.queue"
 _CORRUPT = (
     DamagedRowError,
@@ -63,12 +65,13 @@ _CORRUPT = (
     lmdb.PageFullError,
     lmdb.PanicError,
 )
+_RESTORE = "restore a backup, or delete the index with 'hsimhash drop-table' and ingest again"
 FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `as_our_error` takes
 
 
 def damaged(path: Path, found: object) -> CorruptionError:
     """Return what to raise where the index `path` is not as it was written."""
-    return CorruptionError(f"index {path} is damaged: {found}; restore a backup, or make it anew and ingest again")
+    return CorruptionError(f"index {path} is damaged: {found}; {_RESTORE}")
 
 
 def as_our_error(path: Path, error: BaseException) -> HsimhashError:
@@ -174,9 +177,10 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
     """Make an empty index in a folder, its record filled; other processes see all of it or nothing."""
     _refuse_index(folder)
     try:
-        make_folder(folder)
-        with wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
+        with _lock_folder(folder, lock_timeout_s):
             _refuse_index(folder)
+            for left in _made_files(folder):
+                left.unlink()
             data = _new_data_file(folder)
             with _deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
                 record = open_databases(env, create=True)["record"]
@@ -192,6 +196,13 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
         ) from error
 
 
+def _lock_folder(folder: Path, timeout_s: float) -> HeldLock:
+    while True:
+        make_folder(folder)
+        with suppress(FileNotFoundError):  # a drop has deleted the folder since
+            return wait_for_lock(folder / WRITER_LOCK, timeout_s)
+
+
 def _refuse_index(folder: Path) -> None:
     if (folder / DATA).exists():
         raise IndexExistsError(f"there is an index at {folder} already; open it, or choose another place")
@@ -203,20 +214,19 @@ def refuse_lost_link(folder: Path) -> None:
     link = folder / DATA
     if link.is_symlink():
         raise CorruptionError(
-            f"index {folder} is damaged: {DATA} names {link.readlink()}, which is missing; restore a backup, or "
-            f"remove the folder to begin anew"
+            f"index {folder} is damaged: {DATA} names {link.readlink()}, which is missing; {_RESTORE}"
         )
-    # What a killed creation leaves is smaller than any index with documents.
+    # What a killed creation of release 0.1.0 leaves is smaller than any index with documents.
     found = [data.name for data in folder.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
     if found:
         raise CorruptionError(
             f"index {folder} is damaged: its {DATA} is missing; found {', '.join(found)}: 'ln -s {found[0]} {link}' "
-            f"puts it back"
+            f"puts it back, 'hsimhash drop-table' deletes it"
         )
 
 
 def _new_data_file(folder: Path) -> Path:
-    return folder / f"data-{os.getpid()}-{time.time_ns():x}.mdb"
+    return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # no `data-….mdb`, which may be an index of 0.1.0
 
 
 @contextmanager
@@ -283,11 +293,33 @@ def _made_files(folder: Path) -> list[Path]:
 
 
 def refuse_no_index(folder: Path) -> None:
-    """Raise `IndexNotFoundError` unless a folder has a data file of ours, be that damaged or lost."""
-    if not (os.path.lexists(folder / DATA) and (folder / WRITER_LOCK).is_file()):
-        raise IndexNotFoundError(
-            f"no index at {folder}: there is no {DATA} with a {WRITER_LOCK} beside it; " + CREATE_ONE
-        )
+    """Raise `IndexNotFoundError` unless a folder has an index, be it damaged, or what is left of one."""
+    if not (_has_writer_lock(folder) or _is_readable(folder / DATA)):
+        raise _not_found(folder)
+
+
+def _not_found(folder: Path) -> IndexNotFoundError:
+    return IndexNotFoundError(f"no index at {folder}: there is no {WRITER_LOCK}, and no {DATA} of one; " + CREATE_ONE)
+
+
+def _has_writer_lock(folder: Path) -> bool:
+    """Whether a folder has the lock file of an index, which holds a pid at most."""
+    try:
+        return re.fullmatch(rb"\d*", (folder / WRITER_LOCK).read_bytes()) is not None
+    except OSError:
+        return False
+
+
+def _is_readable(data: Path) -> bool:
+    """Whether a file that is there has the databases of an index, or nothing."""
+    try:
+        if data.stat().st_size == 0:
+            return True
+        with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
+            open_databases(env, create=False)
+    except (lmdb.Error, OSError):
+        return False
+    return True
 
 
 def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
@@ -300,13 +332,17 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
     """
     refuse_no_index(folder)
     data = folder / DATA
-    with lmdb_errors(folder), wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
-        left = [lmdb_lock(data), *_made_files(folder), folder / _OF_0_1_0, folder / WRITER_LOCK]
-        data.unlink()  # first: there is no half of an index at any time
-        sync_folder(folder)
-        shutil.rmtree(folder / JOBS, ignore_errors=True)
-        for file in left:
-            file.unlink(missing_ok=True)
+    with lmdb_errors(folder):
+        try:
+            lock = wait_for_lock(folder / WRITER_LOCK, lock_timeout_s)
+        except FileNotFoundError:  # another process has dropped it since
+            raise _not_found(folder) from None
+        with lock:
+            data.unlink(missing_ok=True)  # first: from here on there is no index,
+            sync_folder(folder)
+            shutil.rmtree(folder / JOBS, ignore_errors=True)
+            for file in (lmdb_lock(data), *_made_files(folder), folder / _OF_0_1_0, folder / WRITER_LOCK):
+                file.unlink(missing_ok=True)  # and as long as the last of them is there, a drop continues
     with suppress(OSError):  # there are other files
         folder.rmdir()
 

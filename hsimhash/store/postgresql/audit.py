@@ -3,7 +3,7 @@
 | found | what it is | repair |
 |---|---|---|
 | a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
-| an index that is missing | problem: queries are slow, but right | it is made |
+| an index that is missing | problem: queries are slow, but right; without one of ids writes fail | it is made |
 | a fingerprint without a document | leftover | deleted |
 
 That an index has every row of its table is PostgreSQL's promise; `bt_index_check` of its extension amcheck verifies it.
@@ -15,6 +15,7 @@ from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 
+_KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
@@ -59,12 +60,15 @@ def missing_indexes(session: DatabaseSession, tables: Tables) -> dict[str, str]:
     there = session.call(
         lambda link: link.rows(
             "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-            "WHERE indrelid IN ($1::text::regclass, $2::text::regclass) AND indisvalid",
-            tables.documents,
-            tables.fingerprints,
+            "WHERE indrelid IN ($1::text::regclass, $2::text::regclass, $3::text::regclass) AND indisvalid",
+            *map(tables.named, _KEYS),
         )
     )
-    return {name: made for name, made in tables.indexes().items() if (name,) not in there}
+    wanted = tables.indexes()
+    for suffix, column in _KEYS.items():
+        name = f"{tables.address.table}{suffix}_pkey"
+        wanted[name] = f'CREATE UNIQUE INDEX "{name}" ON {tables.named(suffix)} ({column})'
+    return {name: made for name, made in wanted.items() if (name,) not in there}
 
 
 def make_indexes(session: DatabaseSession, tables: Tables) -> None:
@@ -81,7 +85,8 @@ def make_indexes(session: DatabaseSession, tables: Tables) -> None:
 def _check_indexes(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
     missing = missing_indexes(session, tables)
     for name in missing:
-        report.problem(f"index {name} is missing: queries read the whole table for it")
+        harm = "writes fail without it" if name.endswith("_pkey") else "queries read the whole table for it"
+        report.problem(f"index {name} is missing: {harm}")
     if is_repair:
         make_indexes(session, tables)
         report.repaired += len(missing)

@@ -11,9 +11,9 @@ import psycopg
 from psycopg import errors
 
 from hsimhash.errors import (
-    CREATE_ONE,
     CorruptionError,
     HsimhashError,
+    IndexExistsError,
     IndexNotFoundError,
     StoreBusyError,
     StoreUnavailableError,
@@ -106,8 +106,14 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
         error = error.__cause__
     said = words_of(error)
     where = f"{address.full_table} at {address.name}"
-    if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
-        return IndexNotFoundError(f"no index at {address}: {said}; " + CREATE_ONE)
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
+        return IndexNotFoundError(f"no index at {address} any more: {said}; open it again")
+    if isinstance(error, errors.InvalidSchemaName):
+        return IndexNotFoundError(f"no index at {address}: {said}; create it with CREATE SCHEMA, or name another one")
+    if isinstance(error, errors.DuplicateTable):
+        return IndexExistsError(f"no index can be created at {address}: {said}; choose another name with table=")
+    if isinstance(error, errors.DependentObjectsStillExist):
+        return HsimhashError(f"{where} cannot be dropped: {error.diag.message_detail}; drop what depends on it first")
     if isinstance(error, errors.LockNotAvailable):
         return StoreBusyError(f"{where} was held by another writer for too long; try again, or wait longer")
     if isinstance(error, errors.ReadOnlySqlTransaction):

@@ -9,6 +9,7 @@ from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Recor
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
+from hsimhash.store.postgresql.remains import remains_at
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 
@@ -42,10 +43,12 @@ def create_database_store(
     def make(link: Link) -> str:
         link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)
         _refuse_other_encodings(link, address)
-        if found := _tables_there(link, address):
-            is_index = "_record" in found
-            what = "there is an index" if is_index else f"there is a table {address.full_table}, of others,"
-            raise IndexExistsError(f"{what} at {address} already; open it, or choose another name with table=")
+        remains = remains_at(link.rows, address)
+        if remains.of_others:
+            raise IndexExistsError(f"there is a table {remains.of_others}, of others; choose another name with table=")
+        if remains.tables:
+            there = f"there is an index at {address} already; open it, or choose another name with table="
+            raise IndexExistsError(remains.half(address) if remains.lost else there)
         for statement in table_sql(url, record):
             link.execute(statement.encode(), prepare=False)
         return stored_record(link, address)[1]
@@ -67,33 +70,23 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
         )
 
 
-def _tables_there(link: Link, address: DatabaseAddress) -> list[str]:
-    """Return the suffixes of the tables of an index that exist."""
-    return [
-        suffix
-        for suffix in _SUFFIXES
-        if link.rows("SELECT to_regclass($1::text) IS NOT NULL", table_name(address, suffix)) == [(True,)]
-    ]
-
-
 def check_droppable(url: str) -> None:
-    """Raise where the tables at `url` are no index's, not even a damaged one's."""
+    """Raise where there are no tables at `url`, or one is not an index's, not even a damaged one's."""
     session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, LOCK_TIMEOUT_S)
     try:
-        session.call(lambda link: _refuse_others(link, session.address))
+        session.call(lambda link: _remaining_tables(link, session.address))
     finally:
         session.close()
 
 
 def drop_database_tables(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-    """Delete the tables of an index, even of a damaged one, in one transaction."""
+    """Delete the tables of an index, or those that are left of one, in one transaction."""
     session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, lock_timeout_s)
     address = session.address
 
     def drop(link: Link) -> None:
-        _refuse_others(link, address)
-        names = ", ".join(table_name(address, suffix) for suffix in _SUFFIXES)
-        link.execute(f"DROP TABLE IF EXISTS {names}".encode(), prepare=False)
+        names = ", ".join(table_name(address, suffix) for suffix in _remaining_tables(link, address))
+        link.execute(f"DROP TABLE {names}".encode(), prepare=False)
 
     try:
         with session.writing():
@@ -102,21 +95,14 @@ def drop_database_tables(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
         session.close()
 
 
-def _refuse_others(link: Link, address: DatabaseAddress) -> None:
-    found = _tables_there(link, address)
-    if not found:
+def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
+    """Return the suffixes of the tables of an index that are there; raise where there are none, or one is of others."""
+    remains = remains_at(link.rows, address)
+    if remains.of_others:
+        raise HsimhashError(f"table {remains.of_others} is not an index's, and stays; drop it with psql")
+    if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
-    if "_record" not in found:
-        raise HsimhashError(
-            f"table {address.full_table} is not an index: {address.full_table}_record is missing; drop it with psql"
-        )
-    try:
-        stored_record(link, address)
-    except IndexNotFoundError:
-        if found != list(_SUFFIXES):
-            raise
-    except HsimhashError:
-        return  # damaged, or of another release
+    return remains.tables
 
 
 def vacuum_sql(url: str) -> str:

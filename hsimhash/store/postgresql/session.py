@@ -62,6 +62,7 @@ from hsimhash.store.postgresql.failures import (
     transaction_pooler,
     words_of,
 )
+from hsimhash.store.postgresql.remains import refuse_no_tables
 
 T = TypeVar("T")
 
@@ -330,6 +331,9 @@ class DatabaseSession:
                     until, is_long = min(most, time.monotonic() + self.deadline_s), False
                 pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
+                    if isinstance(error, psycopg.errors.UndefinedTable):  # say which tables are gone
+                        with suppress(psycopg.Error):
+                            self.once(lambda link: refuse_no_tables(link.rows, self.address), until)
                     raise store_error(error, self.address) from error
             time.sleep(pause_s)
 

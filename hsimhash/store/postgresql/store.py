@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hsimhash.cover import POSTGRESQL_PRICES
-from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
+from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
@@ -21,6 +20,7 @@ from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.failures import LostViewError
+from hsimhash.store.postgresql.remains import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
@@ -167,14 +167,15 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it; `IndexNotFoundError` where there is none."""
+    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_tables`."""
+    refuse_no_tables(link.rows, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
-    if not found:
-        raise IndexNotFoundError(f"no index at {address}: its table has no record; " + CREATE_ONE)
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
-    except (KeyError, json.JSONDecodeError) as error:
-        raise CorruptionError(f"the record of {address} is damaged: {error}; restore a backup") from error
+    except (KeyError, ValueError) as error:
+        raise CorruptionError(
+            f"the record of {address} is damaged: {error}; restore a backup, or drop it with 'hsimhash drop-table'"
+        ) from error
 
     def read(name: bytes) -> bytes | None:
         value = link.rows(f"SELECT value FROM {table_name(address, '_record')} WHERE name = $1", name.decode())

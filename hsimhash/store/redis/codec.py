@@ -41,11 +41,13 @@ class Keys:
     """The keys of the index with a prefix."""
 
     def __init__(self, prefix: str) -> None:
-        head = f"{prefix}:".encode()
+        self.head = head = f"{prefix}:".encode()
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
-        self.pattern = head + b"*"  # a prefix has nothing that is special to SCAN
+        # By what SCAN finds those of rows, to which a prefix has nothing special, and their types.
+        buckets, listings, registers = self.buckets + b"?" * PREFIX_BYTES, self.listings + b"??", self.registers
+        self.rows = {buckets: b"string", listings: b"zset", registers + b"[0-9a-f]" * 4: b"hash"}
 
     def bucket(self, prefix: bytes) -> bytes:
         """Return the key of the bucket under a prefix."""

@@ -7,6 +7,7 @@ from hsimhash.store.redis.address import RedisAddress
 
 _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
 _ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
+_FORBIDDEN = "its user may not do that; OPERATIONS.md lists the commands that an index needs (ACL SETUSER)"
 # By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
 _REMEDIES = (
     ("WRONGPASS", _REFUSED),
@@ -14,7 +15,8 @@ _REMEDIES = (
     ("invalid username-password", _REFUSED),
     ("without any password configured", "it has no password; leave password_file= and HSIMHASH_REDIS_PASSWORD out"),
     ("Authentication required", _ASKED),
-    ("NoPermission", "its user may not do that; OPERATIONS.md lists the commands that an index needs (ACL SETUSER)"),
+    ("NoPermission", _FORBIDDEN),
+    ("user executing the script can't run", _FORBIDDEN),
     ("OOM", "its memory is full (maxmemory); give it more: nothing was written by this call"),
     ("maxmemory", "its memory is full (maxmemory); give it more: nothing was written by this call"),
     ("MISCONF", "it cannot write its snapshot, so it takes no writes; see its log, and the disk"),
@@ -22,6 +24,7 @@ _REMEDIES = (
     ("loading the dataset", "it is loading its data; wait until that is done"),
     ("CrossSlot", "it is a cluster; write redis+cluster:// in the URL"),
     ("MovedError", "it is a cluster; write redis+cluster:// in the URL"),
+    ("WRONGTYPE", "a key with the prefix is not the index's; choose another prefix, or delete it with redis-cli"),
     ("unknown command", "it lacks a command that an index needs; hsimhash needs Redis 6.2 or newer"),
     ("Protocol Error", "what answers there is no Redis; see host and port"),
     ("Protocol error", "what answers there is no Redis; see host and port"),

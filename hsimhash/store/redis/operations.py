@@ -12,13 +12,14 @@ from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, IDENTITY_PART, RECORD
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.cluster import sessions_of
 from hsimhash.store.redis.cluster_store import ClusterStore
-from hsimhash.store.redis.scripts import CREATE
+from hsimhash.store.redis.scripts import CREATE, DELETE
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.store import RedisStore
 
 TTL_PART = b"ttl"  # on disk, beside the record's parts: seconds; not there: none
 _CREATING_S = 1.0  # another process may be creating the same index
 _AT_ONCE = 1_000  # keys looked at, or deleted, by one call
+_OWN_FIELDS = (*RECORD_PARTS, IDENTITY_PART, b"documents")  # each record has some of them
 
 
 @contextmanager
@@ -59,7 +60,10 @@ def create_redis_store(
             given = [one for pair in own.items() for one in pair]
             if not session.write(CREATE, [session.keys.dropping], given):
                 _refuse_existing(sessions, url)
-                raise IndexExistsError(_half(url))
+                raise IndexExistsError(
+                    f"the key {session.keys.record.decode()} is not an index's; choose another prefix"
+                )
+        _refuse_missing_part(sessions, identity)  # of a drop at the same time
         return _store(sessions, record, ttl_s)
 
 
@@ -82,7 +86,32 @@ def _half(url: str) -> str:
 
 
 def _is_anything_there(sessions: Sequence[RedisSession]) -> bool:
-    return any(one.call("EXISTS", one.keys.record, one.keys.dropping, one.keys.identity) for one in sessions)
+    if any(map(_has_names, sessions)):
+        return True
+    # To look at all keys of a server takes about a second a million: mostly none has the prefix, and once is enough.
+    return any(next(_keys(one, one.keys.head + b"*"), None) and next(_rows(one), None) for one in sessions)
+
+
+def _has_names(session: RedisSession) -> bool:
+    if session.call("EXISTS", session.keys.dropping, session.keys.identity):
+        return True
+    return any(value is not None for value in session.call("HMGET", session.keys.record, *_OWN_FIELDS))
+
+
+def _rows(session: RedisSession) -> Iterator[list[bytes]]:
+    """Yield the keys of buckets, listings and registers; those of others may begin with the prefix too."""
+    for pattern, kind in session.keys.rows.items():
+        yield from _keys(session, pattern, b"TYPE", kind)
+
+
+def _keys(session: RedisSession, pattern: bytes, *options: bytes) -> Iterator[list[bytes]]:
+    cursor = b"0"
+    while True:
+        cursor, found = session.call("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE, *options)
+        if found:
+            yield found
+        if cursor == b"0":
+            return
 
 
 def _store(sessions: Sequence[RedisSession], record: Record, ttl_s: int) -> RedisStore | ClusterStore:
@@ -103,18 +132,24 @@ def opened(sessions: Sequence[RedisSession]) -> RedisStore | ClusterStore:
     except FormatVersionError:
         raise
     except (KeyError, ValueError) as error:
-        raise CorruptionError(f"the record of {session.url} cannot be read: {error}") from error
+        raise CorruptionError(
+            f"the record of {session.url} is damaged: {error}; restore a backup, or drop it with 'hsimhash drop-table'"
+        ) from error
     record = record.learn_lists(lambda name: session.call("HGET", session.keys.record, name), session.url)
     if IDENTITY_PART not in parts:
         session.described = parts[b"layout"] + parts[b"profile"]
+    _refuse_missing_part(sessions, parts.get(IDENTITY_PART, b""))
+    return _store(sessions, record, ttl_s)
+
+
+def _refuse_missing_part(sessions: Sequence[RedisSession], identity: bytes) -> None:
     for one in sessions:
-        one.identity = parts.get(IDENTITY_PART, b"")
-        if (one.call("GET", one.keys.identity) or b"") != one.identity:
+        one.identity = identity
+        if (one.call("GET", one.keys.identity) or b"") != identity:
             raise CorruptionError(
-                f"part of the index at {session.url} is gone: it was not dropped to the end, or Redis at {one.place} "
+                f"part of the index at {one.url} is gone: it was not dropped to the end, or Redis at {one.place} "
                 f"lost its data; drop it with 'hsimhash drop-table', and ingest the documents again"
             )
-    return _store(sessions, record, ttl_s)
 
 
 def refuse_no_redis_index(url: str, password: str | None = None) -> None:
@@ -129,23 +164,15 @@ def _not_found(url: str) -> IndexNotFoundError:
 
 
 def drop_redis_index(url: str, password: str | None = None) -> None:
-    """Delete an index, even a damaged one; one that was dropped half is dropped whole."""
+    """Delete an index, or what is left of one, even if it is damaged; keys of others with the prefix stay."""
     with sessions_at(url, password=password) as sessions:
         keys = sessions[0].keys
-        if sessions[0].call("EXISTS", keys.record):
-            sessions[0].call("RENAME", keys.record, keys.dropping)  # from here on there is no index
+        sessions[0].call("SET", keys.dropping, b"")  # from here on nobody creates one
         for session in sessions:
-            session.call("UNLINK", session.keys.identity, session.keys.record)  # from here on nobody writes
+            own = session.keys
+            session.call("UNLINK", own.record, own.identity, own.writers, own.orphans)  # from here on nobody writes
         for session in sessions:
-            _delete_keys(session, kept=keys.dropping)
+            for found in _rows(session):
+                if not session.read(DELETE, [session.keys.identity, *found], []):
+                    break  # another process has ended this drop, and created an index since
         sessions[0].call("UNLINK", keys.dropping)
-
-
-def _delete_keys(session: RedisSession, *, kept: bytes) -> None:
-    cursor, pattern = b"0", session.keys.pattern
-    while True:
-        cursor, found = session.call("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)
-        if gone := [key for key in found if key != kept]:
-            session.call("UNLINK", *gone)
-        if cursor == b"0":
-            return

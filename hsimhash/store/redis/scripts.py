@@ -321,7 +321,7 @@ return 1
 """
 )
 
-# KEYS: record, identity, another index's record, dropped half. ARGV: the four of every write; fields and values of the
+# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the
 # record. Makes the index, or a cluster's part of it, unless something of one is there.
 CREATE = _script(
     _NOW
@@ -333,6 +333,13 @@ call('HSET', KEYS[1], unpack(ARGV, 5))
 return 1
 """
 )
+
+# KEYS: identity; keys of rows. Deletes them unless an index is there again; returns whether it did.
+DELETE = _script("""
+if redis.call('EXISTS', KEYS[1]) > 0 then return 0 end
+redis.call('UNLINK', unpack(KEYS, 2))
+return 1
+""")
 
 # KEYS: registers' hashes, of each id one. ARGV: whether what is over counts as none; ids.
 LOOKUP = _script(

@@ -92,7 +92,10 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
 
 def disabled(table: str) -> StoreUnavailableError:
     """Return the error that names a disabled table."""
-    return StoreUnavailableError(f"table {table} is disabled; enable it in hbase shell: enable '{table}'")
+    return StoreUnavailableError(
+        f"table {table} is disabled; enable it in hbase shell: enable '{table}'; if a drop was interrupted, run "
+        f"'hsimhash drop-table' again"
+    )
 
 
 def _is_but_the_table(message: str, table: str) -> bool:

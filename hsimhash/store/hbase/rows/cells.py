@@ -281,9 +281,13 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
     missing = [name.decode() for name in RECORD_PARTS if name not in values]
     if missing:
         raise CorruptionError(
-            f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; create the index again"
+            f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; run the same 'hsimhash "
+            f"create-table' again"
         )
     try:
         return Record.from_parts(values, index)
     except ValueError as error:
-        raise CorruptionError(f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error})") from error
+        raise CorruptionError(
+            f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error}); restore a snapshot, or drop it "
+            f"with 'hsimhash drop-table'"
+        ) from error

@@ -30,7 +30,16 @@ from hsimhash.errors import (
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
-from hsimhash.store.lmdb.files import DATA, damaged, lmdb_errors, lmdb_lock, open_databases, open_lmdb, refuse_lost_link
+from hsimhash.store.lmdb.files import (
+    DATA,
+    damaged,
+    lmdb_errors,
+    lmdb_lock,
+    open_databases,
+    open_lmdb,
+    refuse_lost_link,
+    remove_blank,
+)
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -199,17 +208,25 @@ def _open(path: Path) -> Environment | None:
         lock = lock_data(path / DATA, is_shared=True)
     except FileNotFoundError as error:
         refuse_lost_link(path)
-        raise IndexNotFoundError(
-            f"no index at {path}; create one with "
-            + Remedy(f'HSimIndex.create("{path}")', f"'hsimhash create-table --store lmdb://{path}'")
-        ) from error
+        raise _not_there(path) from error
     if lock is None:
         return None
     try:
         return Environment(path, lock)
-    except BaseException:
+    except BaseException as error:
+        is_dropped = not lock.is_in_place()
         lock.close()
+        if is_dropped and isinstance(error, Exception):
+            remove_blank(path)
+            raise _not_there(path) from error
         raise
+
+
+def _not_there(path: Path) -> IndexNotFoundError:
+    return IndexNotFoundError(
+        f"no index at {path}; create one with "
+        + Remedy(f'HSimIndex.create("{path}")', f"'hsimhash create-table --store lmdb://{path}'")
+    )
 
 
 def release(environment: Environment, user: object) -> None:

@@ -51,6 +51,7 @@ ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
 FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
 _MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # with a dash by releases up to 0.1.0
 _OF_0_1_0 = "writer.queue"
+_FOLDER_TRIES = 10  # of making the folder of an index and locking it, where drops delete it again
 _CORRUPT = (
     DamagedRowError,
     lmdb.CorruptedError,
@@ -197,10 +198,12 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
 
 
 def _lock_folder(folder: Path, timeout_s: float) -> HeldLock:
-    while True:
-        make_folder(folder)
-        with suppress(FileNotFoundError):  # a drop has deleted the folder since
+    for _ in range(_FOLDER_TRIES - 1):
+        with suppress(FileNotFoundError, FileExistsError):  # a drop has deleted the folder meanwhile
+            make_folder(folder)
             return wait_for_lock(folder / WRITER_LOCK, timeout_s)
+    make_folder(folder)
+    return wait_for_lock(folder / WRITER_LOCK, timeout_s)
 
 
 def _refuse_index(folder: Path) -> None:
@@ -344,6 +347,18 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
             for file in (lmdb_lock(data), *_made_files(folder), folder / _OF_0_1_0, folder / WRITER_LOCK):
                 file.unlink(missing_ok=True)  # and as long as the last of them is there, a drop continues
     with suppress(OSError):  # there are other files
+        folder.rmdir()
+
+
+def remove_blank(folder: Path) -> None:
+    """Delete the data file that LMDB makes where an index is dropped while it is being opened: it has no databases."""
+    data = folder / DATA
+    with suppress(lmdb.Error, OSError):
+        with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
+            if env.stat()["entries"]:
+                return
+        data.unlink()
+        lmdb_lock(data).unlink()
         folder.rmdir()
 
 

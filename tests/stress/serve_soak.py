@@ -57,6 +57,8 @@ class SoakCaller(threading.Thread):
                 self.query() if self.rng.random() < 0.5 else self.write()
         except Exception as error:  # what a thread met is told at the end
             self.faults.append(f"{type(error).__name__}: {error}")
+        finally:
+            self.hang_up()
 
     def write(self) -> None:
         """Add, move, claim or remove a document; it counts once it is acknowledged."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hsimhash.fingerprint import Signature
-from tests.stress import hbase_check, hbase_exactness, hbase_faults, hbase_live
+from tests.stress import hbase_check, hbase_exactness, hbase_faults, hbase_live, stores_identity
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
@@ -51,6 +52,11 @@ def test_check_finds_every_planted_fault_and_none_beside_writers(own_hbase: HBas
     found = hbase_check.faults_found(own_hbase, tmp_path, documents=1_500, faults=10, kills=1)
     assert faults(list(found)) == []
     assert faults([hbase_check.beside_writers(own_hbase, tmp_path, documents=1_000, checks=1)]) == []
+
+
+def test_no_write_is_acknowledged_into_an_index_that_has_gone(hbase: Gateways) -> None:
+    place = stores_identity.HBaseTable(hbase, np.random.default_rng(2))
+    assert faults(stores_identity.shaken(place, rounds=3, writers=2)) == []
 
 
 @pytest.mark.timeout(900)

@@ -112,7 +112,7 @@ class HBaseTable(Place):
     """A table, which may be left without a record."""
 
     def __init__(self, gateways: Gateways, rng: np.random.Generator) -> None:
-        super().__init__(table_url(gateways, "pages"), rng)
+        super().__init__(table_url(gateways, "identity"), rng)
         self.actions["truncate"] = self.truncate
 
     def truncate(self) -> None:

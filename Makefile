@@ -139,6 +139,7 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.calls_exactness --store redis
 	$(BIN)/python -m tests.stress.stores_kills --store postgresql
 	$(BIN)/python -m tests.stress.stores_kills --store redis
+	$(BIN)/python -m tests.stress.claims --store postgresql
 	$(BIN)/python -m tests.stress.claims --store redis
 	$(BIN)/python -m tests.stress.serve_soak --store lmdb
 	$(BIN)/python -m tests.stress.serve_soak --store postgresql

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
 import psycopg
 import pytest
 
 from hsimhash.errors import LostRightError, StoreUnavailableError
 from hsimhash.index import HSimIndex
-from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
-from hsimhash.load.relayout import relayout
-from hsimhash.store import BulkLimits
 from hsimhash.store.base import MOST_LOSSES
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.failures import LostLinkError, store_error
+from tests.support.interrupted_calls import CALLS, FAR, READS, WRITES, begun, loaded
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.postgresql_sessions import connected, end_connections, wait_for
 
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
-FAR = np.random.default_rng(1).integers(0, 2**64, 10, np.uint64).tolist()  # no two of them are near, nor `a` to one
-SMALL = IngestLimits(gathered_documents=4, decided_at_once=3, bulk=BulkLimits(statement_documents=3))
 _tables = itertools.count()
 
 
@@ -60,80 +54,6 @@ def index(server: PostgresqlServer) -> Iterator[HSimIndex]:
 
 def table_of(index: HSimIndex) -> str:
     return str(index.describe()["table"])
-
-
-def loaded(index: HSimIndex, folder: Path, **options: object) -> Summary:
-    """Ingest ten documents, two of which are near `a`."""
-    path = folder / "documents.tsv"
-    if not path.exists():
-        path.write_text("".join(f"{n}\t{4 if n < 2 else FAR[n]:016x}\n" for n in range(10)))
-    reading = InputOptions(format="fingerprints")
-    given = IngestOptions(reading=reading, job=folder / "job", workers=1, limits=SMALL, **options)  # type: ignore[arg-type]
-    return ingest(index, find_inputs([str(path)], reading), given)
-
-
-def added_in_bulk(index: HSimIndex, folder: Path) -> bool:
-    return loaded(index, folder).counts.added == 10 and index.count() == 11
-
-
-def decided(index: HSimIndex, folder: Path) -> bool:
-    counts = loaded(index, folder, on_duplicate="skip").counts
-    return (counts.added, counts.duplicates, index.count()) == (8, 2, 9)
-
-
-def tagged(index: HSimIndex, folder: Path) -> bool:
-    counts = loaded(index, folder, on_duplicate="tag").counts
-    tags = (folder / "job" / "tags.jsonl").read_text().splitlines()
-    return (counts.added, len(tags), index.count()) == (10, 10, 11)
-
-
-def laid_out_anew(index: HSimIndex, folder: Path) -> bool:
-    url, is_new = f"lmdb://{folder / 'old'}", not (folder / "old").exists()
-    with HSimIndex.create(url, layout="4", profile="zh-1") if is_new else HSimIndex.open(url) as old:
-        old.add_many(FAR, [str(n) for n in range(10)])
-        return relayout(old, index, folder / "job") == 10 and index.count() == 11
-
-
-def claimed(index: HSimIndex, _: Path) -> bool:
-    claims = index.claim_many([FAR[0], FAR[0] ^ 1, FAR[1], 4], ["b", "c", "d", "e"])
-    return [one.is_new for one in claims] == [True, False, True, False] and index.count() == 3
-
-
-def added(index: HSimIndex, _: Path) -> bool:
-    index.add_many(FAR[:2], ["b", "a"])
-    return sorted((one.doc_id, one.fingerprint) for one in index.documents()) == [("a", FAR[1]), ("b", FAR[0])]
-
-
-READS: dict[str, Callable[[HSimIndex, Path], bool]] = {
-    "query": lambda index, _: [match.doc_id for match in index.query(4)] == ["a"],
-    "query of many": lambda index, _: (
-        [[one.doc_id for one in each] for each in index.query_many([4, FAR[0]])] == [["a"], []]
-    ),
-    "get": lambda index, _: index.get("a") is not None,
-    "count": lambda index, _: index.count() == 1,
-    "export": lambda index, _: [document.doc_id for document in index.documents()] == ["a"],
-    "check": lambda index, _: index.check().is_sound,
-}
-WRITES: dict[str, Callable[[HSimIndex, Path], bool]] = {
-    "add": added,
-    "remove": lambda index, _: index.remove(["a", "none"]) is not None and index.get("a") is None,
-    "claim": claimed,
-    "ingest": added_in_bulk,
-    "ingest skip": decided,
-    "ingest tag": tagged,
-    "relayout": laid_out_anew,
-}
-CALLS = READS | WRITES
-
-
-@contextmanager
-def begun(call: Callable[[HSimIndex, Path], bool], index: HSimIndex, folder: Path) -> Iterator[Future[bool]]:
-    """Make a call in a thread, during the block and until it returns."""
-    with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(call, index, folder)
-        yield done
-        assert done.result()
-    assert index.check().is_sound
 
 
 @pytest.mark.parametrize("name", CALLS)

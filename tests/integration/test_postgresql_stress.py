@@ -9,9 +9,11 @@ import pytest
 
 from tests.stress import serve_soak, stores_identity
 from tests.stress.calls_exactness import SIZES, outcomes
+from tests.stress.claims import on_postgresql
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import kill_server
+from tests.support.effort import thorough
 from tests.support.places import Place
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.programs import faults
@@ -43,3 +45,9 @@ def test_serve_answers_right_through_restarts_of_itself_and_of_the_server(tmp_pa
 
 def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path) -> None:
     assert faults(stores_identity.outcomes("postgresql", tmp_path, rounds=5, seed=1, writers=2)) == []
+
+
+@thorough
+def test_of_claims_of_processes_that_are_killed_one_is_new(tmp_path: Path) -> None:
+    outcome = on_postgresql(tmp_path, processes=4, count=2_000, most_kills=5)
+    assert outcome.is_right, outcome.text

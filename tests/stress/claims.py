@@ -22,6 +22,7 @@ from hsimhash import HSimIndex
 from hsimhash.errors import StoreBusyError, StoreUnavailableError
 from tests.stress.hbase_crowd import table, url_of
 from tests.support.hbase_server import serving
+from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.redis_server import redis_running
 
@@ -133,22 +134,28 @@ def on_redis(folder: Path, processes: int, count: int, most_kills: int = KILLS) 
         return claim_and_kill(url, folder, processes, count, most_kills)
 
 
+def on_postgresql(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
+    """Claim on a PostgreSQL that is started for it."""
+    with postgresql_serving() as server:
+        url = server.url("claims")
+        HSimIndex.create(url, layout="4", distance=3).close()
+        return claim_and_kill(url, folder, processes, count, most_kills)
+
+
 def main() -> int:
     if sys.argv[1:2] == ["claimant"]:
         claimant(*sys.argv[2:])
         return 0
     given = options(
         __doc__,
-        store=("lmdb", "or redis, or hbase: on a server that is started for it"),
+        store=("lmdb", "or postgresql, redis or hbase: on a server that is started for it"),
         processes=(PROCESSES, "that claim"),
         documents=(DOCUMENTS, "that they claim"),
     )
     print_conditions("claims", seed=SEED, processes=given.processes, documents=given.documents)
     with scratch_folder(given.scratch) as folder:
-        if given.store == "lmdb":
-            return print_outcomes([on_lmdb(folder, given.processes, given.documents)])
-        if given.store == "redis":
-            return print_outcomes([on_redis(folder, given.processes, given.documents)])
+        if (claim := {"lmdb": on_lmdb, "postgresql": on_postgresql, "redis": on_redis}.get(given.store)) is not None:
+            return print_outcomes([claim(folder, given.processes, given.documents)])
         with serving(folder / "hbase") as server, table(server) as name:
             url = url_of(name, server.thrift2_port)
             return print_outcomes([claim_and_kill(url, folder, given.processes, given.documents, KILLS)])

@@ -43,7 +43,7 @@ _CHECKED_S = FORGOTTEN_S / 2  # and the sender no longer asks whether that write
 _Word = bytes | str | int  # of a command
 
 _PASSWORD_CHARS = 4_096  # of the first line of its file
-_PASSING = ("BUSY ", "MASTERDOWN", "TRYAGAIN")  # what a server says that will be well
+_PASSING = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN")  # errors that end by themselves
 
 
 class RedisSession:
@@ -142,8 +142,8 @@ class RedisSession:
             return True
         if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)) or "SSL" in said:
             return False
-        if isinstance(error, errors.ReadOnlyError):  # a master that has just become a replica
-            return bool(self.address.service)
+        if isinstance(error, errors.ReadOnlyError):  # it took writes before: another server is taking over
+            return bool(self.address.service or self._writer.noted())
         lost = (errors.ConnectionError, errors.TimeoutError, errors.MasterDownError, errors.TryAgainError, OSError)
         return isinstance(error, lost) or said.startswith(_PASSING)
 
@@ -200,8 +200,9 @@ class RedisSession:
             connection.send_packed_command([_packed(command)])
             return connection.read_response(timeout=wait_s)
         except BaseException as error:
-            if not isinstance(error, self._library.exceptions.ResponseError):
-                connection.disconnect()  # a reply may be on its way
+            errors = self._library.exceptions
+            if not isinstance(error, errors.ResponseError) or isinstance(error, errors.ReadOnlyError):
+                connection.disconnect()  # a reply may be on its way; the address may lead to the new master by now
             raise
         finally:
             pool.release(connection)

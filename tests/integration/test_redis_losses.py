@@ -117,14 +117,14 @@ def test_calls_go_on_after_idle_connections_were_killed(servers: Servers, tmp_pa
             pass
 
 
-def test_calls_go_on_after_the_server_ended_idle_connections(servers: Servers, tmp_path: Path) -> None:
-    with filled(own_url(servers), servers.calls) as indexes:
-        servers.run("CONFIG", "SET", "timeout", 1)
+def test_calls_go_on_after_the_server_ended_idle_connections(server: Servers, tmp_path: Path) -> None:
+    with filled(own_url(server), CALLS) as indexes:
+        server.run("CONFIG", "SET", "timeout", 1)
         wait_until(
-            lambda: all(str(told).count("addr=") <= 2 for told in servers.run("CLIENT", "LIST", "TYPE", "normal"))
+            lambda: all(str(told).count("addr=") <= 2 for told in server.run("CLIENT", "LIST", "TYPE", "normal"))
         )
-        servers.run("CONFIG", "SET", "timeout", 0)
-        with all_begun(servers.calls, indexes, tmp_path):
+        server.run("CONFIG", "SET", "timeout", 0)
+        with all_begun(CALLS, indexes, tmp_path):
             pass
 
 

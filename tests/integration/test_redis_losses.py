@@ -158,7 +158,7 @@ class LosingProxy(LocalServer):
 
     def __init__(self, port: int, *, is_done: bool) -> None:
         super().__init__()
-        self._target, self._is_done = port, is_done
+        self.target, self._is_done = port, is_done
         self._met: set[bytes] = set()
         self.is_losing = False
 
@@ -168,7 +168,7 @@ class LosingProxy(LocalServer):
 
     def talk(self, connection: socket.socket) -> None:
         request = b""
-        with suppress(OSError), connection, socket.create_connection(("127.0.0.1", self._target)) as server:
+        with suppress(OSError), connection, socket.create_connection(("127.0.0.1", self.target)) as server:
             while True:
                 for one in select([connection, server], [], [])[0]:
                     data = one.recv(1 << 16)
@@ -315,6 +315,23 @@ def test_calls_follow_sentinels_to_the_server_that_takes_over(tmp_path: Path) ->
             one.kill()
             with all_begun(CALLS, indexes, tmp_path):
                 pass
+
+
+def test_writes_follow_an_address_that_leads_to_the_new_master(tmp_path: Path) -> None:
+    with (
+        redis_running(tmp_path / "one") as one,
+        replica_of(one, tmp_path) as two,
+        serving(LosingProxy(one.port, is_done=False)) as address,
+        refusing_port() as port,
+        filled(lambda prefix, options: proxied_url(one.url(prefix), Servers(one), [address]), WRITES) as indexes,
+    ):
+        wait_until(lambda: offset(two) == offset(one))
+        Servers(one).run("REPLICAOF", "127.0.0.1", port)
+        Servers(two).run("REPLICAOF", "NO", "ONE")
+        address.target = two.port
+        with all_begun(WRITES, indexes, tmp_path):
+            pass
+        assert Servers(one).refusals("READONLY") == len(WRITES)  # each on the connection from before
 
 
 @contextmanager

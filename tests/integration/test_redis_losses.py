@@ -249,7 +249,7 @@ def test_calls_wait_while_a_server_refuses_them(server: Servers, tmp_path: Path,
             with all_begun(READS, indexes, tmp_path):  # they are answered meanwhile
                 pass
         with all_begun(calls, indexes, tmp_path):
-            wait_until(lambda: server.refusals(kind) >= 2 * len(calls))
+            wait_until(lambda: server.refusals(kind) >= 2 * len(calls), limit_s=60)
             server.run(*end)
 
 

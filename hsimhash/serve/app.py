@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
-from hsimhash.serve.calls import CALLS, QUERY, Bodies, Json, PostCall
+from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
 from hsimhash.serve.guard import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
@@ -193,9 +193,8 @@ class _Service:
         """Count bytes of a body, and refuse it if it, or all bodies together, have become too large."""
         self._held_bytes += more
         if size > most:
-            several = f"; send several, or {LINES} with up to {self._limits.body_bytes:,}"
-            remedy = "; send several" if most == self._limits.body_bytes else several
-            raise HTTPException(413, f"body too large: it has at most {most:,} bytes{remedy}")
+            remedy = "send several" if most == self._limits.body_bytes else f"send many documents as {LINES}; {SHORTEN}"
+            raise HTTPException(413, f"body too large: it has at most {most:,} bytes; {remedy}")
         if self._held_bytes > self._limits.bodies_bytes:
             raise self._later("too many large requests at once: send this one again later")
 

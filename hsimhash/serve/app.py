@@ -31,6 +31,7 @@ from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
 from hsimhash.store import is_on_server
+from hsimhash.store.base import Reader
 
 T = TypeVar("T")
 
@@ -253,22 +254,22 @@ class _Service:
     async def _facts(self) -> IndexFacts:
         index = self._index
         try:
-            count = await self._apart(self._estimate)
+            count = await self._apart(partial(self._within, lambda reader: reader.estimate()))
             documents = f"{'about ' if is_on_server(index.url) else ''}{count:,}"
         except HsimhashError:
             documents = "unknown"
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
-    def _estimate(self) -> int:
-        return self._index.store.reading(lambda reader: reader.estimate(), timeout_s=self._limits.ready_s)
+    def _within(self, work: Callable[[Reader], T]) -> T:
+        """Return what the store answers in the time of one that is there."""
+        return self._index.store.reading(work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})
 
     async def _readyz(self, _: Request) -> Response:
         try:
-            await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
-            await self._apart(self._estimate)  # on PostgreSQL this notices another index
+            await self._apart(partial(self._within, lambda reader: reader.scan(self._index.layout.prefixes(0)[:1])))
         except HsimhashError as error:
             raise self._later(str(error)) from None
         return _answer({"is_ready": True})

@@ -1,11 +1,10 @@
-"""`hsimhash serve` and pages of other sites, slow callers, and callers who ask for much."""
+"""`hsimhash serve` and pages of other sites, and callers who ask for much."""
 
 from __future__ import annotations
 
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from tests.support.tcp_proxy import Proxy
 pytestmark = pytest.mark.together
 NEAR = "0000000000000003"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-CROWD = 60_000
 PAGE = b"""<!doctype html><body><script>
 const ask = (path, more) => fetch(path, more).then(r => r.status, e => "failed");
 const json = {"Content-Type": "application/json"};
@@ -235,31 +233,7 @@ def test_the_form_of_the_servers_own_page_is_sent_with_its_origin(serving: Servi
     assert f"Origin: http://search.example:{server.port}" in shown, shown
 
 
-# Callers who are slow, or ask for much.
-
-
-@thorough
-def test_health_is_told_at_once_beside_a_query_that_returns_a_crowd(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    with HSimIndex.open(url) as index:
-        index.add_many([3] * CROWD, [f"document {number}" for number in range(CROWD)])
-    with served(url) as serving:
-        found: list[int] = []
-
-        def ask() -> None:
-            found.append(len(serving.caller().call("/query", {"fingerprint": NEAR})[1]["matches"]))
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        caller, told = serving.caller(), 0
-        while asking.is_alive():
-            assert caller.call("/healthz")[0] == 200
-            told += 1
-        asking.join()
-        assert found == [CROWD + 3]
-        assert told > 10  # it was one, when the query kept the loop
-        few = serving.caller().call("/query", {"fingerprint": NEAR, "limit": 7})[1]["matches"]
-        assert len(few) == 7
+# Callers who ask for much.
 
 
 def test_many_unknown_fields_are_refused_without_a_list_of_them(serving: Serving) -> None:

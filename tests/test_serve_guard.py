@@ -15,6 +15,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
 from hsimhash.serve.calls import CALLS, Bodies
 from hsimhash.serve.guard import why_refused
+from hsimhash.serve.page import FORM
 from tests.support.command_line import make_index, run
 from tests.support.effort import thorough
 from tests.support.local_server import LocalServer
@@ -265,6 +266,12 @@ def test_no_body_keeps_all_others_waiting(body: str, tmp_path: Path) -> None:
             return time.thread_time() - began
 
         assert min(parsed_s() for _ in range(5)) < 0.05
+
+
+def test_a_form_that_is_too_large_is_refused(serving: Serving) -> None:
+    form = "text=" + "a" * ServeLimits().form_bytes
+    status, answer = serving.caller().send("POST", "/", form, FORM)
+    assert (status, b"at most 262,144 bytes" in answer) == (413, True)
 
 
 @pytest.mark.parametrize("values", ["[" * 2 + "[]," * 60_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])

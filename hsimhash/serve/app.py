@@ -41,6 +41,7 @@ class ServeLimits:
     """What one caller may take of a server."""
 
     value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
+    form_bytes: int = 256 << 10  # of the page's form, whose escapes take four times as long
     body_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20  # of all callers, in each process
     head_bytes: int = 64 << 10
@@ -234,7 +235,7 @@ class _Service:
         """Answer the form of the page."""
         if _kind_of(request) != FORM:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
-        async with self._body_of(request, self._limits.value_bytes) as body:
+        async with self._body_of(request, self._limits.form_bytes) as body:
             form = await self._apart(lambda: QueryForm.parse(body))
         if not self._has_right(f"Bearer {form.token}"):
             return self._page.response(_base_of(request), None, form, FormAnswer(error="Missing or wrong token."), 401)

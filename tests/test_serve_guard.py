@@ -1,18 +1,21 @@
-"""`hsimhash serve` and pages of other sites, slow callers, and callers who ask for much."""
+"""`hsimhash serve` and pages of other sites, and callers who ask for much."""
 
 from __future__ import annotations
 
 import shutil
 import socket
 import subprocess
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hsimhash.index import HSimIndex
+from hsimhash.serve.app import ServeLimits
+from hsimhash.serve.calls import CALLS, Bodies
 from hsimhash.serve.guard import why_refused
+from hsimhash.serve.page import FORM
 from tests.support.command_line import make_index, run
 from tests.support.effort import thorough
 from tests.support.local_server import LocalServer
@@ -23,7 +26,6 @@ from tests.support.tcp_proxy import Proxy
 pytestmark = pytest.mark.together
 NEAR = "0000000000000003"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-CROWD = 60_000
 PAGE = b"""<!doctype html><body><script>
 const ask = (path, more) => fetch(path, more).then(r => r.status, e => "failed");
 const json = {"Content-Type": "application/json"};
@@ -232,34 +234,47 @@ def test_the_form_of_the_servers_own_page_is_sent_with_its_origin(serving: Servi
     assert f"Origin: http://search.example:{server.port}" in shown, shown
 
 
-# Callers who are slow, or ask for much.
+# Callers who ask for much.
+
+
+def test_many_unknown_fields_are_refused_without_a_list_of_them(serving: Serving) -> None:
+    status, answer = serving.caller().call("/remove", {f"field {number}": 1 for number in range(60_000)})
+    assert status == 400
+    assert answer["error"] == "more than 100 unknown fields: allowed are id"
+
+
+SIZE = ServeLimits().value_bytes
+WORST = {  # for what checks bodies
+    "escapes": '{"text": "' + "\\u4e2d" * (SIZE // 6 - 9) + '"}',
+    "short escapes": '{"text": "' + ",\\n" * (SIZE // 3 - 9) + '"}',
+    "Chinese": '{"text": "' + "网，" * (SIZE // 6 - 9) + '"}',
+    "fields": "{" + ",".join(f'"{number}": 1' for number in range(64_000)) + "}",
+    "fields of a text": '{"text": {' + ",".join(f'"{number}": 1' for number in range(64_000)) + "}}",
+    "values": '{"text": [' + "1," * (SIZE // 2 - 9) + "1]}",
+}
 
 
 @thorough
-def test_health_is_told_at_once_beside_a_query_that_returns_a_crowd(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    with HSimIndex.open(url) as index:
-        index.add_many([3] * CROWD, [f"document {number}" for number in range(CROWD)])
-    with served(url) as serving:
-        found: list[int] = []
+@pytest.mark.parametrize("body", WORST.values(), ids=WORST)
+def test_no_body_keeps_all_others_waiting(body: str, tmp_path: Path) -> None:
+    """Pydantic does not release the interpreter's lock, so the event loop waits while it parses."""
+    with HSimIndex.open(make_index(tmp_path)) as index:
 
-        def ask() -> None:
-            found.append(len(serving.caller().call("/query", {"fingerprint": NEAR})[1]["matches"]))
+        def parsed_s() -> float:
+            began = time.thread_time()
+            Bodies(index, CALLS[-1], [(1, body.encode())], 1.0, SIZE)
+            return time.thread_time() - began
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        caller, told = serving.caller(), 0
-        while asking.is_alive():
-            assert caller.call("/healthz")[0] == 200
-            told += 1
-        asking.join()
-        assert found == [CROWD + 3]
-        assert told > 10  # it was one, when the query kept the loop
-        few = serving.caller().call("/query", {"fingerprint": NEAR, "limit": 7})[1]["matches"]
-        assert len(few) == 7
+        assert min(parsed_s() for _ in range(5)) < 0.05
 
 
-@pytest.mark.parametrize("values", ["[" * 2 + "[]," * 600_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])
+def test_a_form_that_is_too_large_is_refused(serving: Serving) -> None:
+    form = "text=" + "a" * ServeLimits().form_bytes
+    status, answer = serving.caller().send("POST", "/", form, FORM)
+    assert (status, b"at most 262,144 bytes" in answer) == (413, True)
+
+
+@pytest.mark.parametrize("values", ["[" * 2 + "[]," * 60_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])
 def test_a_body_of_nothing_but_values_is_refused(values: str, serving: Serving) -> None:
     status, answer = serving.caller().send("POST", "/query", f'{{"text": {values}}}', "application/json")
     assert status == 400

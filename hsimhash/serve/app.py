@@ -25,12 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
-from hsimhash.serve.calls import CALLS, QUERY, Bodies, Json, PostCall
+from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
 from hsimhash.serve.guard import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
 from hsimhash.store import is_on_server
+from hsimhash.store.base import Reader
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ class ServeLimits:
     """What one caller may take of a server."""
 
     value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
+    form_bytes: int = 256 << 10  # of the page's form, whose escapes take four times as long
     body_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20  # of all callers, in each process
     head_bytes: int = 64 << 10
@@ -193,9 +195,8 @@ class _Service:
         """Count bytes of a body, and refuse it if it, or all bodies together, have become too large."""
         self._held_bytes += more
         if size > most:
-            several = f"; send several, or {LINES} with up to {self._limits.body_bytes:,}"
-            remedy = "; send several" if most == self._limits.body_bytes else several
-            raise HTTPException(413, f"body too large: it has at most {most:,} bytes{remedy}")
+            remedy = "send several" if most == self._limits.body_bytes else f"send many documents as {LINES}; {SHORTEN}"
+            raise HTTPException(413, f"body too large: it has at most {most:,} bytes; {remedy}")
         if self._held_bytes > self._limits.bodies_bytes:
             raise self._later("too many large requests at once: send this one again later")
 
@@ -234,7 +235,7 @@ class _Service:
         """Answer the form of the page."""
         if _kind_of(request) != FORM:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
-        async with self._body_of(request, self._limits.value_bytes) as body:
+        async with self._body_of(request, self._limits.form_bytes) as body:
             form = await self._apart(lambda: QueryForm.parse(body))
         if not self._has_right(f"Bearer {form.token}"):
             return self._page.response(_base_of(request), None, form, FormAnswer(error="Missing or wrong token."), 401)
@@ -254,22 +255,22 @@ class _Service:
     async def _facts(self) -> IndexFacts:
         index = self._index
         try:
-            count = await self._apart(self._estimate)
+            count = await self._apart(partial(self._within, lambda reader: reader.estimate()))
             documents = f"{'about ' if is_on_server(index.url) else ''}{count:,}"
         except HsimhashError:
             documents = "unknown"
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
-    def _estimate(self) -> int:
-        return self._index.store.reading(lambda reader: reader.estimate(), timeout_s=self._limits.ready_s)
+    def _within(self, work: Callable[[Reader], T]) -> T:
+        """Return what the store answers in the time of one that is there."""
+        return self._index.store.reading(work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})
 
     async def _readyz(self, _: Request) -> Response:
         try:
-            await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
-            await self._apart(self._estimate)  # on PostgreSQL this notices another index
+            await self._apart(partial(self._within, lambda reader: reader.scan(self._index.layout.prefixes(0)[:1])))
         except HsimhashError as error:
             raise self._later(str(error)) from None
         return _answer({"is_ready": True})

@@ -19,7 +19,8 @@ from hsimhash.store import is_on_server
 from hsimhash.store.base import Match
 
 Json = dict[str, object]
-_VALUES_BYTES = 16 << 20  # of a body's values, besides its texts: more would take all callers' time
+_VALUES_BYTES = 4 << 20  # of a body's values, besides its texts: more would keep others waiting for over 50 ms
+SHORTEN = "instead of a longer text send its fingerprint, which 'hsimhash fingerprint --signature' prints"
 _QUICK_MATCHES = 100  # are found and shown before a call of others could wait for it
 _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
@@ -71,7 +72,7 @@ class Bodies:
         for number, line in lines:
             try:
                 if len(line) > most_bytes:
-                    raise ValueError(f"line too long: a document has at most {most_bytes:,} bytes of JSON")
+                    raise ValueError(f"line too long: a document has at most {most_bytes:,} bytes of JSON; {SHORTEN}")
                 check_values(line, _VALUES_BYTES)
                 self._take(number, call.body.model_validate_json(line))
             except ValidationError as error:

@@ -200,10 +200,13 @@ _EXPECTED = {
     "less_than": "less than {lt}",
 }
 _GOT_CHARS = 80
+_MOST_PROBLEMS = 100  # listed by pydantic at once: others wait half a second for a list of all unknown fields
 
 
 def refusal_of(error: ValidationError, body: type[BaseModel]) -> str:
     """Return in one line why a body is refused."""
+    if error.error_count() > _MOST_PROBLEMS:
+        return f"more than {_MOST_PROBLEMS} unknown fields: allowed are {', '.join(body.model_fields)}"
     problem = error.errors(include_url=False)[0]
     kind, context = problem["type"], problem.get("ctx", {})
     place = ".".join(str(part) for part in problem["loc"])

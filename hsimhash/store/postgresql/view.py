@@ -105,14 +105,23 @@ class DatabaseView(Reader):
             return self._tables.rowkeys([])
         segments = segments_by_flag(prefixes)
         statement = self._tables.buckets(tuple(segments), is_ranges=False)
-        return self._tables.rowkeys(self._rows(statement, *segments.values()))
+        return self._buckets(statement, *segments.values())
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         if not ranges:
             return self._tables.rowkeys([])
         flags, *edges = zip(*self._tables.ranges_of(ranges), strict=True)
         statement = self._tables.buckets(flags, is_ranges=True)
-        return self._tables.rowkeys(self._rows(statement, *chain.from_iterable(zip(*edges, strict=True))))
+        return self._buckets(statement, *chain.from_iterable(zip(*edges, strict=True)))
+
+    def _buckets(self, statement: str, *values: object) -> Uint8s:
+        """Return the rowkeys of buckets; `IndexNotFoundError` where they are of another index than was opened."""
+        if self._link is None:  # what is read later is of the same snapshot
+            self._check_same()
+        return self._tables.rowkeys(self._rows(statement, *values))
+
+    def _check_same(self) -> None:
+        self._session.check_same(self._rows(made_sql(self._session.address)))
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
@@ -146,7 +155,7 @@ class DatabaseView(Reader):
             self._tables.fingerprints,
             _PAGE_ROWS,
         )
-        self._session.check_same(self._rows(made_sql(self._session.address)))
+        self._check_same()
         return int(pages * rows)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:

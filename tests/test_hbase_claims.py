@@ -78,7 +78,7 @@ def test_claims_keep_what_they_promise() -> None:
 
 
 @pytest.mark.parametrize(  # with where to begin to look, so that it is found soon
-    ("broken", "first"), [(IgnoresClaims, 230), (AsksFirst, 0), (Overwrites, 0), (BelievesUnknownLosses, 1_330)]
+    ("broken", "first"), [(IgnoresClaims, 1_490), (AsksFirst, 120), (Overwrites, 60), (BelievesUnknownLosses, 4_550)]
 )
 def test_the_model_sees_a_broken_claim(broken: type[TableClaims], first: int) -> None:
     assert first_failed_claim(range(first, first + MOST_SCHEDULES), kind(broken)) is not None

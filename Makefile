@@ -28,13 +28,16 @@ $(VENV)/bin/python:
 # Each target installs only the packages that it needs; an empty file in $(VENV) records each set. Most of their modules
 # are never imported, so they are compiled when they are.
 # The pip of Python 3.11 warns about an extra of lxml that later versions find.
-$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	@echo 'Installing hsimhash and its packages into $(VENV):'
+$(VENV)/.pip: | $(VENV)/bin/python
 	$(BIN)/python -m pip install --upgrade 'pip>=23.3'
+	@touch $@
+
+$(VENV)/.base: pyproject.toml | $(VENV)/.pip
+	@echo 'Installing hsimhash and its packages into $(VENV):'
 	$(BIN)/python -m pip install --no-compile --editable .
 	@touch $@
 
-$(VENV)/.%: pyproject.toml | $(VENV)/.base
+$(VENV)/.%: pyproject.toml | $(VENV)/.pip
 	@echo "Installing the packages of the extra '$*' into $(VENV):"
 	$(BIN)/python -m pip install --no-compile --editable '.[$*]'
 	@touch $@

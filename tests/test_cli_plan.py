@@ -24,6 +24,7 @@ def test_most_documents_have_readable_sizes() -> None:
     assert "176.8 PiB" in result.stdout
 
 
+@thorough
 def test_without_a_store_each_one_has_a_row_and_all_fits_on_a_screen() -> None:
     lines = run("plan", "--documents", "50M").stdout.splitlines()
     assert len(lines) <= 30

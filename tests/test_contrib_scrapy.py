@@ -202,6 +202,7 @@ def test_a_crawl_without_a_reactor_works(tmp_path: Path) -> None:
         assert [told["stats"].get(f"hsimhash/{name}", 0) for name in ("new", "duplicate", "error")] == counts
 
 
+@thorough
 def test_spiders_of_a_process_share_an_index(tmp_path: Path) -> None:
     with site(PAGES) as (first, urls):
         told, _ = crawled([Crawl([first], settings={"HSIMHASH_STORE": f"lmdb://{tmp_path}/index"})] * 2)

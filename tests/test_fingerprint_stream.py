@@ -121,7 +121,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
             os.close(file)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, pytest.param(signal.SIGINT, marks=thorough)])
 def test_a_stream_outlives_its_workers(sent: signal.Signals, tmp_path: Path) -> None:
     program, pids = start(tmp_path)
     for pid in pids:

@@ -18,6 +18,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
 from tests.support.archives import PACK, conversion, record, response
+from tests.support.effort import thorough
 
 TEXT = "The quick brown fox jumps over the lazy dog, number {}, while the crew of the ship looks on. "
 
@@ -51,7 +52,7 @@ def archive(path: Path, parts: list[bytes], packing: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("packing", [pytest.param(one, marks=thorough) if one else one for one in PACK])
 def test_pages_and_texts_with_status_200_are_documents_and_no_other_record_is(packing: str, tmp_path: Path) -> None:
     parts = [
         record("warcinfo", "", "application/warc-fields", b"software: own\r\n\r\n"),

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.json_values import framing_of, value_blocks
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, Place
-from tests.support.effort import thorough
+from tests.support.effort import thorough, tries
 from tests.test_inputs import batches_of, contents, read
 
 values = st.recursive(
@@ -122,6 +122,7 @@ def test_a_stray_quote_costs_the_record_of_its_line_alone(texts: list[str], data
     assert set(lines) - {lines[at]} <= set(found)
 
 
+@settings(max_examples=tries(100, 5))
 @pytest.mark.parametrize("is_array", [True, False])
 @given(
     given=st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1), min_size=3, max_size=6),

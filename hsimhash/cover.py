@@ -403,14 +403,23 @@ class _Search:
     def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
         """Return radii raised until no spread is missed, each time where a spread more costs least."""
         missed = self.flipped[(self.flipped > radii).all(axis=1)]
+        found = self._counted(missed)
         while len(missed):
-            found = np.array([np.bincount(counts, minlength=self.price.shape[1] - 1) for counts in missed.T])
             dearer = (self.price[:, 1:] - self._prices(radii)[:, None]) * weights[:, None]
             gain = np.divide(np.cumsum(found, axis=1), dearer, out=np.zeros_like(dearer), where=dearer > 0)
             place, radius = divmod(int(gain.argmax()), gain.shape[1])
             radii[place] = radius
-            missed = missed[missed[:, place] > radius]
+            is_seen = missed[:, place] <= radius
+            seen, missed = missed[is_seen], missed[~is_seen]
+            found = found - self._counted(seen) if len(seen) < len(missed) else self._counted(missed)
         return radii
+
+    def _counted(self, spreads: Counts) -> Int64s:
+        """Return for each probe in how many spreads how many flips fall into it."""
+        width = self.price.shape[1] - 1
+        numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width
+        counts: Int64s = np.bincount(numbers.ravel(), minlength=len(self.probes) * width).reshape(-1, width)
+        return counts
 
     def _lowered(self, radii: Int64s) -> Int64s:
         """Return radii of which none can be lower, the dearest lowered first."""

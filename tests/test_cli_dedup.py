@@ -168,6 +168,7 @@ def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
     assert not list(out.glob(".*"))
 
 
+@thorough
 def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
     code, shown = on_terminal("dedup", fingerprints(tmp_path / "in.tsv", *range(2000)), "--out", str(out))
     assert code == 0

@@ -236,7 +236,8 @@ def test_a_crawl_that_is_paused_and_resumed_handles_each_page_once(tmp_path: Pat
     assert Counter(kept) == Counter(set(map(group, urls)))
 
 
-@pytest.mark.parametrize("callback", ["start", pytest.param("errback", marks=thorough)])
+@thorough
+@pytest.mark.parametrize("callback", ["start", "errback"])
 def test_items_without_a_response_are_compared_by_their_own_fields(callback: str, tmp_path: Path) -> None:
     items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": TEXT}, {}]
     crawl = Crawl(

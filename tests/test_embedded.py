@@ -295,7 +295,7 @@ def test_a_writer_sees_the_last_commit_of_one_that_was_killed(store: LmdbStore, 
             for document in spread(begun, begun + 100_000):
                 put(own, document)
 
-    for begun in range(1_000_000, tries(41, 11) * 1_000_000, 1_000_000):
+    for begun in range(1_000_000, tries(41, 6) * 1_000_000, 1_000_000):
         before = store.count()
         child = fork(write)
         while store.count() <= before + 2:

@@ -13,6 +13,7 @@ import pytest
 from hsimhash.fingerprint.wordlists import keep_list
 from hsimhash.store.lmdb.files import drop_index
 from tests.support.command_line import run
+from tests.support.effort import thorough
 from tests.support.half_states import (
     create_and_drop_at_once,
     created,
@@ -52,6 +53,7 @@ def test_create_table_gets_out_of_a_creation_that_was_killed_at_any_step(folder:
         assert not folder.exists()
 
 
+@thorough
 def test_create_table_follows_a_killed_creation_with_large_lists_of_words(
     folder: Path, url: str, tmp_path: Path
 ) -> None:
@@ -65,7 +67,7 @@ def test_create_table_follows_a_killed_creation_with_large_lists_of_words(
         assert dropped(url).exit_code == 0
 
 
-@pytest.mark.parametrize("is_of_0_1_0", [False, True])
+@pytest.mark.parametrize("is_of_0_1_0", [False, pytest.param(True, marks=thorough)])
 def test_drop_table_ends_a_drop_that_was_killed_at_any_step(folder: Path, url: str, is_of_0_1_0: bool) -> None:
     def prepare() -> None:
         filled(url)

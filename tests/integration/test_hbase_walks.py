@@ -56,7 +56,7 @@ def test_processes_count_and_expire_what_one_does(filled: tuple[str, HBaseStore]
     assert f'"documents": {len(documents)}' in run("describe", "--count", "--json", "--store", url).stdout
     said = run("expire", "--before", "1d", "--dry-run", "--store", url).stderr
     assert f"would remove {old:,} documents" in said
-    assert walked(store, tmp_path, partial(expire_range, before=OLD_MS + 1, times=Times())) == old
+    assert walked(store, tmp_path, partial(expire_range, url=url, before=OLD_MS + 1, times=Times())) == old
     assert {document.first_seen for page in store.walk() for document in page} == {YOUNG_MS}
     assert store.count() == len(documents) - old
     assert store.expire(OLD_MS + 1) == 0

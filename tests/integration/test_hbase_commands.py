@@ -166,7 +166,13 @@ def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> 
     with HSimIndex.open(store) as index:
         gateway = index.store.gateway
         found = gateway.rows(b"", b"\xff" * 14, b"i", limit=10, columns=10)
-        assert [cell.qualifier for cells in found for cell in cells] == [b"format", b"identity", b"layout", b"profile", b"ttl"]
+        assert [cell.qualifier for cells in found for cell in cells] == [
+            b"format",
+            b"identity",
+            b"layout",
+            b"profile",
+            b"ttl",
+        ]
     quick = done("doctor", "--store", store, "--quick")
     assert quick == "ok    record: layout 10, profile auto-2\n"
 

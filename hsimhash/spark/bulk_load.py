@@ -197,9 +197,7 @@ class _Load:
     def __init__(self, store: HBaseStore, options: StageOptions, keeper: StateKeeper) -> None:
         self._record, self._options, self._keeper = store.record, options, keeper
         self._address, self._ttl_s = Address.parse(store.url), store.times.ttl_s
-        same = SameIndex(store.url, store.gateway, store.record, store.times)
-        writes = Writes(store.gateway, store.record, store.times, same)
-        self._steps = LoadSteps(writes, self._address, options, keeper)
+        self._steps = LoadSteps(store.gateway, store.record, self._address, options, keeper)
 
     def run(self, given: DataFrame) -> int | None:
         """Do what is left to do; return how many documents are new or changed."""

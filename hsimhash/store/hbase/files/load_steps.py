@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from hsimhash.errors import OTHER_STAGE, HsimhashError, Remedy, StopAskedError
+from hsimhash.store.base import Record
 from hsimhash.store.hbase.files.load_tool import load_words, only_one, run_load
 from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, FileForm, RegionRows, StagedFile, file_settings
 from hsimhash.store.hbase.files.stage import MANIFEST, Stage, open_stage
 from hsimhash.store.hbase.gateway.address import Address
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Gateway
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.table import described
 from hsimhash.store.hbase.rows.cells import TABLE_START, TABLE_STOP
-from hsimhash.store.hbase.rows.protocol import Writes, begin_load, end_load, loads_begun
+from hsimhash.store.hbase.rows.protocol import begin_load, end_load, loads_begun
 from hsimhash.store.hbase.upkeep.range_jobs import whole_table
 from hsimhash.store.runs import StageOptions
 
@@ -106,15 +107,18 @@ class LoadSteps:
     """The steps of one load; see the module's text.
 
     Args:
-        writes: to the table.
+        gateway: to the table.
+        record: of its index.
         address: of the table.
         options: see there.
         keeper: of the state.
     """
 
-    def __init__(self, writes: Writes, address: Address, options: StageOptions, keeper: StateKeeper) -> None:
+    def __init__(
+        self, gateway: Gateway, record: Record, address: Address, options: StageOptions, keeper: StateKeeper
+    ) -> None:
         self.stage: Stage = open_stage(options.stage)
-        self._gateway, self._record = writes.gateway, writes.record
+        self._gateway, self._record = gateway, record
         self._address, self._options, self._keeper = address, options, keeper
 
     # How far it came, and whose the stage is.

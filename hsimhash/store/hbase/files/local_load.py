@@ -82,7 +82,7 @@ class StagedLoad(BulkLoad):
     def __init__(self, writes: Writes, address: Address, folder: Path, options: StageOptions) -> None:
         super().__init__(folder, has_signatures=writes.record.has_signatures)
         self._writes, self._record, self._options = writes, writes.record, options
-        self._steps = LoadSteps(writes, address, options, _InJobFolder(folder))
+        self._steps = LoadSteps(writes.gateway, writes.record, address, options, _InJobFolder(folder))
         with file_errors(folder):
             self._steps.verify_stage()
 

@@ -84,6 +84,19 @@ local function is_listed(key, fp)
 end
 """
 
+# What a claim read by `DOCUMENTS` is read again by `ADD`. `each` is given ids that a listing has of a fingerprint, and
+# their registers as `register` returns them, of keys that begin with `head`.
+_LISTING = """
+local function each_listed(key, fp, after, most, head, register, each)
+  local start = after == '' and '[' .. fp or '(' .. fp .. after
+  local listed = redis.call('ZRANGEBYLEX', key, start, '(' .. fp .. '\\255', 'LIMIT', 0, most)
+  for n = 1, #listed do
+    local id = string.sub(listed[n], 9)
+    each(n, id, register(head .. string.sub(redis.sha1hex(id), 1, 4), id))
+  end
+end
+"""
+
 # For scripts that read: ARGV[1] says whether registers may be over.
 _READ = """
 local is_timed, now = ARGV[1] == '1', redis.call('TIME')
@@ -137,6 +150,7 @@ ADD = _script(
     + _SAME
     + _NOTED
     + _BUCKETS
+    + _LISTING
     + """
 local drawers, key_bytes, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local ends = ttl > 0 and struct.pack('>I8', now + ttl) or ''
@@ -145,12 +159,10 @@ local function register(key, id)
   return value and not is_over(value, ttl) and value or ''
 end
 local function listed(key, fp, after, most)
-  local start, rows = after == '' and '[' .. fp or '(' .. fp .. after, {}
-  for n, row in ipairs(call('ZRANGEBYLEX', key, start, '(' .. fp .. '\\255', 'LIMIT', 0, most)) do
-    local id = sub(row, 9)
-    local value = register(ARGV[10] .. sub(redis.sha1hex(id), 1, 4), id)
+  local rows = {}
+  each_listed(key, fp, after, most, ARGV[10], register, function(n, id, value)
     rows[n] = #id .. ':' .. id .. #value .. ':' .. value
-  end
+  end)
   return table.concat(rows)
 end
 local read = {
@@ -357,17 +369,15 @@ return found
 # them all.
 DOCUMENTS = _script(
     _READ
+    + _LISTING
     + """
-local found, registers = {}, ARGV[2]
+local found = {}
 for k = 1, #KEYS do
-  local fp, after = ARGV[3 * k], ARGV[3 * k + 1]
-  local start = after == '' and '[' .. fp or '(' .. fp .. after
-  local listed, rows = redis.call('ZRANGEBYLEX', KEYS[k], start, '(' .. fp .. '\\255', 'LIMIT', 0, ARGV[3 * k + 2]), {}
-  for n = 1, #listed do
-    local id = string.sub(listed[n], 9)
+  local rows = {}
+  each_listed(KEYS[k], ARGV[3 * k], ARGV[3 * k + 1], ARGV[3 * k + 2], ARGV[2], read, function(n, id, value)
     rows[2 * n - 1] = id
-    rows[2 * n] = read(registers .. string.sub(redis.sha1hex(id), 1, 4), id)
-  end
+    rows[2 * n] = value
+  end)
   found[k] = rows
 end
 return found

@@ -149,7 +149,6 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.stores_identity --store lmdb
 	$(BIN)/python -m tests.stress.stores_identity --store postgresql
 	$(BIN)/python -m tests.stress.stores_identity --store redis
-	$(BIN)/python -m tests.stress.stores_identity --store redis-cluster
 	$(BIN)/python -m tests.stress.scrapy_items
 
 stress-spark: $(VENV)/.test $(VENV)/.spark

@@ -412,8 +412,7 @@ STORES = (
         ("redis://app:secret@host", "holds no password"),
         ("redis://host/pages", "is not the number of a database"),
         ("redis://host?prefx=a", "nearest known one is prefix"),
-        ("redis://one,two", "several are for redis+sentinel:// and redis+cluster://"),
-        ("redis+cluster://one,two/3", "a cluster has database 0 alone"),
+        ("redis://one,two", "several sentinels are named by redis+sentinel://"),
     ],
 )
 def test_bad_url_of_a_store_is_refused_with_the_reason(store: str, reason: str) -> None:

@@ -34,7 +34,6 @@ STORES = {
     "redis": "{}127.0.0.1:1/0?prefix=a",
     "rediss": "{}127.0.0.1:1/0",
     "redis+sentinel": "{}127.0.0.1:1/mymaster/0?",
-    "redis+cluster": "{}127.0.0.1:1,127.0.0.1:2?",
     "unix": "{}/run/redis.sock?db=0",
     "hbase": "{}127.0.0.1:1/crawl:pages?timeout=1s",
     "hbase+thrift1": "{}127.0.0.1:1/pages",

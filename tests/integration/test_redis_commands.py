@@ -226,6 +226,7 @@ def test_fingerprints_in_sets_by_segment_are_imported(url: str, redis_server: Re
     assert "is no fingerprint in hex" in bad.stderr
 
 
+@pytest.mark.usefixtures("in_empty_folder")
 def test_an_ingest_may_claim(url: str, pages: Path) -> None:
     given = ("ingest", str(pages), "--store", url, "--on-duplicate", "skip", "--claim")
     first = json.loads(done(*given))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 
 import pytest
 import redis
 
-from hsimhash.errors import CorruptionError
-from hsimhash.store.redis.cluster import PARTS, tag_of
 from hsimhash.store.redis.operations import drop_redis_index
 from hsimhash.store.redis.session import RedisSession
-from tests.support.effort import tries
 from tests.support.half_states import (
     calls_of,
     create_and_drop_at_once,
@@ -23,11 +19,10 @@ from tests.support.half_states import (
     killed_at_each_step,
     way_out,
 )
-from tests.support.redis_cluster import RedisCluster, redis_cluster_running
-from tests.support.redis_server import QUICK, RedisServer
+from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.every_case, pytest.mark.together]
-STEPS = calls_of(RedisSession, "_talk")  # each is a command and its reply
+STEPS = calls_of(RedisSession, "_exchange")  # each is a command and its reply
 _numbers = itertools.count()
 
 
@@ -48,22 +43,8 @@ def own_url(client: redis.Redis, url: str) -> str:
     return url.replace("redis://", "redis://half@")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with redis_cluster_running(tmp_path_factory.mktemp("cluster"), QUICK) as cluster:
-        yield cluster
-
-
 def keys_of(client: redis.Redis, prefix: str) -> list[bytes]:
     return sorted(client.scan_iter(f"{prefix}:*"))
-
-
-def keys_in(cluster: RedisCluster, prefix: str) -> list[bytes]:
-    found: list[bytes] = []
-    for server in cluster.masters:
-        with closing(redis.Redis(port=server.port)) as client:
-            found += keys_of(client, prefix)
-    return sorted(found)
 
 
 def test_a_killed_creation_left_all_or_nothing(client: redis.Redis, prefix: str, url: str) -> None:
@@ -78,18 +59,6 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(client: redis.Redis,
         seen.add(way_out(url))
         assert keys_of(client, prefix) == []
     assert seen == {"", "drop-table", "create-table"}
-
-
-@pytest.mark.parametrize("work", [created, dropped])
-def test_on_a_cluster_drop_table_gets_out_of_what_was_killed_at_any_step(
-    cluster: RedisCluster, prefix: str, work: Callable[[str], object]
-) -> None:
-    url, seen = cluster.url(prefix), set()
-    prepare = (lambda: filled(url)) if work is dropped else lambda: None
-    for _ in killed_at_each_step(prepare, lambda: work(url), STEPS, every=tries(1, 19)):
-        seen.add(way_out(url))
-        assert keys_in(cluster, prefix) == []
-    assert {"drop-table"} < seen <= {"", "drop-table", "create-table"}
 
 
 def rows(client: redis.Redis, prefix: str, kinds: str = "dlr") -> list[bytes]:
@@ -144,22 +113,6 @@ def test_all_commands_name_the_one_that_gets_out(client: redis.Redis, prefix: st
     assert keys_of(client, prefix) == [f"{prefix}:dates".encode(), f"{prefix}:mine".encode()]
 
 
-@pytest.mark.parametrize("part", [0, 1, PARTS - 1])
-@pytest.mark.parametrize("is_all_but_it", [False, True])
-def test_of_a_cluster_a_part_is_flushed_or_all_others(
-    cluster: RedisCluster, prefix: str, part: int, is_all_but_it: bool
-) -> None:
-    filled(url := cluster.url(prefix))
-    head = f"{prefix}:{{{tag_of(part)}}}:".encode()
-    for server in cluster.masters:
-        with closing(redis.Redis(port=server.port)) as client:
-            for key in keys_of(client, prefix):
-                if key.startswith(head) != is_all_but_it:
-                    client.delete(key)
-    assert way_out(url) == "drop-table"
-    assert keys_in(cluster, prefix) == []
-
-
 def test_a_hash_of_others_with_the_name_of_a_record_stays(client: redis.Redis, prefix: str, url: str) -> None:
     client.hset(f"{prefix}:record", "artist", "of others")
     refused = created(url)
@@ -190,15 +143,7 @@ def test_who_lacks_a_right_to_drop_an_index_is_told_and_another_user_gets_out(
     assert keys_of(client, prefix) == []
 
 
-@pytest.mark.parametrize("store", ["redis", "redis-cluster"])
-def test_creations_and_drops_at_once_meet_nothing_else(
-    client: redis.Redis, request: pytest.FixtureRequest, prefix: str, url: str, store: str
-) -> None:
-    if store == "redis":
-        assert create_and_drop_at_once(url, lambda: drop_redis_index(url)) == []
-    else:
-        url = request.getfixturevalue("cluster").url(prefix)
-        assert create_and_drop_at_once(url, lambda: drop_redis_index(url), CorruptionError) == []
+def test_creations_and_drops_at_once_meet_nothing_else(client: redis.Redis, prefix: str, url: str) -> None:
+    assert create_and_drop_at_once(url, lambda: drop_redis_index(url)) == []
     assert way_out(url) in ("create-table", "drop-table", "")
-    if store == "redis":
-        assert keys_of(client, prefix) == []
+    assert keys_of(client, prefix) == []

@@ -14,18 +14,16 @@ import numpy as np
 import pytest
 import redis
 
-from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
-from hsimhash.store import Mark, open_store
-from hsimhash.store.redis.cluster import PARTS, tag_of
+from hsimhash.store import Mark
 from hsimhash.store.redis.operations import drop_redis_index
 from tests.stress.stores_identity import outcomes
 from tests.support.command_line import run
 from tests.support.processes import wait_until
 from tests.support.programs import faults
-from tests.support.redis_cluster import redis_cluster_running
-from tests.support.redis_server import QUICK, RedisServer, redis_running
+from tests.support.redis_server import RedisServer, redis_running
 from tests.support.serve_process import served
 
 pytestmark = pytest.mark.every_case
@@ -261,66 +259,6 @@ def test_an_ingest_notices_that_the_server_lost_its_data(tmp_path: Path, rule: s
             assert ("lost acknowledged writes" if is_saved else "no index at") in told
 
 
-def test_a_cluster_notices_in_every_part(tmp_path: Path) -> None:
-    with redis_cluster_running(tmp_path, QUICK) as cluster:
-        url = cluster.url()
-        ids = list(map(str, range(200)))
-        with HSimIndex.create(url, layout="4", profile="auto-1") as index:
-            index.add_many(list(range(200)), ids)
-            cluster.kill()
-            cluster.start()
-            with pytest.raises(IndexNotFoundError, match="lost its data"):
-                index.query(5)
-            with pytest.raises(IndexNotFoundError, match="lost its data"):
-                index.add_many(list(range(200)), ids)
-        assert run("create-table", "--store", url).exit_code == 5
-        assert run("drop-table", "--yes", "--store", url).exit_code == 0
-        with HSimIndex.create(url, layout="4", profile="auto-1") as index, HSimIndex.open(url) as other:
-            other.add_many(list(range(200)), ids)
-            drop_redis_index(url)
-            with HSimIndex.create(url, layout="10", profile="auto-2") as new:
-                with pytest.raises(IndexNotFoundError, match="open it again"):
-                    index.add_many(list(range(200)), ids)
-                assert new.count() == 0
-
-
-def test_a_part_of_a_cluster_that_goes_back_is_noticed_and_a_job_starts_over(tmp_path: Path) -> None:
-    with redis_cluster_running(tmp_path, QUICK) as cluster:
-        ids = [str(number).encode() for number in range(200)]
-        given = Signatures.of(list(range(200))), np.zeros(200, np.int64)
-        HSimIndex.create(cluster.url(), layout="4", profile="auto-1").close()
-        with open_store(cluster.url()) as store:
-            for server in cluster.servers:
-                with closing(redis.Redis(port=server.port)) as client:
-                    client.save()
-            store.insert(ids, *given, mark=Mark("job", 5))
-            assert store.marked("job") == 5
-            for _ in cluster.masters[1:]:
-                cluster.kill()
-                cluster.start()
-            assert store.marked("job") == 0
-            with pytest.raises(CorruptionError, match="lost acknowledged writes"):
-                store.insert(ids, *given)
-
-
-def test_a_cluster_index_that_was_made_half_is_found_and_dropped(tmp_path: Path) -> None:
-    with redis_cluster_running(tmp_path, QUICK) as cluster:
-        url = cluster.url()
-        HSimIndex.create(url).close()
-        for server in cluster.servers:
-            with closing(redis.Redis(port=server.port)) as client:
-                tagged = [f"pages:{{{tag_of(part)}}}" for part in range(PARTS // 2)]
-                for key in list(client.scan_iter("*")):
-                    if key.decode().rpartition(":")[0] in tagged:
-                        client.delete(key)
-        with pytest.raises(HsimhashError, match="drop-table"):
-            HSimIndex.open(url)
-        with pytest.raises(IndexExistsError, match="drop-table"):
-            HSimIndex.create(url)
-        drop_redis_index(url)
-        HSimIndex.create(url).close()
-
-
-@pytest.mark.parametrize("store", ["redis", "redis-cluster", "lmdb"])
+@pytest.mark.parametrize("store", ["redis", "lmdb"])
 def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path, store: str) -> None:
     assert faults(outcomes(store, tmp_path, rounds=8, seed=1, writers=2)) == []

@@ -10,11 +10,12 @@ import re
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from select import select
+from typing import Any
 
 import pytest
 import redis
@@ -25,73 +26,45 @@ from tests.support.hbase_server import free_ports
 from tests.support.interrupted_calls import CALLS, READS, WRITES, Call, all_begun, made
 from tests.support.local_server import LocalServer, serving
 from tests.support.processes import wait_until
-from tests.support.redis_cluster import RedisCluster, redis_cluster_running, said
 from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_running
 from tests.support.tcp_proxy import refusing_port
 
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
-IN_CLUSTER = ("query", "get", "export", "check", "add", "remove", "ingest", "relayout")  # it has no claims
 _KIND_BYTES = 80  # of a command: its name, its script, and the index
 _prefixes = itertools.count()
 
 
-class Servers:
-    """A server, or the masters of a cluster; `calls` are those that it has."""
-
-    def __init__(self, own: RedisServer | RedisCluster) -> None:
-        self.own = own
-        self.each = own.masters if isinstance(own, RedisCluster) else [own]
-        self.calls = {name: CALLS[name] for name in IN_CLUSTER} if isinstance(own, RedisCluster) else CALLS
-
-    def run(self, *command: str | int) -> list[object]:
-        """Return what each server replies to a command."""
-        replies = []
-        for server in self.each:
-            with closing(redis.Redis(port=server.port)) as client:
-                replies.append(client.execute_command(*command))
-        return replies
-
-    def refusals(self, kind: str) -> int:
-        """Return how often servers replied with such an error."""
-        count = 0
-        for server in self.each:
-            with closing(redis.Redis(port=server.port)) as client:
-                count += client.info("errorstats").get(f"errorstat_{kind}", {}).get("count", 0)
-        return count
-
-    def stop(self) -> None:
-        for server in self.each:
-            server.stop()
-
-    def start(self) -> None:
-        for server in self.each:
-            server.start()
-        if isinstance(self.own, RedisCluster):
-            wait_until(self.own.is_well)
+def told(server: RedisServer, *command: str | int) -> Any:
+    """Return what a server replies to a command."""
+    with closing(redis.Redis(port=server.port)) as client:
+        return client.execute_command(*command)
 
 
-RUNNING = {"redis": redis_running, "redis-cluster": redis_cluster_running}
+def refusals(server: RedisServer, kind: str) -> int:
+    """Return how often a server replied with such an error."""
+    with closing(redis.Redis(port=server.port)) as client:
+        return int(client.info("errorstats").get(f"errorstat_{kind}", {}).get("count", 0))
 
 
-@pytest.fixture(scope="module", params=RUNNING)
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Servers that no test ends."""
-    with RUNNING[request.param](tmp_path_factory.mktemp("losses")) as own:
-        yield Servers(own)
-
-
-@pytest.fixture(params=RUNNING)
-def own_servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]:
-    """Servers of the test's own, which keep what they acknowledged."""
-    with RUNNING[request.param](tmp_path / "servers", DURABLE) as own:
-        yield Servers(own)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server that no test ends."""
+    with redis_running(tmp_path_factory.mktemp("losses")) as server:
+        yield server
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Servers]:
-    """One server of the test's own."""
-    with redis_running(tmp_path / "server") as own:
-        yield Servers(own)
+def durable(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of the test's own, which keeps what it acknowledged."""
+    with redis_running(tmp_path / "server", DURABLE) as server:
+        yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of the test's own."""
+    with redis_running(tmp_path / "server") as server:
+        yield server
 
 
 @contextmanager
@@ -106,51 +79,47 @@ def filled(url: Callable[[str, str], str], calls: Iterable[str], options: str = 
         yield indexes
 
 
-def own_url(servers: Servers) -> Callable[[str, str], str]:
-    return lambda prefix, options: servers.own.url(prefix, options=options)
+def own_url(server: RedisServer) -> Callable[[str, str], str]:
+    return lambda prefix, options: server.url(prefix, options=options)
 
 
-def test_calls_go_on_after_idle_connections_were_killed(servers: Servers, tmp_path: Path) -> None:
-    with filled(own_url(servers), servers.calls) as indexes:
-        assert sum(map(int, servers.run("CLIENT", "KILL", "TYPE", "normal"))) >= len(indexes)
-        with all_begun(servers.calls, indexes, tmp_path):
-            pass
-
-
-def test_calls_go_on_after_the_server_ended_idle_connections(server: Servers, tmp_path: Path) -> None:
-    with filled(own_url(server), CALLS) as indexes:
-        server.run("CONFIG", "SET", "timeout", 1)
-        wait_until(
-            lambda: all(str(told).count("addr=") <= 2 for told in server.run("CLIENT", "LIST", "TYPE", "normal"))
-        )
-        server.run("CONFIG", "SET", "timeout", 0)
+def test_calls_go_on_after_idle_connections_were_killed(shared: RedisServer, tmp_path: Path) -> None:
+    with filled(own_url(shared), CALLS) as indexes:
+        assert told(shared, "CLIENT", "KILL", "TYPE", "normal") >= len(indexes)
         with all_begun(CALLS, indexes, tmp_path):
             pass
 
 
-def test_calls_wait_for_servers_that_restart(own_servers: Servers, tmp_path: Path) -> None:
-    with filled(own_url(own_servers), own_servers.calls) as indexes:
-        own_servers.stop()
-        with all_begun(own_servers.calls, indexes, tmp_path):
-            own_servers.start()
+def test_calls_go_on_after_the_server_ended_idle_connections(server: RedisServer, tmp_path: Path) -> None:
+    with filled(own_url(server), CALLS) as indexes:
+        told(server, "CONFIG", "SET", "timeout", 1)
+        wait_until(lambda: str(told(server, "CLIENT", "LIST", "TYPE", "normal")).count("addr=") <= 2)
+        told(server, "CONFIG", "SET", "timeout", 0)
+        with all_begun(CALLS, indexes, tmp_path):
+            pass
+
+
+def test_calls_wait_for_servers_that_restart(durable: RedisServer, tmp_path: Path) -> None:
+    with filled(own_url(durable), CALLS) as indexes:
+        durable.stop()
+        with all_begun(CALLS, indexes, tmp_path):
+            durable.start()
 
 
 @pytest.mark.parametrize("is_done", [False, True])
 def test_calls_whose_connection_ends_in_the_middle_are_made_again(
-    servers: Servers, tmp_path: Path, is_done: bool
+    shared: RedisServer, tmp_path: Path, is_done: bool
 ) -> None:
-    with filled(own_url(servers), servers.calls) as there, ExitStack() as stack:
-        proxies = [stack.enter_context(serving(LosingProxy(one.port, is_done=is_done))) for one in servers.each]
-        stack.enter_context(announced(servers, proxies))
+    proxy = LosingProxy(shared.port, is_done=is_done)
+    with filled(own_url(shared), CALLS) as there, serving(proxy), ExitStack() as stack:
         indexes = {
-            name: stack.enter_context(HSimIndex.open(proxied_url(index.url, servers, proxies)))
+            name: stack.enter_context(HSimIndex.open(index.url.replace(f":{shared.port}", f":{proxy.port}")))
             for name, index in there.items()
         }
-        for proxy in proxies:
-            proxy.is_losing = True
-        with all_begun(servers.calls, indexes, tmp_path):
+        proxy.is_losing = True
+        with all_begun(CALLS, indexes, tmp_path):
             pass
-        assert all(proxy.losses > len(servers.calls) for proxy in proxies)
+        assert proxy.losses > len(CALLS)
 
 
 class LosingProxy(LocalServer):
@@ -188,43 +157,14 @@ class LosingProxy(LocalServer):
         return is_first
 
 
-def proxied_url(url: str, servers: Servers, proxies: Sequence[LocalServer]) -> str:
-    """Return the URL with the ports of the proxies."""
-    for server, proxy in zip(servers.each, proxies, strict=True):
-        url = url.replace(f":{server.port}", f":{proxy.port}")
-    return url
-
-
-@contextmanager
-def announced(servers: Servers, proxies: Sequence[LocalServer]) -> Iterator[None]:
-    """Let the masters of a cluster name proxies when they send clients to each other."""
-    if not isinstance(servers.own, RedisCluster):
-        yield
-        return
-    try:
-        announce(servers, [proxy.port for proxy in proxies])
-        yield
-    finally:
-        announce(servers, [0] * len(proxies))
-
-
-def announce(servers: Servers, ports: Sequence[int]) -> None:
-    for server, port in zip(servers.each, ports, strict=True):
-        with closing(redis.Redis(port=server.port)) as client:
-            client.config_set("cluster-announce-port", port)
-    shown = {port or server.port for server, port in zip(servers.each, ports, strict=True)}
-    wait_until(lambda: all(f":{port}@" in said(one, "NODES").decode() for one in servers.each for port in shown))
-
-
-def test_calls_wait_while_a_server_loads_its_data(server: Servers, tmp_path: Path) -> None:
-    assert isinstance(server.own, RedisServer)
+def test_calls_wait_while_a_server_loads_its_data(server: RedisServer, tmp_path: Path) -> None:
     with filled(own_url(server), CALLS) as indexes:
-        server.run("SAVE")
-        server.own.kill()
-        server.own.options = (*QUICK, "--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024")
+        told(server, "SAVE")
+        server.kill()
+        server.options = (*QUICK, "--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024")
         with all_begun(CALLS, indexes, tmp_path):
             server.start()
-    assert server.refusals("LOADING") > len(CALLS)
+    assert refusals(server, "LOADING") > len(CALLS)
 
 
 # What lets a server refuse calls for a while, and what ends that.
@@ -240,60 +180,60 @@ REFUSALS: dict[str, tuple[Mapping[str, Call], tuple[str, ...], tuple[str, ...]]]
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-def test_calls_wait_while_a_server_refuses_them(server: Servers, tmp_path: Path, kind: str) -> None:
+def test_calls_wait_while_a_server_refuses_them(server: RedisServer, tmp_path: Path, kind: str) -> None:
     calls, begin, end = REFUSALS[kind]
-    server.run("CONFIG", "SET", "replica-serve-stale-data", "no" if kind == "MASTERDOWN" else "yes")
+    told(server, "CONFIG", "SET", "replica-serve-stale-data", "no" if kind == "MASTERDOWN" else "yes")
     with refusing_port() as port, filled(own_url(server), CALLS) as indexes:
-        server.run(*(word.replace("PORT", str(port)) for word in begin))
+        told(server, *(word.replace("PORT", str(port)) for word in begin))
         if kind != "MASTERDOWN":
             with all_begun(READS, indexes, tmp_path):  # they are answered meanwhile
                 pass
         with all_begun(calls, indexes, tmp_path):
-            wait_until(lambda: server.refusals(kind) >= 2 * len(calls), limit_s=60)
-            server.run(*end)
+            wait_until(lambda: refusals(server, kind) >= 2 * len(calls), limit_s=60)
+            told(server, *end)
 
 
-def test_calls_wait_while_a_script_of_others_keeps_the_server_busy(server: Servers, tmp_path: Path) -> None:
-    server.run("CONFIG", "SET", "busy-reply-threshold", 50)
+def test_calls_wait_while_a_script_of_others_keeps_the_server_busy(server: RedisServer, tmp_path: Path) -> None:
+    told(server, "CONFIG", "SET", "busy-reply-threshold", 50)
     with filled(own_url(server), CALLS) as indexes, ThreadPoolExecutor(1) as other:
-        endless = other.submit(server.run, "EVAL", "while true do end", 0)
+        endless = other.submit(told, server, "EVAL", "while true do end", 0)
         wait_until(lambda: is_busy(server))
         with all_begun(CALLS, indexes, tmp_path):
             pings = [is_busy(server) for _ in range(100)]
-            server.run("SCRIPT", "KILL")
+            told(server, "SCRIPT", "KILL")
         assert "killed" in str(endless.exception())
-    assert server.refusals("BUSY") > len(pings) + 1
+    assert refusals(server, "BUSY") > len(pings) + 1
 
 
-def is_busy(server: Servers) -> bool:
+def is_busy(server: RedisServer) -> bool:
     try:
-        server.run("PING")
+        told(server, "PING")
     except redis.exceptions.ResponseError as error:
         return str(error).startswith("BUSY")
     return False
 
 
-def test_a_full_server_fails_writes_at_once_and_answers_reads(server: Servers, tmp_path: Path) -> None:
+def test_a_full_server_fails_writes_at_once_and_answers_reads(server: RedisServer, tmp_path: Path) -> None:
     with filled(own_url(server), CALLS) as indexes:
-        server.run("CONFIG", "SET", "maxmemory", 1)
+        told(server, "CONFIG", "SET", "maxmemory", 1)
         with all_begun({**READS, "remove": WRITES["remove"]}, indexes, tmp_path):
             pass
         growing = {name: call for name, call in WRITES.items() if name != "remove"}
         for name, call in growing.items():
             with pytest.raises(StoreUnavailableError, match="memory is full"):
                 call(indexes[name], made(tmp_path / name))
-        server.run("CONFIG", "SET", "maxmemory", 0)
+        told(server, "CONFIG", "SET", "maxmemory", 0)
         with all_begun(growing, indexes, tmp_path):
             pass
 
 
-def test_a_check_whose_script_is_killed_fails_and_may_be_made_again(server: Servers) -> None:
+def test_a_check_whose_script_is_killed_fails_and_may_be_made_again(server: RedisServer) -> None:
     def kill() -> None:
         while not is_over.is_set():
             with suppress(redis.exceptions.ResponseError):  # no script is running
-                server.run("SCRIPT", "KILL")
+                told(server, "SCRIPT", "KILL")
 
-    server.run("CONFIG", "SET", "busy-reply-threshold", 1)
+    told(server, "CONFIG", "SET", "busy-reply-threshold", 1)
     is_over = threading.Event()
     with filled(own_url(server), ["check"]) as indexes, ThreadPoolExecutor(1) as other:
         indexes["check"].add_many([5] * 20_000, [str(number) for number in range(20_000)])
@@ -323,15 +263,15 @@ def test_writes_follow_an_address_that_leads_to_the_new_master(tmp_path: Path) -
         replica_of(one, tmp_path) as two,
         serving(LosingProxy(one.port, is_done=False)) as address,
         refusing_port() as port,
-        filled(lambda prefix, options: proxied_url(one.url(prefix), Servers(one), [address]), WRITES) as indexes,
+        filled(lambda prefix, options: one.url(prefix).replace(f":{one.port}", f":{address.port}"), WRITES) as indexes,
     ):
         wait_until(lambda: offset(two) == offset(one))
-        Servers(one).run("REPLICAOF", "127.0.0.1", port)
-        Servers(two).run("REPLICAOF", "NO", "ONE")
+        told(one, "REPLICAOF", "127.0.0.1", port)
+        told(two, "REPLICAOF", "NO", "ONE")
         address.target = two.port
         with all_begun(WRITES, indexes, tmp_path):
             pass
-        assert Servers(one).refusals("READONLY") == len(WRITES)  # each on the connection from before
+        assert refusals(one, "READONLY") == len(WRITES)  # each on the connection from before
 
 
 @contextmanager
@@ -370,22 +310,12 @@ def offset(server: RedisServer) -> int:
         return int(client.info("replication")["master_repl_offset"])
 
 
-def test_calls_follow_to_a_replica_in_a_cluster(tmp_path: Path) -> None:
-    with redis_cluster_running(tmp_path / "cluster", replicas=1) as cluster:
-        servers, replica = Servers(cluster), cluster.servers[-1]
-        with filled(own_url(servers), servers.calls) as indexes:
-            wait_until(lambda: offset(replica) == offset(cluster.masters[0]))
-            cluster.masters[0].kill()
-            with all_begun(servers.calls, indexes, tmp_path):
-                pass
-
-
-def test_servers_that_stay_away_end_each_call_at_its_deadline(own_servers: Servers, tmp_path: Path) -> None:
-    with filled(own_url(own_servers), own_servers.calls, "&deadline=300ms") as indexes:
-        own_servers.stop()
-        for name, call in own_servers.calls.items():
+def test_servers_that_stay_away_end_each_call_at_its_deadline(durable: RedisServer, tmp_path: Path) -> None:
+    with filled(own_url(durable), CALLS, "&deadline=300ms") as indexes:
+        durable.stop()
+        for name, call in CALLS.items():
             with pytest.raises(StoreUnavailableError, match="is redis-server running"):
                 call(indexes[name], made(tmp_path / name))
-        own_servers.start()
-        with all_begun(own_servers.calls, indexes, tmp_path):
+        durable.start()
+        with all_begun(CALLS, indexes, tmp_path):
             pass

@@ -34,7 +34,6 @@ from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import table_url
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
-from tests.support.redis_cluster import RedisCluster, redis_cluster_running
 from tests.support.redis_server import RedisServer, redis_running
 
 SEED, ROUNDS, WRITERS, BATCH = 7, 100, 8, 5
@@ -129,7 +128,7 @@ def redis_actions(server: RedisServer) -> Mapping[str, Callable[[], None]]:
     return {"flush": lambda: call("FLUSHALL"), "save": lambda: call("SAVE"), "restart": lambda: restart(server)}
 
 
-def restart(server: RedisServer | RedisCluster) -> None:
+def restart(server: RedisServer) -> None:
     server.kill()
     server.start()
 
@@ -192,16 +191,12 @@ def outcomes(store: str, folder: Path, rounds: int, seed: int, writers: int = WR
             server = stack.enter_context(redis_running(folder / "redis"))
             place = Place(server.url("pages"), rng)
             place.actions |= redis_actions(server)
-        elif store == "hbase":
-            place = HBaseTable(stack.enter_context(serving(folder / "hbase")).gateways, rng)
         else:
-            cluster = stack.enter_context(redis_cluster_running(folder / "cluster"))
-            place = Place(cluster.url("pages"), rng)
-            place.actions["restart"] = lambda: restart(cluster)
+            place = HBaseTable(stack.enter_context(serving(folder / "hbase")).gateways, rng)
         yield from shaken(place, rounds, writers)
 
 
-STORES = ("lmdb", "postgresql", "redis", "redis-cluster", "hbase")
+STORES = ("lmdb", "postgresql", "redis", "hbase")
 
 
 def main() -> int:

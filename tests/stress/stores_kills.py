@@ -24,7 +24,6 @@ import numpy as np
 from hsimhash import HSimIndex
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
-from tests.support.redis_cluster import redis_cluster_running
 from tests.support.redis_server import DURABLE, redis_running
 
 SEED, KILLS, WRITERS = 7, 30, 2
@@ -171,8 +170,6 @@ def outcomes(store: str, folder: Path, kills: int, seed: int) -> Iterator[Outcom
         yield from kill_server(server, kills, seed=seed)
     with redis_running(folder / "everysec", EVERY_SECOND) as server:
         yield from kill_server(server, kills, seed=seed, lossy_s=EVERY_SECOND_S)
-    with redis_cluster_running(folder / "cluster", DURABLE) as cluster:
-        yield from kill_server(cluster, kills, seed=seed)
 
 
 def main() -> int:

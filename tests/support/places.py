@@ -35,7 +35,6 @@ class Place:
     open: Callable[[str], Store] = open_store
     settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
     expire: Callable[[Store, Sequence[bytes]], object] | None = None  # let documents pass their TTL, if there is one
-    has_claims: bool = True
 
 
 def model_place() -> Place:

@@ -75,7 +75,6 @@ class Caller:
     async def run(self) -> None:
         """Make all calls; the index is closed at the end. `AssertionError` names the first wrong answer."""
         names = {**WEIGHTS, **RARE}
-        names["claim"] *= self._place.has_claims
         names["expire"] *= self._place.expire is not None
         weights = np.array(list(names.values()))
         calls = self._rng.choice(list(names), self._trial.calls, p=weights / weights.sum())

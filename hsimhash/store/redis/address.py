@@ -5,7 +5,6 @@
 | `redis`, `rediss` | one server, without and with TLS; port 6379 unless named |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
-| `redis+cluster`, `rediss+cluster` | a Redis Cluster, of which some servers are named: `redis+cluster://n1,n2:6379` |
 
 A URL is printed and logged, so it holds no password: that is the first line of a file, or given apart. All
 keys of an index begin with its prefix and a colon.
@@ -29,8 +28,7 @@ from hsimhash.store.urls import (
     time_option,
 )
 
-CLUSTER_SCHEMES = {"redis+cluster": 6379, "rediss+cluster": 6379}
-REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379, **CLUSTER_SCHEMES}
+REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379}
 
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -96,21 +94,14 @@ class RedisAddress:
         if database and not _DATABASE.fullmatch(database):
             raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
-        if len(servers) > 1 and "+" not in scheme:
-            raise ValueError(f"{scheme}:// takes one server; several are for redis+sentinel:// and redis+cluster://")
-        if scheme in CLUSTER_SCHEMES and int(database or 0):
-            raise ValueError(f"a cluster has database 0 alone, not {database}; leave it out")
+        if len(servers) > 1 and not service:
+            raise ValueError(f"{scheme}:// takes one server; several sentinels are named by redis+sentinel://")
         return cls(scheme, servers, socket, service, int(database or 0), unquote(user), options)
 
     @property
     def index_url(self) -> str:
         """The URL, but for who asks and how."""
         return str(replace(self, user="", options=RedisOptions(prefix=self.options.prefix)))
-
-    @property
-    def is_cluster(self) -> bool:
-        """Whether it is a Redis Cluster."""
-        return self.scheme in CLUSTER_SCHEMES
 
     @property
     def place(self) -> str:

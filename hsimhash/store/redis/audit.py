@@ -19,14 +19,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of, key_prefix
 from hsimhash.store.base import Document
-from hsimhash.store.facts import MOST_EXAMPLES, CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
@@ -36,7 +35,7 @@ _WORD = 64  # drawers in a number
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
-def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None = None) -> RedisAudit:
+def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None = None) -> CheckReport:
     """Compare everything with everything; see the module's text."""
     if repair:
         rows.forget()
@@ -49,29 +48,12 @@ def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Prog
     if repair:
         for _ in rows.collected():
             pass
-    return check
-
-
-def report_of(checks: Sequence[RedisAudit]) -> CheckReport:
-    """Return what the checks of an index's parts found; a drawer row that is in several parts counts once."""
-    reports = [check.report for check in checks]
-    fingerprints = np.concatenate([check.fingerprints for check in checks])
-    order = np.argsort(fingerprints, kind="stable")
-    _, starts = np.unique(fingerprints[order], return_index=True)
-    met = np.concatenate([check.met for check in checks])[order]
-    rows = int(np.bitwise_count(np.bitwise_or.reduceat(met, starts)).sum()) if len(met) else 0
-    return CheckReport(
-        sum(one.documents for one in reports),
-        rows + len(set().union(*(check.met_keys for check in checks))),
-        sum(one.problems for one in reports),
-        sum(one.leftovers for one in reports),
-        sum(one.repaired for one in reports),
-        list(chain.from_iterable(one.examples for one in reports))[:MOST_EXAMPLES],
-    )
+    check.report.drawer_rows = int(np.bitwise_count(check.met).sum()) + len(set(check.met_keys))
+    return check.report
 
 
 class RedisAudit:
-    """The check of an index, or of a part of it, under way."""
+    """The check of an index, under way."""
 
     def __init__(self, rows: RedisRows, listed: Listed, *, repair: bool) -> None:
         self.session, self.keys, self.record, self.limits = rows.session, rows.keys, rows.record, rows.limits

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hsimhash.errors import HsimhashError
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.redis.address import RedisAddress
-from hsimhash.store.redis.operations import opened, sessions_at
-from hsimhash.store.redis.server import config_of, info_of, masters_of, persistence_of
+from hsimhash.store.redis.operations import opened, session_at
+from hsimhash.store.redis.server import config_of, info_of, persistence_of
 from hsimhash.store.redis.session import RedisSession
 
 _OLDEST = (6, 2)
@@ -20,11 +20,10 @@ def redis_checks(url: str, *, is_quick: bool = False, password: str | None = Non
     """Look at everything; what cannot be looked at, because something before it failed, is left out."""
     deadline_s = RedisAddress.parse(url).options.timeout_s  # who asks a doctor wants to know now
     try:
-        with sessions_at(url, deadline_s=deadline_s, password=password) as sessions:
+        with session_at(url, deadline_s=deadline_s, password=password) as session:
             if not is_quick:
-                for session in masters_of(sessions):
-                    yield from _check_server(session)
-            store = opened(sessions)
+                yield from _check_server(session)
+            store = opened(session)
             yield check_record(store.record)
             if not is_quick:
                 yield check_read(store)
@@ -36,7 +35,7 @@ def _check_server(session: RedisSession) -> Iterator[Check]:
     milliseconds = median_ms(lambda: session.call("PING"))
     info = info_of(session)
     if not info:
-        said = f"{session.place}; a PING: {milliseconds:.2f} ms (median of {READS})"
+        said = f"{session.address.place}; a PING: {milliseconds:.2f} ms (median of {READS})"
         yield Check(
             "server", "warn", f"{said}; the user may not call INFO, so doctor cannot see version, role or memory"
         )
@@ -44,14 +43,12 @@ def _check_server(session: RedisSession) -> Iterator[Check]:
         yield _check_eviction(info)
         return
     version, role = info.get("redis_version", "unknown"), info.get("role", "unknown")
-    said = f"{session.place}, Redis {version}, {role}; a PING: {milliseconds:.2f} ms (median of {READS})"
+    said = f"{session.address.place}, Redis {version}, {role}; a PING: {milliseconds:.2f} ms (median of {READS})"
     numbers = tuple(int(one) for one in version.split(".")[:2] if one.isdigit())
     if numbers < _OLDEST:
         yield Check("server", "warn", f"{said}; hsimhash needs Redis 6.2 or newer")
     elif role == "slave":
         yield Check("server", "warn", f"{said}: a replica takes no writes; name its master, or redis+sentinel://")
-    elif session.address.is_cluster and info.get("redis_mode") != "cluster":
-        yield Check("server", "warn", f"{said}: one server, no cluster; an index of one part answers sooner: redis://")
     else:
         yield Check("server", "ok", said)
     yield _check_persistence(session, info)

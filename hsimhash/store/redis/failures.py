@@ -8,6 +8,7 @@ from hsimhash.store.redis.address import RedisAddress
 _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
 _ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
 _FORBIDDEN = "its user may not do that; OPERATIONS.md lists the commands that an index needs (ACL SETUSER)"
+_CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a Redis of its own, PostgreSQL or HBase"
 # By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
 _REMEDIES = (
     ("WRONGPASS", _REFUSED),
@@ -24,8 +25,9 @@ _REMEDIES = (
     ("MISCONF", "it cannot write its snapshot, so it takes no writes; see its log, and the disk"),
     ("read only replica", "it is a read-only replica; name its master"),
     ("loading the dataset", "it is loading its data; wait until that is done"),
-    ("CrossSlot", "it is a cluster; write redis+cluster:// in the URL"),
-    ("MovedError", "it is a cluster; write redis+cluster:// in the URL"),
+    ("CrossSlot", _CLUSTERED),
+    ("MovedError", _CLUSTERED),
+    ("ClusterDown", _CLUSTERED),
     ("WRONGTYPE", "a key with the prefix is not the index's; choose another prefix, or delete it with redis-cli"),
     ("unknown command", "it lacks a command that an index needs; hsimhash needs Redis 6.2 or newer"),
     ("Protocol Error", "what answers there is no Redis; see host and port"),

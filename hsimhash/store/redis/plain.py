@@ -10,7 +10,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
-from hsimhash.store.redis.session import RedisSession, pool_of
+from hsimhash.store.redis.session import RedisSession
 
 _AT_ONCE = 1_000  # keys, or members, looked at by one call
 _PAGE = 20_000  # fingerprints
@@ -22,12 +22,9 @@ def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
     Another page may have them again: the scheme files each one under several segments. The server is only read.
 
     Raises:
-        ValueError: a member is no fingerprint in hex, or the URL that of a cluster.
+        ValueError: a member is no fingerprint in hex.
     """
-    address = RedisAddress.parse(url)
-    if address.is_cluster:
-        raise ValueError(f"{url} is a cluster; import from its servers one by one: redis://host:6379/0")
-    with closing(RedisSession(address, JOB_DEADLINE_S, pool_of(address))) as session:
+    with closing(RedisSession(RedisAddress.parse(url), JOB_DEADLINE_S)) as session:
         page: list[int] = []
         for key, members in _sets(session, match):
             page += [_fingerprint(key, member) for member in members]

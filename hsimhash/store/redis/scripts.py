@@ -233,7 +233,7 @@ return note(gone - over)
 
 # KEYS: record, identity, orphans. ARGV: the four of every write; the first shard of registers, the one to stop before,
 # what their keys begin with.
-# Removes what is over in an index with a TTL; counts each at once, as in a cluster a key that has moved ends it.
+# Removes what is over in an index with a TTL.
 FORGET = _script(
     _NOW
     + _SAME
@@ -334,7 +334,7 @@ return 1
 )
 
 # KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the
-# record. Makes the index, or a cluster's part of it, unless something of one is there.
+# record. Makes the index unless something of one is there.
 CREATE = _script(
     _NOW
     + """

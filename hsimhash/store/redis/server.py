@@ -5,8 +5,6 @@ INFO and CONFIG are often forbidden to users, or renamed; nothing but these fact
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.redis.session import RedisSession, redis_library
 
@@ -49,34 +47,11 @@ def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) ->
     return "; ".join(ways) or "none"
 
 
-def masters_of(sessions: Sequence[RedisSession]) -> list[RedisSession]:
-    """Return one session for each server that sessions talk to, in order of their places."""
-    for session in sessions:
-        session.call("EXISTS", f"{session.prefix}:record")  # finds the server
-    return list({session.place: session for session in sorted(sessions, key=lambda one: one.place)}.values())
-
-
-def cluster_facts(sessions: Sequence[RedisSession]) -> dict[str, str | int]:
-    """Return facts of a cluster for `describe`: what its masters say, in order; bytes are those of all."""
-    facts = [server_facts(session) for session in masters_of(sessions)]
-    texts = {name: [one[name] for one in facts] for name in facts[0]}
-    return {
-        "masters": len(facts),
-        **{name: "; ".join(map(str, dict.fromkeys(texts[name]))) for name in ("server", "persistence", "eviction")},
-        **{name: _sum(texts[name]) for name in ("server_used_bytes", "server_most_bytes")},
-    }
-
-
-def _sum(numbers: Sequence[str | int]) -> str | int:
-    known = [number for number in numbers if isinstance(number, int)]
-    return sum(known) if len(known) == len(numbers) else UNKNOWN
-
-
 def server_facts(session: RedisSession) -> dict[str, str | int]:
     """Return facts for `describe`: bytes are those of all that the server holds."""
     info = info_of(session)
     return {
-        "server": f"{session.place}, Redis {info.get('redis_version', UNKNOWN)}, {info.get('role', UNKNOWN)}",
+        "server": f"{session.address.place}, Redis {info.get('redis_version', UNKNOWN)}, {info.get('role', UNKNOWN)}",
         "persistence": persistence_of(info, config_of(session, "appendfsync"), config_of(session, "save")),
         "eviction": info.get("maxmemory_policy", UNKNOWN),
         "server_used_bytes": int(info["used_memory"]) if info else UNKNOWN,

@@ -52,19 +52,18 @@ class RedisSession:
     Args:
         address: of the index.
         deadline_s: how long a call is tried, unless the address says.
-        pool: of connections to the server.
+        password: of the user, unless the address names a file with it.
     """
 
-    def __init__(self, address: RedisAddress, deadline_s: float, pool: redis.ConnectionPool) -> None:
+    def __init__(self, address: RedisAddress, deadline_s: float, password: str | None = None) -> None:
         self.address = address
-        self.prefix = address.options.prefix  # of the keys
         self.url = str(address)
         self.timeout_s = address.options.timeout_s
         self._deadline_s = address.options.deadline_s or deadline_s
         self._library = redis_library()
-        self._pool: redis.ConnectionPool | None = pool
+        self._pool: redis.ConnectionPool | None = _pool_of(address, password)
         self.identity = b""  # of the index that was opened; an older one has none,
-        self.described = b""  # but its layout and profile, in a cluster those of its first part
+        self.described = b""  # but its layout and profile
         self._writer = _Writer()
         self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
 
@@ -103,8 +102,8 @@ class RedisSession:
 
     @cached_property
     def keys(self) -> Keys:
-        """The keys of the index, or of the part of it."""
-        return Keys(self.prefix)
+        """The keys of the index."""
+        return Keys(self.address.options.prefix)
 
     def server_ms(self) -> int:
         """Return the server's time, in ms since 1970."""
@@ -152,8 +151,9 @@ class RedisSession:
         if said.startswith("BACK"):
             self._writer = _Writer()  # told once: what is written from here on counts
             raise CorruptionError(
-                f"{self.url}: Redis at {self.place} lost acknowledged writes of this process in a restart or failover, "
-                f"and did not store this one; add the documents again, and set appendonly yes and appendfsync always"
+                f"{self.url}: Redis at {self.address.place} lost acknowledged writes of this process in a restart or "
+                f"failover, and did not store this one; add the documents again, and set appendonly yes and "
+                f"appendfsync always"
             )
         if said.startswith(("GONE", "ANEW")):
             raise self._is_other(is_anew=said.startswith("ANEW"))
@@ -164,7 +164,7 @@ class RedisSession:
             raise self._is_other(is_anew=held is not None)
 
     def _is_other(self, *, is_anew: bool) -> IndexNotFoundError:
-        cause = f"it was dropped, or Redis at {self.place} lost its data"
+        cause = f"it was dropped, or Redis at {self.address.place} lost its data"
         return gone(self.url, is_replaced=is_anew, cause=cause)
 
     def _given_first(self) -> tuple[_Word, ...]:
@@ -183,20 +183,11 @@ class RedisSession:
         pool = self._pool
         if pool is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
-        return self._talk(pool, command, until_s)
-
-    def _talk(
-        self, pool: redis.ConnectionPool, command: Sequence[_Word], until_s: float, *, is_asking: bool = False
-    ) -> Any:
-        """Send a command on one of the connections, behind an ASKING where a cluster wants that."""
         wait_s = min(self.timeout_s, until_s - time.monotonic())
         if wait_s <= 0:
             raise StoreTimeoutError(f"Redis at {self.address.place}: the time allowed is over")
         connection: Any = pool.get_connection()  # redis-py does not annotate it
         try:
-            if is_asking:
-                connection.send_command("ASKING")
-                connection.read_response(timeout=wait_s)
             connection.send_packed_command([_packed(command)])
             return connection.read_response(timeout=wait_s)
         except BaseException as error:
@@ -206,11 +197,6 @@ class RedisSession:
             raise
         finally:
             pool.release(connection)
-
-    @property
-    def place(self) -> str:
-        """What answers, for messages."""
-        return self.address.place
 
     def close(self) -> None:
         """Give up the connections; harmless when repeated."""
@@ -250,16 +236,8 @@ def redis_library() -> ModuleType:
     return redis
 
 
-def pool_of(
-    address: RedisAddress, password: str | None = None, node: tuple[str, int] | None = None
-) -> redis.ConnectionPool:
-    """Return connections to the server of an address, or to one of its cluster; none is opened yet.
-
-    Args:
-        address: of the index.
-        password: of the user, unless the address names a file with it.
-        node: host and port of a server of a cluster.
-    """
+def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPool:
+    """Return connections to the server of an address; none is opened yet."""
     library: Any = redis_library()
     options = address.options
     given = {
@@ -278,8 +256,8 @@ def pool_of(
     if address.scheme == "redis+sentinel":
         sentinel = library.sentinel.Sentinel(address.hosts, socket_timeout=options.timeout_s)
         return library.sentinel.SentinelConnectionPool(address.service, sentinel, **given)  # type: ignore[no-any-return]
-    host, port = node or address.hosts[0]
-    if address.scheme.startswith("rediss"):
+    host, port = address.hosts[0]
+    if address.scheme == "rediss":
         for path in filter(None, (options.ca, options.cert, options.key)):
             if not Path(path).is_file():
                 raise ValueError(f"there is no file {path}; see ca=, cert= and key= in {address}")

@@ -18,14 +18,10 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Reader, Record, Store
 from hsimhash.store.facts import CheckReport, CollectReport, Progress
-from hsimhash.store.redis.audit import audit_redis, report_of
+from hsimhash.store.redis.audit import audit_redis
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.claims import decide_claims
-from hsimhash.store.redis.codec import (
-    SHARDS,
-    Keys,
-    pack_fingerprint,
-)
+from hsimhash.store.redis.codec import SHARDS, pack_fingerprint
 from hsimhash.store.redis.rows import REDIS_LIMITS, RedisLimits, RedisRows
 from hsimhash.store.redis.scripts import LISTED
 from hsimhash.store.redis.server import server_facts
@@ -55,7 +51,7 @@ class RedisStore(Store):
         self.record = record
         self.session = session
         self.limits = limits
-        self.keys = Keys(session.prefix)
+        self.keys = session.keys
         self.rows = RedisRows(session, self.keys, record, limits, ttl_s)
 
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
@@ -119,7 +115,7 @@ class RedisStore(Store):
     def check(
         self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return report_of([audit_redis(self.rows, self.listed, repair=repair, progress=progress)])
+        return audit_redis(self.rows, self.listed, repair=repair, progress=progress)
 
     def collect(self, *, progress: Progress | None = None) -> CollectReport:
         self.rows.forget()

@@ -68,61 +68,6 @@ class Prices:
     is_ordered: bool = True
 
 
-# CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single queries
-# without a match of 4, 10, 20, 28 and 84 drawers over 50,000 to 4,000,000 random fingerprints, and their bulk loads.
-# Bytes after bulk loads of 20,000 to 10,000,000 documents, whose buckets had 1 to 1,562 rows: right to a fifth.
-LMDB_PRICES = Prices(
-    read_us=1.5,
-    candidate_us=0.066,
-    row_us=0.44,
-    row_bytes=12.5,
-    bucket_bytes=12.1,
-    document_bytes=108.5,
-    neighbour_us=1.2,
-    swept_us=0.6,
-)
-# Differences of layouts and of candidates on HBase 2.6 with everything in memory, one client: ten and four scans, 5, 64
-# and 900 candidates; 81 and 838 buckets; documents added by compare-and-set into ten and four drawers. Bytes with
-# FAST_DIFF and no compression; a listing and a register each take 30 and the id.
-HBASE_PRICES = Prices(
-    read_us=145,
-    candidate_us=2.9,
-    row_us=16,
-    row_bytes=16.5,
-    bucket_bytes=0,
-    document_bytes=130,
-    neighbour_us=12,
-    swept_us=2.9,
-)
-# Differences of layouts, distances and loads on PostgreSQL 15 with everything in memory, one client beside it: 4 and 10
-# buckets with 61 and 0.2 candidates, 52 and 731 buckets; bulk loads of 1,000,000 documents into 4 and 10 drawers. Bytes
-# after those loads; documents that come one by one leave B-trees a third larger.
-POSTGRESQL_PRICES = Prices(
-    read_us=7,
-    candidate_us=0.2,
-    row_us=1.1,
-    row_bytes=31.5,
-    bucket_bytes=0,
-    document_bytes=314,
-    neighbour_us=1.7,
-    swept_us=0.4,
-)
-# Differences of layouts 4 and 10 on Redis 7.0, a million documents, one client of redis-py on loopback; bytes of memory
-# as the server tells them. A listing and a register are 127 bytes in compact form, which they lose where one of 65,536
-# shards has over 128 documents, or an id over 56 bytes: then they take twice as much.
-REDIS_PRICES = Prices(
-    read_us=3,
-    candidate_us=0.066,
-    row_us=6,
-    row_bytes=12,
-    bucket_bytes=91,
-    document_bytes=127,
-    neighbour_us=3,
-    swept_us=1.0,
-    is_ordered=False,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """A drawer's number; how many leading bits of its segment are looked at, and how many of them may differ."""

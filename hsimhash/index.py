@@ -11,9 +11,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -56,16 +57,18 @@ from hsimhash.store import (
     CollectReport,
     Document,
     Match,
+    Opening,
     StageOptions,
     Store,
+    backend_of,
+    capable,
     create_store,
-    is_embedded,
     new_record,
     open_store,
-    store_name,
     url_of,
 )
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.facts import Explanation, ProbeRead
 
 T = TypeVar("T")
@@ -103,16 +106,18 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     """
 
     def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
-        self.store = store  # for what is true of one kind of store only
+        self.store = store  # for what only some kinds of stores can do
+        self.backend = backend_of(store.url)
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
         self.distance = store.record.reach
         self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
-        self._pickled_url = store_name(store.url) if is_embedded(store.url) else store.url  # of any working folder
-        self._options: dict[str, Any] = {}  # that it was opened with
+        # Of any working folder.
+        self._pickled_url = self.backend.name_of(store.url) if self.backend.is_embedded else store.url
+        self._opening = Opening()
         self._has_signatures = store.record.has_signatures
-        self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
+        self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, self.backend.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
         self.queries, self.adds, self.claims = Callers(), Callers(), Callers()  # those under way
 
@@ -150,9 +155,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
             check_distance(whole_number(distance, "distance"), record.layout)
-        store = create_store(url, record, lock_timeout_s=lock_timeout_s, password=password, ttl_s=ttl_s)
-        index = cls(store, profile)
-        index._options = {"lock_timeout_s": lock_timeout_s, "password": password}
+        opening = Opening(lock_timeout_s=lock_timeout_s, password=password)
+        index = cls(create_store(url, record, opening, ttl_s=ttl_s), profile)
+        index._opening = opening
         return index
 
     @classmethod
@@ -189,9 +194,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        options: dict[str, Any] = {"lock_timeout_s": lock_timeout_s, "exclusive": exclusive}
-        options |= {"deadline_s": deadline_s, "password": password}
-        store = open_store(url_of(url), **options)
+        opening = Opening(lock_timeout_s, exclusive, deadline_s, password)
+        store = open_store(url_of(url), opening)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
@@ -202,19 +206,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         except BaseException:
             store.close()
             raise
-        index._options = options
+        index._opening = opening
         return index
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how another process opens the index; `TypeError` if it cannot, or should not."""
-        if self.url.startswith("memory://"):
+        if not self.backend.is_lasting:
             raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
-        if self._options.get("password") is not None:
+        if self._opening.password is not None:
             raise TypeError(
                 f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
                 f"instead of password=, or open the index in the other process"
             )
-        return _reopened, (self._pickled_url, self.profile, self.slow_s, self._options)
+        return _reopened, (self._pickled_url, self.profile, self.slow_s, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
@@ -394,7 +398,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         rule = self._rule(max_distance, max_sketch, limit)
         query = self._asked(as_signature(signature))
-        if self.store.shares_queries:
+        if self.backend.shares_queries:
             return self.queries.ask(SharedCall(self._answers, (query, exclude), rule, timeout))
         return self._answer(query, exclude, rule, timeout)
 
@@ -586,7 +590,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return what `query` reads, and what it takes; the probes are read one by one, each with its own time."""
         cover, query = self.cover(max_distance), self._asked(as_signature(signature))
         matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
-        regions, probes = self.store.regions(), []
+        regions = self.store.regions() if isinstance(self.store, HasTable) else []
+        probes = []
         starts = [region.start for region in regions]
 
         def take(probe: Probe | None, start: bytes, stop: bytes, ask: Callable[[], Uint8s]) -> None:
@@ -662,14 +667,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
 
     def collect(self, *, progress: Callable[[int, int], None] | None = None) -> CollectReport:
-        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on other stores.
+        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on others but Redis.
 
         It reads their log, never the whole table. Others may read and write meanwhile.
 
         Args:
             progress: is given (done, total).
         """
-        return self.store.collect(progress=progress)
+        return capable(self.store, Collects).collect(progress=progress)
 
     def describe(self, *, is_counted: bool = True, workers: int = 1) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
@@ -696,17 +701,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreBusyError: others have the index open; the message names their processes.
         """
-        return self.store.compact()
+        return capable(self.store, Compacts).compact()
 
     def backup(self, target: str | Path) -> None:
         """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
-        self.store.backup(Path(target))
+        capable(self.store, BacksUp).backup(Path(target))
 
     def bulk(
         self, folder: str | Path, limits: BulkLimits = BULK_LIMITS, *, stage: StageOptions | None = None
     ) -> BulkLoad:
         """Return a bulk load that keeps its sorted runs in `folder`, on HBase with `stage` by files; see `BulkLoad`."""
-        return self.store.bulk(Path(folder), limits) if stage is None else self.store.staged(Path(folder), stage)
+        if stage is not None:
+            return capable(self.store, LoadsFiles).staged(Path(folder), stage)
+        return capable(self.store, LoadsInBulk).bulk(Path(folder), limits)
 
     def close(self) -> None:
         """Let go of the store; harmless when repeated."""
@@ -733,14 +740,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
             documents = 1 << (reader or self.store).estimate().bit_length()
-            known = cheapest_cover(self.layout, distance, documents, self.store.prices, 1 << size - 1)
+            known = cheapest_cover(self.layout, distance, documents, self.backend.prices, 1 << size - 1)
             self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
         return known
 
 
-def _reopened(url: str, profile: Profile, slow_s: float | None, options: dict[str, Any]) -> HSimIndex:
+def _reopened(url: str, profile: Profile, slow_s: float | None, opening: Opening) -> HSimIndex:
     """Return an index that was pickled; its profile brings word lists of one's own along."""
-    return HSimIndex.open(url, profile=profile, slow_s=slow_s, **options)
+    return HSimIndex.open(url, profile=profile, slow_s=slow_s, **asdict(opening))
 
 
 def _now_ms() -> int:

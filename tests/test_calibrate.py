@@ -22,13 +22,14 @@ from hsimhash.calibrate.sample import draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, Way, compare_all
 from hsimhash.calibrate.scores import SEEN, Curve, DistanceScore, FalsePairs, choose, expected, upper_end
 from hsimhash.calibrate.shingles import KEPT, jaccard_indices, least_shingles
-from hsimhash.cover import DEFAULT_DISTANCE, LMDB_PRICES
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.pairs import find_pairs
 from hsimhash.plan import cost as cost_of
 from tests.support.effort import thorough
+from tests.support.prices import LMDB_PRICES
 from tests.test_dedup_report import HOSTILE, Page
 
 WORDS = [

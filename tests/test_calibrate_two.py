@@ -9,9 +9,10 @@ import pytest
 
 from hsimhash import HSimIndex
 from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
-from hsimhash.cover import LMDB_PRICES, cover
+from hsimhash.cover import cover
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.layout import Layout
+from tests.support.prices import LMDB_PRICES
 from tests.test_calibrate import article, chinese, edited
 
 PROFILES = ("auto-2", "auto-1", "zh-1", "words-1", "jieba-topn-1:top=100")

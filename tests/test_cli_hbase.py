@@ -94,7 +94,7 @@ def test_a_sample_without_fingerprints_is_misuse(tmp_path: Path) -> None:
 def test_options_of_hbase_are_misuse_elsewhere(options: tuple[str, ...], tmp_path: Path) -> None:
     result = run("create-table", "--store", f"lmdb://{tmp_path / 'pages'}", *options)
     assert result.exit_code == 2
-    assert f"{options[0]} is for a table on HBase" in result.stderr
+    assert f"{options[0]} is for an index on HBase" in result.stderr
     assert ("hsimhash expire --before AGE" in result.stderr) == (options[0] == "--ttl")
     assert not (tmp_path / "pages").exists()
 

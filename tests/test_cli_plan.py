@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.store import KINDS
+from hsimhash.store import backends
 from tests.support.command_line import run
 from tests.support.effort import thorough
 
@@ -28,13 +28,14 @@ def test_most_documents_have_readable_sizes() -> None:
 def test_without_a_store_each_one_has_a_row_and_all_fits_on_a_screen() -> None:
     lines = run("plan", "--documents", "50M").stdout.splitlines()
     assert len(lines) <= 30
-    for name, kind in KINDS.items():
+    for name, kind in backends().items():
         row = next(line for line in lines if line.strip().startswith(f"{name} "))
         assert row.split()[1] == str(kind.max_distance)
 
 
 @pytest.mark.parametrize(
-    ("store", "name"), [*((name, name) for name in KINDS), ("lmdb://pages", "lmdb"), ("hbase://gw1/pages", "hbase")]
+    ("store", "name"),
+    [*((name, name) for name in backends()), ("lmdb://pages", "lmdb"), ("hbase://gw1/pages", "hbase")],
 )
 def test_a_store_is_compared_alone(store: str, name: str) -> None:
     facts = json.loads(run("plan", "--documents", "1e6", "--store", store, "--json").stdout)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, REDIS_PRICES, Cover, Prices, Probe, cover, own_probes
+from hsimhash.cover import ALL_ROWS, Cover, Prices, Probe, cover, own_probes
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress.exactness import cells
 from tests.support.effort import IS_THOROUGH, thorough
+from tests.support.prices import HBASE_PRICES, LMDB_PRICES, REDIS_PRICES
 from tests.test_layout import any_layout, fingerprints, flips
 
 MILLION = 1_000_000

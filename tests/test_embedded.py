@@ -33,7 +33,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
-from hsimhash.store import Document, Record, create_store, open_store
+from hsimhash.store import Document, Opening, Record, create_store, open_store
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
@@ -93,7 +93,7 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
     with in_another_process(code, path) as other:
         assert answer(other) == "held"
         with (
-            open_store(f"lmdb://{path}", lock_timeout_s=0.1) as impatient,
+            open_store(f"lmdb://{path}", Opening(lock_timeout_s=0.1)) as impatient,
             pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"),
         ):
             put(impatient, ("a", 1))
@@ -676,7 +676,7 @@ def test_an_exception_that_is_kept_keeps_no_lock(store: LmdbStore, path: Path) -
                 interrupted(put(store, ("a", 1)))
         except KeyboardInterrupt as error:
             kept.append(error)
-        with open_store(f"lmdb://{path}", lock_timeout_s=0) as other:
+        with open_store(f"lmdb://{path}", Opening(lock_timeout_s=0)) as other:
             assert other.remove([b"a"]) == 1
     assert len(kept) == 2
 

@@ -18,7 +18,7 @@ from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.store import Record, Store, open_store
+from hsimhash.store import Opening, Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
@@ -323,7 +323,7 @@ def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gat
 
 def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> None:
     for options, deadline_s in (("connections=8", JOB_DEADLINE_S), ("deadline=7s", 7.0)):
-        with open_store(url_of(gateway, options=options), deadline_s=JOB_DEADLINE_S) as store:
+        with open_store(url_of(gateway, options=options), Opening(deadline_s=JOB_DEADLINE_S)) as store:
             assert isinstance(store, HBaseStore)
             assert isinstance(store.gateway, Thrift2Gateway)
             assert store.gateway._caller.deadline_s == deadline_s

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex, Signatures
-from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, Prices
+from hsimhash.cover import Prices
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from tests.support.command_line import run
 from tests.support.effort import thorough
 from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.prices import HBASE_PRICES, LMDB_PRICES
 
 stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
 

@@ -19,8 +19,8 @@ from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.settings import load
+from hsimhash.store import check_url
 from hsimhash.store.hbase.files.stage import open_stage
-from hsimhash.store.kinds import check_url
 from hsimhash.store.urls import holds_password, masked
 from tests.support.command_line import run
 from tests.support.effort import tries

@@ -27,8 +27,7 @@ from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.plan import Cost, cost, layouts_of, recommend
-from hsimhash.store import KINDS, LMDB
-from hsimhash.store.kinds import Kind
+from hsimhash.store import Backend, backends, default_backend
 
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
@@ -181,9 +180,10 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
 @cache
 def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
     """Return what a query of each distance costs in an embedded index as it is made without options."""
-    layout = Layout.named(LMDB.layout)
+    backend = default_backend()
+    layout = Layout.named(backend.layout)
     return tuple(
-        cost(layout, documents, distance, LMDB.prices, has_signatures=has_signatures) for distance in DISTANCES
+        cost(layout, documents, distance, backend.prices, has_signatures=has_signatures) for distance in DISTANCES
     )
 
 
@@ -191,15 +191,15 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     """Return the layout to take for what was chosen, by store: the default one, unless another is much cheaper."""
     signed, distance = choice.curve.way != Way(), choice.score.distance
 
-    def best(kind: Kind) -> Cost:
+    def best(backend: Backend) -> Cost:
         layouts = layouts_of(distance)
-        costs = [cost(layout, documents, distance, kind.prices, has_signatures=signed) for layout in layouts]
+        costs = [cost(layout, documents, distance, backend.prices, has_signatures=signed) for layout in layouts]
         cheapest = recommend(costs)[0]
-        default = next((one for one in costs if one.layout.name == kind.layout), cheapest)
+        default = next((one for one in costs if one.layout.name == backend.layout), cheapest)
         is_cheaper = cheapest.rows * cheapest.time_us < CHEAPER * default.rows * default.time_us
         return cheapest if is_cheaper else default
 
-    return {name: best(KINDS[name]) for name in ("lmdb", "hbase")}
+    return {name: best(backends()[name]) for name in ("lmdb", "hbase")}
 
 
 def _spread(tried: _Tried) -> Spread:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, json_option, password_of, refuse_memory, with_settings
-from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations
-from hsimhash.store.checkup import Check, embedded_checks
+from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
+from hsimhash.store import backend_of
+from hsimhash.store.checkup import Check
 
 
 @click.command("doctor", cls=Command)
@@ -45,8 +43,10 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     Exit codes: 0 nothing failed, 4 unreachable, 5 no index there, 6 something else failed.
     """
     refuse_memory(settings)
-    found = []
-    for check in _checks(settings, writes=writes, is_quick=is_quick, processes=processes):
+    refuse_flags(settings.store, *(["--write"] if writes else []), *(["--load"] if processes is not None else []))
+    backend, found = backend_of(settings.store), list[Check]()
+    how = opening_of(settings)
+    for check in backend.checks(settings.store, how, is_quick=is_quick, writes=writes, processes=processes):
         found.append(check)
         if not as_json:
             print_line(f"{check.status:4}  {check.name}: {' '.join(check.message.splitlines())}")
@@ -57,25 +57,6 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     elif not is_quick:
         _print_settings(settings, found)
     return code
-
-
-def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int | None) -> Iterator[Check]:
-    if is_hbase(settings.store):
-        from hsimhash.store.hbase.checkup import hbase_checks, quick_checks  # here: thriftpy2 is for HBase alone
-
-        if is_quick:
-            return quick_checks(settings.store)
-        return hbase_checks(settings.store, writes=writes, processes=processes)
-    if processes is not None:
-        raise click.UsageError(f"--load is for an index on HBase, not for {settings.store}")
-    if is_postgresql(settings.store):
-        found: Iterator[Check] = postgresql_operations().database_checks(settings.store, is_quick=is_quick)
-        return found
-    if is_redis(settings.store):
-        from hsimhash.store.redis.checkup import redis_checks  # here: for Redis alone
-
-        return redis_checks(settings.store, is_quick=is_quick, password=password_of(settings))
-    return embedded_checks(settings.store, folder_of(settings.store))
 
 
 def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:

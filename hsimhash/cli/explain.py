@@ -13,10 +13,11 @@ from hsimhash.cli.arguments import Named, by_options, fingerprint_in, is_file, r
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
-from hsimhash.cover import LMDB_PRICES, Cover, cover
+from hsimhash.cover import Cover, cover
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
 from hsimhash.index import HSimIndex
+from hsimhash.store import default_backend
 
 PLANNED = 1_000_000  # documents for which a query's buckets are chosen if there is no index
 WIDE_COLUMNS = 110  # of a terminal, from which on a row has room for the ends of a bucket
@@ -125,7 +126,7 @@ def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
     if any(one.kind == "id" for one in named):
         raise click.UsageError("--id names a document of an index: pass its --store")
     record, profile = wanted_record(settings, settings.max_distance), Profile.named(settings.profile)
-    return _explained(settings, named, profile, cover(record.layout, record.reach, PLANNED, LMDB_PRICES))
+    return _explained(settings, named, profile, cover(record.layout, record.reach, PLANNED, default_backend().prices))
 
 
 def _explained(

@@ -12,10 +12,10 @@ import click
 
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, open_index, with_settings
+from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
 from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.written import JSON_LINES, format_of, refuse_existing, refuse_format, written
-from hsimhash.store import Document, is_hbase, is_own_file
+from hsimhash.store import Document, backend_of
 
 MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
@@ -73,7 +73,7 @@ def export_command(
         return
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
-    if is_own_file(settings.store, Path(output)):
+    if backend_of(settings.store).is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     with open_index(settings, is_job=True) as index:
         # By the fingerprint: to count them first, HBase would read them all.
@@ -139,8 +139,7 @@ def _batched(documents: Iterator[Document], size: int) -> Iterator[list[Document
 def _export_shards(
     settings: Settings, output: str, count: int, form: str, workers: int | None, *, overwrite: bool
 ) -> None:
-    if not is_hbase(settings.store):
-        raise click.UsageError(f"--shards is for an index on HBase, and {settings.store} is not; leave it out")
+    refuse_flags(settings.store, "--shards")
     if output == "-":
         raise click.UsageError("--shards writes files; name their folder with --output")
     if overwrite:

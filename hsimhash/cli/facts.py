@@ -9,10 +9,10 @@ import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import refuse_walk, walk_workers_option
+from hsimhash.cli.jobs import refuse_walk, walk_workers_option, walks_ranges
 from hsimhash.cli.options import Settings, json_option, open_index, with_settings
 from hsimhash.index import HSimIndex
-from hsimhash.store import is_hbase
+from hsimhash.store.capabilities import HasTable
 from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
 
@@ -37,9 +37,9 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
         raise click.UsageError("--workers is for --count; leave it out")
     with open_index(settings) as index:
         facts = index.describe(
-            is_counted=is_counted or not is_hbase(settings.store), workers=workers or os.cpu_count() or 1
+            is_counted=is_counted or not walks_ranges(settings.store), workers=workers or os.cpu_count() or 1
         )
-        table = index.store.table()
+        table = index.store.table() if isinstance(index.store, HasTable) else None
     if as_json:
         print_json({**facts, **(table.to_json() if table else {})})
         return
@@ -87,7 +87,7 @@ def status_command(settings: Settings, as_json: bool) -> None:
     over 100 rows in the samples. Crowded fingerprints are shared by over 1,000 documents, which are all in one row.
     """
     with open_index(settings) as index:
-        survey = index.store.survey()
+        survey = index.store.survey() if isinstance(index.store, HasTable) else None
         own = {"documents": index.count(), **index.store.describe()} if survey is None else {}
     facts = {"url": settings.store, **(survey.to_json(len(index.layout.drawers)) if survey else own)}
     if as_json:

@@ -7,10 +7,10 @@ import click
 from hsimhash.cli.console import print_json
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
+from hsimhash.errors import in_shell
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.store import check_url, is_redis
+from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.plain import plain_fingerprints
-from hsimhash.store.urls import masked
 
 
 @click.command("import-redis", cls=Command)
@@ -29,11 +29,10 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
     that made the fingerprints. The sets are not changed and can be written meanwhile; run the command again to import
     what is new.
     """
-    if not is_redis(source):
-        raise click.BadParameter(
-            f"{masked(source)!r} is not the URL of a Redis, such as redis://cache:6379/0", param_hint="URL"
-        )
-    check_url(source)
+    try:
+        RedisAddress.parse(source)
+    except ValueError as error:
+        raise click.BadParameter(in_shell(error), param_hint="URL") from error
     members = added = 0
     with open_index(settings, is_job=True) as index:
         for fingerprints in plain_fingerprints(source, match):

@@ -26,6 +26,7 @@ from hsimhash.cli.options import (
     metrics_option,
     open_index,
     reading_of,
+    refuse_flags,
     wanted_record,
     with_settings,
 )
@@ -34,7 +35,7 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
-from hsimhash.store import is_hbase, is_on_server
+from hsimhash.store import backend_of
 
 
 @click.command("ingest", cls=Command)
@@ -117,8 +118,8 @@ def ingest_command(
 def _refuse_contradictions(settings: Settings, tags: Path | None, *, exclusive: bool, claim: bool) -> None:
     if tags is not None:
         refuse_format(str(tags), "--tags", JSON_LINES)
-    if exclusive and not is_hbase(settings.store):
-        raise click.UsageError(f"--exclusive works only on HBase, not on {settings.store}; leave it out")
+    if exclusive:
+        refuse_flags(settings.store, "--exclusive")
     if claim and settings.on_duplicate != "skip":
         raise click.UsageError("--claim needs --on-duplicate skip; add it, or leave --claim out")
     if claim and exclusive:
@@ -144,7 +145,7 @@ def _options(
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
-    if options.job or is_on_server(settings.store):
+    if options.job or not backend_of(settings.store).is_embedded:
         check_job(options.job or default_job(settings.store, inputs))
     try:
         return open_index(settings, exclusive=exclusive, is_job=True)

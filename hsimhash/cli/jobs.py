@@ -21,7 +21,8 @@ from hsimhash.cli.exits import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary
-from hsimhash.store import is_hbase
+from hsimhash.store import backend_of
+from hsimhash.store.capabilities import WalksRanges
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 _CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # of a stream
@@ -41,9 +42,14 @@ walk_job_option = click.option(
 )
 
 
+def walks_ranges(store: str) -> bool:
+    """Whether several processes walk the index at a URL in ranges, and keep a job folder."""
+    return WalksRanges in backend_of(store).capabilities
+
+
 def refuse_walk(store: str, *given: object) -> None:
-    """Refuse the options of a walk where the index is in no table."""
-    if not is_hbase(store) and any(one is not None for one in given):
+    """Refuse the options of a walk where one process does it."""
+    if not walks_ranges(store) and any(one is not None for one in given):
         raise click.UsageError(f"--workers and --job are for an index on HBase, and {store} is not")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cli.arguments import is_file
-from hsimhash.cli.console import say
+from hsimhash.cli.console import print_line, say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
 from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
@@ -27,8 +27,9 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.written import decided_formats
 from hsimhash.layout import Layout
-from hsimhash.store import Document, Record, new_record
+from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
+from hsimhash.store.urls import masked
 
 if TYPE_CHECKING:
     from hsimhash.settings import Loaded
@@ -38,6 +39,7 @@ else:
 
 Function = Callable[..., object]
 _OLD_DISTANCE = "old_max_distance"
+_REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}  # where a flag is for other stores
 
 
 def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -365,9 +367,38 @@ def warn_of(profile: Profile) -> None:
         say(profile.warning)
 
 
+def opening_of(settings: Settings) -> Opening:
+    """Return how the settings want an index to be opened."""
+    return Opening(lock_timeout_s=settings.lock_timeout_s, password=password_of(settings))
+
+
+def refuse_flags(url: str, *given: str) -> None:
+    """Refuse flags that were given and are for other kinds of stores."""
+    for flag in given:
+        if flag not in backend_of(url).flags:
+            remedy = _REMEDIES.get(flag, "leave it out")
+            raise click.UsageError(f"{flag} is for an index on {titles(flag)}, not for {masked(url)}; {remedy}")
+
+
+def tell_instead(url: str, capability: type, target: str = "") -> bool:
+    """Whether the store at a URL lacks a capability; if so, say what to do instead."""
+    backend = backend_of(url)
+    if capability in backend.capabilities:
+        return False
+    instead = backend.instead(capability, url, target)
+    if instead is None:
+        raise click.UsageError(lacking(capability, url))
+    say(instead.said)
+    for line in instead.lines:
+        print_line(line)
+    if instead.after:
+        say(instead.after)
+    return True
+
+
 def refuse_memory(settings: Settings) -> None:
     """Refuse an index in memory, which ends with the command."""
-    if settings.store.startswith("memory:"):
+    if not backend_of(settings.store).is_lasting:
         raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -15,8 +16,7 @@ from hsimhash.cover import MOST_DISTANCE
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
-from hsimhash.store import KINDS
-from hsimhash.store.kinds import kind_in
+from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 
 MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
@@ -24,14 +24,12 @@ MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
 
 def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
     """Return the name of a kind of store, by which a URL may begin."""
-    if value is None or value in KINDS:
+    if value is None or value in backends():
         return value
-    found = next((name for name, kind in KINDS.items() if kind is kind_in(value)), None)
-    if found is None:
-        raise click.BadParameter(
-            f"unknown store {masked(value)!r:.80}: expected {', '.join(KINDS)}, or the URL of an index"
-        )
-    return found
+    with suppress(ValueError):
+        if (name := backend_of(value).name) in backends():
+            return name
+    raise click.BadParameter(f"unknown store {masked(value)!r:.80}: expected {', '.join(backends())}, or a URL")
 
 
 @click.command("plan", cls=Command)
@@ -39,14 +37,14 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     "--documents", type=Count(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many: 10_000, 50M, 2.5B, 1e8."
 )
 @click.option(
-    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(KINDS)} or a URL."
+    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(backends())} or a URL."
 )
 @click.option(
     "--distance",
     type=click.IntRange(min=0),
     metavar="BITS",
     help=f"The distance of queries, 0 to {MOST_DISTANCE}. Default: that of a new index, "
-    f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in KINDS.items())}.",
+    f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in backends().items())}.",
 )
 @click.option(
     "--sample",
@@ -78,14 +76,15 @@ def plan_command(
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     has_signatures = Profile.named(settings.profile).makes_signatures
     costs: dict[str, list[Cost]] = {}
-    for name in [kind] if kind else KINDS:
-        reached = KINDS[name].max_distance if distance is None else distance
+    for name in [kind] if kind else backends():
+        backend = backends()[name]
+        reached = backend.max_distance if distance is None else distance
         try:
             layouts = layouts_of(reached)
         except ValueError as error:
             raise click.BadParameter(in_shell(error), param_hint="'--distance'") from error
         costs[name] = [
-            cost(layout, documents, reached, KINDS[name].prices, sample=fingerprints, has_signatures=has_signatures)
+            cost(layout, documents, reached, backend.prices, sample=fingerprints, has_signatures=has_signatures)
             for layout in layouts
         ]
     if as_json:
@@ -139,7 +138,7 @@ def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
     (best, reason), greater = recommend(costs), outgrown(costs)
     is_sampled = costs[0].hottest_bucket is not None
     rows = [["*" if one is best else "", *_cells(one, is_sampled=is_sampled)] for one in costs]
-    title = f"{KINDS[name].title}: queries within {best.cover.distance} bits"
+    title = f"{backends()[name].title}: queries within {best.cover.distance} bits"
     print_table(["", *_columns(is_sampled=is_sampled)], rows, title=title)
     print_line(f"recommended: create-table --layout {best.layout.name} --distance {best.cover.distance}: {reason}")
     if greater is not None:

@@ -11,14 +11,13 @@ from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, shown, stoppable
-from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, with_settings
+from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stages import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestObserver, default_job, relayout
-from hsimhash.store import is_hbase
+from hsimhash.store import backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.urls import masked
 
 
 @click.command("relayout", cls=Command)
@@ -53,8 +52,8 @@ def relayout_command(
 
     Run the same command again to resume. At the end, relayout counts both indexes and prints what is left to do.
     """
-    if stage is not None and not is_hbase(target):
-        raise click.UsageError(f"--stage is for a new index on HBase, and {masked(target)} is not; leave it out")
+    if stage is not None:
+        refuse_flags(target, "--stage")
     job = Path(settings.job) if settings.job else default_job(target, []).with_suffix(".relayout")
     check_job(job)
     options, workers = None, settings.workers or os.cpu_count() or 1
@@ -94,6 +93,6 @@ def _made(settings: Settings, old: HSimIndex, target: str, layout: str, distance
         target,
         layout=layout,
         lock_timeout_s=settings.lock_timeout_s,
-        exclusive=is_hbase(target),
+        exclusive="--exclusive" in backend_of(target).flags,
         deadline_s=JOB_DEADLINE_S,
     )

@@ -16,14 +16,15 @@ import click
 from hsimhash.cli.console import iso_time, plural, print_json, progress, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
+from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
 from hsimhash.durations import milliseconds_of, seconds_in
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.load import default_job
-from hsimhash.store import is_hbase
+from hsimhash.store import capable
+from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
@@ -128,7 +129,7 @@ def expire_command(
     day the same command resumes there, and an age counts from the first start.
     """
     refuse_walk(settings.store, workers, job)
-    folder = (job or default_job(settings.store, []).with_suffix(".expire")) if is_hbase(settings.store) else None
+    folder = (job or default_job(settings.store, []).with_suffix(".expire")) if walks_ranges(settings.store) else None
     if folder is not None and not is_dry_run:
         check_job(folder)
         before = _begun(folder, before)
@@ -156,7 +157,8 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
         if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["before"] != [*before]:
             make_folder(folder)
             write_json(path, {"before": before, "began_s": time.time()})
-        removed = index.store.expire(before.milliseconds, workers=workers, folder=folder, progress=tell)
+        store = capable(index.store, WalksRanges)
+        removed = store.expire(before.milliseconds, workers=workers, folder=folder, progress=tell)
         path.unlink()
         return removed
 

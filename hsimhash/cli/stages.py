@@ -11,7 +11,8 @@ import click
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.errors import HsimhashError, in_shell
-from hsimhash.store import FileLimits, StageOptions, is_hbase
+from hsimhash.store import FileLimits, StageOptions, backend_of
+from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.load_tool import load_command
 from hsimhash.store.hbase.files.stage import open_stage
 
@@ -89,7 +90,7 @@ def tell_lines(lines: Sequence[str]) -> ExitCode:
 
 def check_on_hbase(store: str) -> None:
     """Refuse a store that no files can be loaded into."""
-    if not is_hbase(store):
+    if LoadsFiles not in backend_of(store).capabilities:
         raise click.UsageError(f"{store} is not on HBase; use 'hsimhash ingest' instead")
 
 

@@ -17,8 +17,9 @@ from hsimhash.cli.options import (
     confirm,
     create_index,
     how_made,
-    password_of,
+    opening_of,
     read_sample,
+    refuse_flags,
     refuse_memory,
     wanted_record,
     warn_of,
@@ -30,10 +31,10 @@ from hsimhash.durations import seconds_in
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
-from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, is_redis, open_store, postgresql_operations
+from hsimhash.store import Record, backend_of, open_store
+from hsimhash.store.capabilities import HasTable
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
-from hsimhash.store.lmdb.files import drop_index, refuse_no_index
 
 if TYPE_CHECKING:
     from hsimhash.store.hbase.operations import Plan
@@ -131,12 +132,14 @@ def create_table_command(
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
         check_distance(settings.max_distance, record.layout)
-    if print_commands and is_postgresql(settings.store):
-        for statement in ("BEGIN", *postgresql_operations().table_sql(settings.store, record), "COMMIT"):
-            print_line(f"{statement};")
-        return
-    if not is_hbase(settings.store):
-        _create_elsewhere(settings, record, ttl_s)
+    backend = backend_of(settings.store)
+    refuse_flags(settings.store, *_given_flags(settings))
+    if HasTable not in backend.capabilities:
+        if print_commands:
+            for line in backend.creation_lines(settings.store, record):
+                print_line(line)
+        else:
+            _create_index(settings, record, ttl_s)
         return
     fingerprints = read_sample(splits_from, "--splits-from", settings.fingerprint_format) if splits_from else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
@@ -152,24 +155,24 @@ def create_table_command(
         say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
 
 
-def _create_elsewhere(settings: Settings, record: Record, ttl_s: int | None) -> None:
+def _given_flags(settings: Settings) -> list[str]:
+    """Return the flags of the command line that are no settings."""
     context = click.get_current_context()
-    for parameter in context.command.params:
-        is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if parameter.name == "ttl_s" and is_redis(settings.store):
-            continue
-        if is_given and parameter.name not in type(settings).model_fields:
-            what, remedy = "a table on HBase", ""
-            if parameter.name == "print_commands":
-                what = f"{what} or an index on PostgreSQL"
-            if parameter.name == "ttl_s":
-                what, remedy = f"{what} or an index on Redis", "; run 'hsimhash expire --before AGE --yes' once a day"
-            raise click.UsageError(f"{parameter.opts[0]} is for {what}, not for {settings.store}{remedy}")
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in type(settings).model_fields
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+
+
+def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None:
+    """Make an index, unless the same one is there."""
     try:
         create_index(settings, settings.max_distance, ttl_s)
     except IndexExistsError as error:
         try:
-            with open_store(settings.store, password=password_of(settings)) as store:
+            with open_store(settings.store, opening_of(settings)) as store:
                 store.record.check_same(record, settings.store)
                 if ttl_s is not None and (there := store.describe()["ttl_s"]) != ttl_s:
                     said = f"of {there} s" if there else "of none"
@@ -195,7 +198,7 @@ def _create_table(
     plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
     _tell(plan)
     if plan.steps[-1].sign == "=":
-        with open_store(settings.store) as store:
+        with open_store(settings.store, opening_of(settings)) as store:
             say(f"{settings.store} already exists {how_made(store.record)}")
     else:
         what = "wrote the index's record into" if plan.regions else "made"
@@ -232,54 +235,11 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     other files in its folder stay.
     """
     refuse_memory(settings)
-    drop = _drop_table if is_hbase(settings.store) else _drop_folder
-    if is_postgresql(settings.store):
-        drop = _drop_in_database
-    elif is_redis(settings.store):
-        drop = _drop_keys
-    if not drop(settings, is_confirmed):
+
+    def is_sure(question: str) -> bool:
+        return confirm(question, is_confirmed=is_confirmed)
+
+    if not backend_of(settings.store).drop(settings.store, opening_of(settings), is_sure=is_sure, say=say):
         return ExitCode.FAILED
     say(f"dropped {settings.store}")
     return ExitCode.DONE
-
-
-def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
-    from hsimhash.store.hbase.operations import drop  # here: thriftpy2 is for HBase alone, and slow to import
-
-    def is_sure(snapshot_line: str) -> bool:
-        say("a snapshot taken before keeps it; in hbase shell:")
-        click.echo(snapshot_line, err=True)
-        say("a table made of the snapshot needs 'hsimhash check --repair' before use: its rows are of many moments")
-        return confirm(f"Drop {settings.store} and everything in it?", is_confirmed=is_confirmed)
-
-    return drop(settings.store, is_sure)
-
-
-def _drop_keys(settings: Settings, is_confirmed: bool) -> bool:
-    from hsimhash.store.redis.operations import drop_redis_index, refuse_no_redis_index  # here: for Redis alone
-
-    refuse_no_redis_index(settings.store, password_of(settings))
-    if not confirm(f"Delete the index {settings.store} and everything in it?", is_confirmed=is_confirmed):
-        return False
-    drop_redis_index(settings.store, password_of(settings))
-    return True
-
-
-def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
-    folder = folder_of(settings.store)
-    refuse_no_index(folder)
-    if not confirm(f"Delete the index in {folder} and everything in it?", is_confirmed=is_confirmed):
-        return False
-    drop_index(folder, lock_timeout_s=settings.lock_timeout_s)
-    if folder.is_dir():
-        say(f"{folder} has files that are not the index's; they stay")
-    return True
-
-
-def _drop_in_database(settings: Settings, is_confirmed: bool) -> bool:
-    operations = postgresql_operations()
-    operations.check_droppable(settings.store)
-    if not confirm(f"Drop the tables of {settings.store} and everything in them?", is_confirmed=is_confirmed):
-        return False
-    operations.drop_database_tables(settings.store, lock_timeout_s=settings.lock_timeout_s)
-    return True

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
+from hsimhash.cli.console import print_fields, print_json, progress, say, size
 from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
-from hsimhash.cli.options import Settings, json_option, metrics_option, open_index, utf8, with_settings
+from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
+from hsimhash.cli.options import (
+    Settings,
+    json_option,
+    metrics_option,
+    open_index,
+    refuse_flags,
+    tell_instead,
+    utf8,
+    with_settings,
+)
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
-from hsimhash.store import is_hbase, is_postgresql, is_redis, postgresql_operations
-from hsimhash.store.hbase.gateway.address import Address
-from hsimhash.store.hbase.gateway.table import compact_line, snapshot_line
+from hsimhash.store import capable
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts, WalksRanges
 from hsimhash.store.urls import holds_password
 
 
@@ -55,7 +62,7 @@ def check_command(
     """
     _refuse_mixed(settings, sample, is_repair=repair, is_walk=workers is not None or job is not None)
     refuse_walk(settings.store, workers, job)
-    folder = (job or default_job(settings.store, [])) if is_hbase(settings.store) else None
+    folder = (job or default_job(settings.store, [])) if walks_ranges(settings.store) else None
     if folder is not None and sample is None:
         check_job(folder)
     try:
@@ -65,7 +72,7 @@ def check_command(
                     repair=repair, progress=tell, workers=workers or os.cpu_count() or 1, folder=folder
                 )
             else:
-                report = index.store.check_sample(sample, time.time_ns(), progress=tell)
+                report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), progress=tell)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
@@ -90,8 +97,8 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
         raise click.UsageError("--workers and --job are for a whole check; leave them out, or --sample")
     if sample is not None and is_repair:
         raise click.UsageError("--repair goes through the whole index; leave --sample out")
-    if sample is not None and not is_hbase(settings.store):
-        raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
+    if sample is not None:
+        refuse_flags(settings.store, "--sample")
 
 
 @click.command("collect", cls=Command)
@@ -114,11 +121,8 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     On Redis every write already collects a little; this command does the rest, and removes documents whose TTL is over.
     An embedded index has no leftovers.
     """
-    if not (is_hbase(settings.store) or is_redis(settings.store)):
-        raise click.UsageError(
-            f"collect is for an index on HBase or Redis; in {settings.store} a document's rows go with it, nothing is "
-            f"left to collect"
-        )
+    if tell_instead(settings.store, Collects):
+        return ExitCode.MISUSED
     with open_index(settings, is_job=True) as index, progress("collect") as tell:
         report = index.collect(progress=tell)
     if as_json:
@@ -143,13 +147,7 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     HBase and PostgreSQL compact by themselves: compact prints the line for hbase shell or psql that does it now, and
     the exit code is 2.
     """
-    if is_hbase(settings.store):
-        say("a table is compacted by its servers; in hbase shell:")
-        print_line(compact_line(Address.parse(settings.store)))
-        return ExitCode.MISUSED
-    if is_postgresql(settings.store):
-        say("tables are vacuumed by their server; to do so now, while nobody else uses them, in psql:")
-        print_line(postgresql_operations().vacuum_sql(settings.store))
+    if tell_instead(settings.store, Compacts):
         return ExitCode.MISUSED
     with open_index(settings) as index:
         before, after = index.compact()
@@ -175,12 +173,7 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
     """
     if "://" in target and holds_password(target):
         raise click.BadParameter("its URL holds a password, which would be printed; leave it out", param_hint="DEST")
-    if is_hbase(settings.store):
-        _tell_snapshot(Address.parse(settings.store), target)
-        return ExitCode.MISUSED
-    if is_postgresql(settings.store):
-        say("tables are backed up by PostgreSQL's own program:")
-        print_line(postgresql_operations().dump_line(settings.store, target))
+    if tell_instead(settings.store, BacksUp, target):
         return ExitCode.MISUSED
     folder = Path(target)
     if "://" in target:
@@ -197,11 +190,3 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
         say(f"{settings.store} was copied; open the copy with --store lmdb://{target}")
         return ExitCode.DONE
     raise click.BadParameter(problem, param_hint="DEST")
-
-
-def _tell_snapshot(address: Address, target: str) -> None:
-    last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
-    name = f"{address.table}-{last}"
-    say("a table is backed up by its servers; in hbase shell:")
-    print_line(snapshot_line(address, name))
-    say(f"and to copy it: hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}")

@@ -69,8 +69,8 @@ from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.field_values import doc_id_of, text_of
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
+from hsimhash.store import check_url, url_of
 from hsimhash.store.base import Claim, Match
-from hsimhash.store.kinds import check_url, url_of
 
 logger = logging.getLogger(__name__)
 

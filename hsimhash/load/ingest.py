@@ -42,7 +42,7 @@ from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, ex
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
 from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, is_on_server, is_own_file, store_name
+from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, store_name
 from hsimhash.store.base import resumed
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -150,7 +150,7 @@ def ingest(
     options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
     if options.claims:
         index.claim_many([], [])  # which a store without claims refuses
-    if options.tags is not None and is_own_file(_url(index), options.tags):
+    if options.tags is not None and index.backend.is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
@@ -253,7 +253,7 @@ class _Run:
         self._is_recalled = False  # whether that is what it remembers
         self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
         self._pace = Pace(options.rate, observer.stop)
-        self._is_paced_by_merge = options.on_duplicate == "add" and is_on_server(index.url)
+        self._is_paced_by_merge = options.on_duplicate == "add" and not index.backend.is_embedded
         self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
 
     def say_resumed(self) -> None:

@@ -43,11 +43,8 @@ from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Position
 from hsimhash.load.decisions import DecisionLog
 from hsimhash.locks import HeldLock, lock_or_refuse
-from hsimhash.store import LMDB, Store, folder_of, store_name
-from hsimhash.store.kinds import MEMORY, kind_of
-from hsimhash.store.lmdb import files
+from hsimhash.store import Store, backend_of, store_name
 
-SERVER_JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
 VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
@@ -59,15 +56,12 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark sa
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
     """Return the default job folder, one for each store and inputs.
 
-    It is within an embedded index, and below `SERVER_JOBS` in the working folder for one on a server; `ValueError` for
-    others.
+    It is within an embedded index, and below `.hsimhash/jobs` in the working folder for one on a server; `ValueError`
+    for others.
     """
-    kind = kind_of(url)
-    if kind is MEMORY:
-        raise ValueError(f"{url} has no place for a job folder; name one")
+    jobs = backend_of(url).jobs_of(url)
     names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
-    digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return (folder_of(url) / files.JOBS if kind is LMDB else SERVER_JOBS) / digest
+    return jobs / hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
 class State(StrEnum):

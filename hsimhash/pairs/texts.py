@@ -10,6 +10,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Floats, Int64s, whole_number
 from hsimhash.fingerprint.signature import similarities
@@ -18,7 +19,6 @@ from hsimhash.pairs.blocks import PairBlock, Pairs
 from hsimhash.pairs.clusters import star
 from hsimhash.pairs.keep import Policy, rank
 from hsimhash.pairs.search import find_pairs
-from hsimhash.store.kinds import LMDB
 
 Id = TypeVar("Id", bound=Hashable)
 Keep = Literal["first", "last", "longest"]
@@ -143,7 +143,7 @@ def duplicates(
     texts: Iterable[str],
     *,
     ids: Iterable[Id] | None = None,
-    distance: int = LMDB.max_distance,
+    distance: int = DEFAULT_DISTANCE,
     profile: Profile | str = DEFAULT_PROFILE,
     keep: Keep = "first",
 ) -> Duplicates[Id] | Duplicates[int]:

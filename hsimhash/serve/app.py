@@ -30,7 +30,6 @@ from hsimhash.serve.guard import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
-from hsimhash.store import is_on_server
 from hsimhash.store.base import Reader
 
 T = TypeVar("T")
@@ -256,7 +255,7 @@ class _Service:
         index = self._index
         try:
             count = await self._apart(partial(self._within, lambda reader: reader.estimate()))
-            documents = f"{'about ' if is_on_server(index.url) else ''}{count:,}"
+            documents = f"{'' if index.backend.is_embedded else 'about '}{count:,}"
         except HsimhashError:
             documents = "unknown"
         return IndexFacts(index.url, index.profile.name, index.distance, documents)

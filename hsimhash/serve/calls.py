@@ -15,7 +15,6 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions
 from hsimhash.inputs.records import check_values, content_of
 from hsimhash.serve import models
-from hsimhash.store import is_on_server
 from hsimhash.store.base import Match
 
 Json = dict[str, object]
@@ -99,7 +98,7 @@ class Bodies:
         if not self._bodies:
             return self.answers()[0]
         (body,) = self._bodies.values()
-        if self._texts or is_on_server(self._index.url) or not isinstance(body, models.QueryBody):
+        if self._texts or not self._index.backend.is_embedded or not isinstance(body, models.QueryBody):
             return None
         if (body.max_distance or 0) > self._index.distance:
             return None

@@ -35,8 +35,9 @@ from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_parts import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import position_of
-from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name
+from hsimhash.store import FileLimits, Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, StagedFile
@@ -113,7 +114,7 @@ def bulk_load(
         HsimhashError: the stage is another load's, or cannot be written, and nothing was done; or a step failed, and
             the message says what the same call does then.
     """
-    if not is_hbase(store):
+    if LoadsFiles not in backend_of(store).capabilities:
         raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
     with HSimIndex.open(store, profile=profile, deadline_s=JOB_DEADLINE_S) as index:
         given = _given(documents, index.store.record, position)

@@ -17,16 +17,13 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from hsimhash.cover import Prices
 from hsimhash.errors import (
     CREATE_ONE,
     CorruptionError,
     FormatVersionError,
-    HsimhashError,
     IndexExistsError,
     IndexNotFoundError,
     LostRightError,
-    Remedy,
 )
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.recipe import OWN
@@ -34,8 +31,7 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+from hsimhash.store.facts import CheckReport, Progress
 
 T = TypeVar("T")
 
@@ -370,10 +366,6 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     url: str
     record: Record
-    prices: Prices  # what it takes
-    # Whether queries of many threads share calls. Not where one is done by itself in this process, or by one statement:
-    # measured, threads that wake each other cost more there.
-    shares_queries = False
     is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
@@ -469,21 +461,6 @@ class Store(Reader, AbstractContextManager["Store"]):
             return self.estimate()
         return sum(document.first_seen < before for page in self.walk() for document in page)
 
-    def expire(
-        self,
-        before: int,
-        *,
-        workers: int = 1,
-        folder: Path | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
-
-        What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
-        of a range that was interrupted are counted as far as they were left.
-        """
-        raise self._lacks("removal by ranges")
-
     def is_empty(self) -> bool:
         """Whether there is no document."""
         return self.count() == 0
@@ -511,27 +488,6 @@ class Store(Reader, AbstractContextManager["Store"]):
         with the same folder continues there.
         """
 
-    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
-        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
-        raise self._lacks("check of a sample")
-
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        """Delete what moves and removals left behind, as their log has it: on HBase and Redis.
-
-        Elsewhere a document's rows go with it.
-        """
-        raise self._lacks("log of orphans: a document's rows go with it")
-
-    def regions(self) -> list[Region]:
-        """Return the regions of the table in order of start; empty where the store is not a table."""
-        return []
-
-    def table(self) -> TableFacts | None:
-        """Return how the table is made; None where the store is not a table."""
-
-    def survey(self) -> Survey | None:
-        """Count the drawer rows of every region, from samples in a large table; None where the store is not a table."""
-
     @abstractmethod
     def describe(self) -> dict[str, str | int]:
         """Return facts about the storage: rows, bytes."""
@@ -539,32 +495,6 @@ class Store(Reader, AbstractContextManager["Store"]):
     @abstractmethod
     def close(self) -> None:
         """Let go of the storage."""
-
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        """Return a bulk load that keeps its runs in `folder`."""
-        raise self._lacks("bulk load")
-
-    def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
-        """Return a bulk load by finished files, which keeps its runs in `folder`."""
-        raise self._lacks("bulk load by files; " + Remedy("use index.bulk without a stage", "use 'hsimhash ingest'"))
-
-    def compact(self) -> tuple[int, int]:
-        """Rewrite the storage without free space; return its bytes before and after.
-
-        Raises:
-            StoreBusyError: others have it open.
-        """
-        raise self._lacks("compaction")
-
-    def backup(self, target: Path) -> None:
-        """Write a copy of the index as it is now to the new folder `target`, while others read and write.
-
-        `ValueError` where `target` lies within the index's own folder.
-        """
-        raise self._lacks("backup")
-
-    def _lacks(self, what: str) -> HsimhashError:
-        return HsimhashError(f"{self.url} has no {what}")
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

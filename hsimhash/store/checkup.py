@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from hsimhash.errors import HsimhashError, in_shell
-from hsimhash.locks import WRITER_LOCK, writer_of
 from hsimhash.store.base import Record, Store
-from hsimhash.store.lmdb.files import DATA
-from hsimhash.store.lmdb.store import LmdbStore
 
 QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
 READS = 5  # of a round trip, whose median counts
-_SPARE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +55,3 @@ def median_ms(call: Callable[[], object]) -> float:
         call()
         times.append(1_000 * (time.perf_counter() - began))
     return statistics.median(times)
-
-
-def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
-    """Look at an embedded index: its folder, record, locks and disk."""
-    try:
-        store = LmdbStore(url, folder)
-    except HsimhashError as error:
-        yield Check.failed("index", error)
-        return
-    with store:
-        yield _check_folder(store.session.path)
-        yield check_record(store.record)
-        yield check_read(store)
-        yield _check_writer(store.session.path)
-        yield _check_disk(store.session.path, store.session.file_bytes())
-
-
-def _check_folder(folder: Path) -> Check:
-    """Look for what a write needs; opening the store reports what a read lacks."""
-    data = (folder / DATA).resolve()
-    refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
-    if not refused:
-        return Check("folder", "ok", f"{folder} and its files can be written")
-    names = ", ".join(map(str, refused))
-    return Check("folder", "warn", f"this user cannot write {names}: queries work, ingest does not; see owner and mode")
-
-
-def _check_writer(folder: Path) -> Check:
-    holder = writer_of(folder / WRITER_LOCK)
-    if holder is None:
-        return Check("writer", "ok", "nobody is writing")
-    return Check("writer", "ok", f"process {holder} is writing; others that write wait for it")
-
-
-def _check_disk(folder: Path, file_bytes: int) -> Check:
-    free = shutil.disk_usage(folder).free
-    if free > max(file_bytes, _SPARE_BYTES):
-        return Check("disk", "ok", f"{free >> 20:,} MiB are free, {file_bytes >> 20:,} MiB in use")
-    return Check(
-        "disk", "warn", f"only {free >> 20:,} MiB are free: 'hsimhash compact' needs {file_bytes >> 20:,}; make room"
-    )

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
+from hsimhash.store.backend import Backend, Opening
 from hsimhash.store.base import Document, Mark, Reader, Record, Store
+from hsimhash.store.checkup import Check
 from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.lmdb.backend import BACKEND as EMBEDDED
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -101,8 +103,6 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 class MemoryStore(Store):
     """Buckets, documents and registers in dicts, under one lock; gone when the last store of its URL is closed."""
-
-    prices = LMDB_PRICES  # nobody waits for it
 
     def __init__(self, url: str, contents: _Contents) -> None:
         self.url = url
@@ -206,3 +206,39 @@ class MemoryStore(Store):
                 contents.users -= 1
                 if contents.users == 0:
                     _named.pop(self.url, None)
+
+
+class _MemoryBackend(Backend):
+    name = "memory"
+    title = "memory"
+    schemes = ("memory",)
+    example = "memory://name"
+    prices = EMBEDDED.prices  # nobody waits for it
+    is_embedded = True
+    is_lasting = False
+
+    def parse(self, url: str) -> str:
+        return url
+
+    def name_of(self, url: str) -> str:
+        return url
+
+    def jobs_of(self, url: str) -> Path:
+        raise ValueError(f"{url} has no place for a job folder; name one")
+
+    def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> MemoryStore:
+        return MemoryStore.create(url, record)
+
+    def open(self, url: str, opening: Opening) -> MemoryStore:
+        return MemoryStore.open(url)
+
+    def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
+        raise ValueError(f"{url} ends with the process that made it")
+
+    def checks(
+        self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
+    ) -> Iterator[Check]:
+        raise ValueError(f"{url} ends with the process that made it")
+
+
+BACKEND = _MemoryBackend()

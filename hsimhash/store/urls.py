@@ -6,6 +6,7 @@ in no message: `masked` hides it even where it makes the URL unreadable, as a ra
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -30,7 +31,22 @@ _HIDDEN_PARTS = re.compile(r"…(?:[?#&;\s]+…)+")
 _IPV6 = re.compile(r"\[.*?\]")
 _NOT_A_PORT = re.compile(r":(?!\d*(?:,|$))")
 _SECRET_NAME = re.compile(r"pass(?!file|word_file)|pwd|secret|token|credential", re.IGNORECASE)
+_PATH_STARTS = ("/", "./", "../", "~")
 Parsed = TypeVar("Parsed")
+
+
+def url_of(place: str | os.PathLike[str]) -> str:
+    """Return the URL of a store that is given as its URL, or as the path of an embedded index's folder.
+
+    A path is a `Path`, or a string that can be nothing else because it begins with `/`, `./`, `../` or `~`. Any other
+    string is returned as it is.
+    """
+    if isinstance(place, os.PathLike):
+        return f"lmdb://{os.fsdecode(place)}"
+    if not isinstance(place, str):
+        raise TypeError(f"an index is named by a URL or a path, not {type(place).__name__}: {masked(repr(place)):.80}")
+    is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
+    return f"lmdb://{place}" if is_path else place
 
 
 def masked(text: str) -> str:

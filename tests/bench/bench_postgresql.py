@@ -168,7 +168,7 @@ def main() -> int:
             layout = Layout.named(name)
             url, rate = loaded(server, name, fingerprints, folder)
             with HSimIndex.open(url) as index:
-                facts, prices = index.store.describe(), index.store.prices
+                facts, prices = index.store.describe(), index.backend.prices
             size = int(facts["documents_bytes"]) + int(facts["fingerprints_bytes"])
             print(
                 f"\n## layout {name}: {size / count:,.0f} bytes a document, loaded {rate:,.0f} documents/s", flush=True

@@ -25,7 +25,7 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.plan import cost
-from hsimhash.store import create_store, new_record
+from hsimhash.store import backend_of, create_store, new_record
 from hsimhash.store.redis.store import RedisStore
 from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 from tests.support.redis_server import RedisServer, redis_running
@@ -96,7 +96,9 @@ def loaded(server: RedisServer, layout: str | None, fingerprints: Uint64s) -> st
     with create_store(url, record) as store:
         assert isinstance(store, RedisStore)
         took = seconds(lambda: load(store, fingerprints))
-        planned = cost(record.layout, len(fingerprints), record.reach, store.prices).bytes / len(fingerprints)
+        planned = cost(record.layout, len(fingerprints), record.reach, backend_of(store.url).prices).bytes / len(
+            fingerprints
+        )
     told = (used_bytes(client) - before) / len(fingerprints)
     client.close()
     name = record.layout.name

@@ -29,7 +29,7 @@ from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store import Document, Opening, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_database_tables
 from hsimhash.store.postgresql.store import DatabaseStore
@@ -163,7 +163,7 @@ def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: 
 
 def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:
     asked = iter([False, True])
-    with open_store(url, lock_timeout_s=0.2) as other, ThreadPoolExecutor(1) as thread:
+    with open_store(url, Opening(lock_timeout_s=0.2)) as other, ThreadPoolExecutor(1) as thread:
         with store.writing(), store.writing():
             put(store, ("a", 5))
             assert other.count() == 1

@@ -25,7 +25,7 @@ from hsimhash.errors import (
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.store import Record, create_store, open_store
+from hsimhash.store import Opening, Record, create_store, open_store
 from hsimhash.store.redis.codec import SHARDS
 from hsimhash.store.redis.operations import drop_redis_index
 from hsimhash.store.redis.rows import RedisLimits
@@ -232,7 +232,7 @@ def test_a_drop_that_was_interrupted_leaves_no_index_and_is_finished_by_the_next
 
 def message_of(url: str) -> str:
     with pytest.raises(HsimhashError) as told:
-        open_store(url, deadline_s=1)
+        open_store(url, Opening(deadline_s=1))
     return str(told.value)
 
 
@@ -259,7 +259,7 @@ def test_passwords_come_from_files_and_are_in_no_message(tmp_path: Path) -> None
     wrong.write_text("sesame open\n")
     with redis_running(tmp_path / "server", (*QUICK, "--requirepass", "open sesame")) as server:
         made(server.url(options=f"&password_file={secret}")).close()
-        with open_store(server.url(), password="open sesame") as store:
+        with open_store(server.url(), Opening(password="open sesame")) as store:
             assert store.record == RECORD
         for told in (message_of(server.url()), message_of(server.url(options=f"&password_file={wrong}"))):
             assert "HSIMHASH_REDIS_PASSWORD, or" in told

@@ -219,7 +219,7 @@ def check_layout(
                     f"layout {name}, {way}, k = {k}: {cover.reads:,} {'ranges' if cover.is_swept else 'buckets'} a "
                     f"query, {plan.patterns:,} ways to flip up to k + 1 bits"
                 )
-                whole_s = queries * cover.time_us(stored, index.store.prices) / 1e6
+                whole_s = queries * cover.time_us(stored, index.backend.prices) / 1e6
                 batched, single = (min(share, most_s / whole_s) for most_s in (most_batch_s, MOST_SINGLE_S))
                 yield _asked(index, plan.queries, right, k, batched).outcome(f"{what}, in batches")
                 yield _asked(index, plan.queries, right, k, single, is_single=True).outcome(f"{what}, single")

@@ -15,7 +15,6 @@ from secrets import randbits, token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import (
     CREATE_ONE,
     CorruptionError,
@@ -87,9 +86,6 @@ class HBaseStore(Store):
     """
 
     is_atomic = False
-    shares_queries = True
-
-    prices = HBASE_PRICES
 
     def __init__(
         self,

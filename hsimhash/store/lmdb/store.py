@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
 from hsimhash.fingerprint.bits import Int64s
@@ -34,8 +33,6 @@ class LmdbStore(Store):
         path: the index's folder.
         lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
     """
-
-    prices = LMDB_PRICES
 
     def __init__(self, url: str, path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.session = Session(url, path, lock_timeout_s)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from hsimhash.cover import POSTGRESQL_PRICES
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
@@ -34,8 +33,6 @@ _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each
 
 class DatabaseStore(Store):
     """The index in a table and those beside it; see the module's text and `Store`."""
-
-    prices = POSTGRESQL_PRICES
 
     def __init__(self, url: str, session: DatabaseSession, record: Record) -> None:
         self.url = url

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from hsimhash.cover import REDIS_PRICES
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
@@ -40,9 +39,7 @@ class RedisStore(Store):
         ttl_s: after which documents are over, unless they were added again; 0: never.
     """
 
-    prices = REDIS_PRICES
     is_atomic = False  # a large insert is several scripts
-    shares_queries = True
 
     def __init__(
         self, session: RedisSession, record: Record, *, limits: RedisLimits = REDIS_LIMITS, ttl_s: int = 0

@@ -1,0 +1,99 @@
+"""What some stores can do beyond the contract of `Store`: a command asks for a capability, not for a kind of store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+
+
+@runtime_checkable
+class Collects(Protocol):
+    """Moves and removals leave rows behind here, which a log knows."""
+
+    def collect(self, *, progress: Progress | None = None) -> CollectReport:
+        """Delete what moves and removals left behind, as their log has it."""
+
+
+@runtime_checkable
+class Compacts(Protocol):
+    """The storage keeps free space until it is rewritten."""
+
+    def compact(self) -> tuple[int, int]:
+        """Rewrite the storage without free space; return its bytes before and after.
+
+        Raises:
+            StoreBusyError: others have it open.
+        """
+
+
+@runtime_checkable
+class BacksUp(Protocol):
+    """The store copies itself."""
+
+    def backup(self, target: Path) -> None:
+        """Write a copy of the index as it is now to the new folder `target`, while others read and write.
+
+        `ValueError` where `target` lies within the index's own folder.
+        """
+
+
+@runtime_checkable
+class LoadsInBulk(Protocol):
+    """Many documents are sorted first, and then written in the order of the rows."""
+
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
+        """Return a bulk load that keeps its runs in `folder`."""
+
+
+@runtime_checkable
+class LoadsFiles(Protocol):
+    """Files can be written beside the servers, which then take them over."""
+
+    def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
+        """Return a bulk load by finished files, which keeps its runs in `folder`."""
+
+
+@runtime_checkable
+class HasTable(Protocol):
+    """The index is a table of regions, on several servers."""
+
+    def regions(self) -> list[Region]:
+        """Return the regions of the table in order of start."""
+
+    def table(self) -> TableFacts:
+        """Return how the table is made."""
+
+    def survey(self) -> Survey:
+        """Count the drawer rows of every region, from samples in a large table."""
+
+
+@runtime_checkable
+class WalksRanges(Protocol):
+    """The index is so large that several processes walk it in ranges, and resume; `check` and `count` do so too."""
+
+    def expire(
+        self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
+    ) -> int:
+        """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
+
+        What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
+        of a range that was interrupted are counted as far as they were left.
+        """
+
+    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
+        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
+
+
+# What a store lacks without it, in refusals.
+TITLES: dict[type, str] = {
+    BacksUp: "backup",
+    Collects: "log of what documents leave behind",
+    Compacts: "compaction",
+    HasTable: "regions",
+    LoadsFiles: "bulk load by files",
+    LoadsInBulk: "bulk load",
+    WalksRanges: "walk by several processes",
+}

@@ -1,0 +1,159 @@
+"""From a URL to its kind of store: each scheme has a backend, imported when it is needed.
+
+Other packages add kinds of stores by entry points of the group `hsimhash.stores`: one for each scheme, which names the
+module's `Backend`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from hsimhash.errors import HsimhashError, Remedy
+from hsimhash.layout import Layout
+from hsimhash.store.backend import Backend, Opening
+from hsimhash.store.base import Record, Store
+from hsimhash.store.capabilities import TITLES
+from hsimhash.store.urls import masked, url_of
+
+Capability = TypeVar("Capability")
+GROUP = "hsimhash.stores"  # of entry points
+_OWN = {
+    "hsimhash.store.lmdb.backend": ["lmdb"],
+    "hsimhash.store.hbase.backend": ["hbase", "hbase+thrift1", "hbase+https", "hbase+http"],
+    "hsimhash.store.postgresql.backend": ["postgresql"],
+    "hsimhash.store.redis.backend": ["redis", "rediss", "unix", "redis+sentinel"],
+    "hsimhash.store.memory": ["memory"],
+}
+_MODULES = {scheme: module for module, schemes in _OWN.items() for scheme in schemes}
+_DEFAULT = "lmdb"  # where nobody names a store: as good as any without a server
+
+
+def _own_backend(scheme: str) -> Backend:
+    found: Backend = import_module(_MODULES[scheme]).BACKEND
+    return found
+
+
+@cache
+def _backend_of_scheme(scheme: str) -> Backend | None:
+    if scheme in _MODULES:
+        return _own_backend(scheme)
+    found = [one for one in entry_points(group=GROUP) if one.name == scheme]
+    if not found:
+        return None
+    try:
+        backend = found[0].load()
+    except Exception as error:  # whatever another package raises when it is imported
+        raise HsimhashError(f"the store {scheme}:// of {found[0].value} cannot be imported: {error}") from error
+    if not isinstance(backend, Backend):
+        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is no Backend of hsimhash.store")
+    return backend
+
+
+def backends() -> dict[str, Backend]:
+    """Return the backends whose indexes last, by their names; those of other packages come last."""
+    schemes = [*(schemes[0] for schemes in _OWN.values()), *sorted(one.name for one in entry_points(group=GROUP))]
+    found = [backend for backend in map(_backend_of_scheme, schemes) if backend is not None and backend.is_lasting]
+    return {backend.name: backend for backend in found}
+
+
+def default_backend() -> Backend:
+    """Return the backend of indexes that nobody named a store for."""
+    return _own_backend(_DEFAULT)
+
+
+def backend_of(url: str) -> Backend:
+    """Return the backend of a URL or path; raise `ValueError` if it names none."""
+    scheme, _, place = url_of(url).partition("://")
+    backend = _backend_of_scheme(scheme) if place else None
+    if backend is None:
+        raise ValueError(f"store {masked(url)!r} is not the URL of a store: {_expected(url)}")
+    return backend
+
+
+def check_url(url: str) -> None:
+    """Raise `ValueError`, with the remedy, unless this is the URL or path of a store."""
+    url.encode()
+    scheme, _, place = url_of(url).partition("://")
+    backend = _backend_of_scheme(scheme) if place else None
+    if backend is None:
+        raise ValueError(_expected(url))
+    backend.parse(url)
+
+
+def _expected(url: str) -> str:
+    if url and ":" not in url and masked(url) == url:
+        return f"for a folder, use ./{url} or lmdb://{url}"
+    urls = ", ".join(backend.example for backend in backends().values())
+    return f"use a folder's path (./pages, /data/pages), {urls} or memory://name"
+
+
+def store_name(url: str) -> str:
+    """Return the URL that the same store has in any working folder, and however it is talked to."""
+    return backend_of(url).name_of(url)
+
+
+def titles(flag: str) -> str:
+    """Return the kinds of stores that have a flag, in words."""
+    return " or ".join(backend.title for backend in backends().values() if flag in backend.flags)
+
+
+def new_record(
+    url: str, profile: dict[str, object], *, layout: Layout | None = None, distance: int | None = None
+) -> Record:
+    """Return how an index at `url` is to be made, where some of it may be left to the kind of store."""
+    backend = backend_of(url)
+    usual = Layout.named(backend.layout)
+    assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
+    if distance is None and layout in (None, usual):
+        distance = backend.distance
+    return Record(layout or usual, profile, distance, frozenset(assumed))
+
+
+def create_store(url: str, record: Record, opening: Opening | None = None, *, ttl_s: int | None = None) -> Store:
+    """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store.
+
+    Args:
+        url: of the store.
+        record: of the index.
+        opening: how it is opened.
+        ttl_s: how long after it was last added a document is over, where the store can do that; None: never.
+    """
+    backend = backend_of(url)
+    if ttl_s is not None and ("--ttl" not in backend.flags or not 0 < ttl_s < 1 << 31):
+        raise ValueError(
+            f"invalid ttl_s {ttl_s} for {masked(url)}: only {titles('--ttl')} takes one, from 1 to 2**31 - 1 seconds; "
+            f"elsewhere, remove old documents with " + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
+        )
+    return backend.create(url_of(url), record, opening or Opening(), ttl_s)
+
+
+def open_store(url: str, opening: Opening | None = None) -> Store:
+    """Open the index at `url`; `IndexNotFoundError` if there is none, `ValueError` if it is not the URL of a store."""
+    backend, opening = backend_of(url), opening or Opening()
+    if opening.exclusive and "--exclusive" not in backend.flags:
+        raise ValueError(
+            f"exclusive writing is for {titles('--exclusive')}, and {masked(url)} is not on it; leave it out"
+        )
+    return backend.open(url_of(url), opening)
+
+
+def lacking(capability: type, url: str) -> str:
+    """Return what is said where the store at a URL lacks a capability."""
+    able = " or ".join(backend.title for backend in backends().values() if capability in backend.capabilities)
+    return f"{masked(url)} has no {TITLES[capability]}; an index on {able} has"
+
+
+def capable(store: Store, capability: type[Capability]) -> Capability:
+    """Return the store, which must have a capability.
+
+    Raises:
+        HsimhashError: it does not; the message says what to do instead.
+    """
+    if isinstance(store, capability):
+        return store
+    instead = backend_of(store.url).instead(capability, store.url)
+    said = "" if instead is None else f": {' '.join([instead.said, *instead.lines])}"
+    raise HsimhashError(f"{lacking(capability, store.url)}{said}")

@@ -65,7 +65,7 @@ from hsimhash.store import (
     store_name,
     url_of,
 )
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, View
 from hsimhash.store.facts import Explanation, ProbeRead
 
 T = TypeVar("T")
@@ -343,23 +343,21 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         values = self.store.record.stored(values)
         rule = self._rule(max_distance, max_sketch, 1)
 
-        def ask(reader: Reader, numbers: Sequence[int]) -> list[list[Match]]:
-            return self._ask_for_claims(reader, values[numbers], [doc_ids[number] for number in numbers], rule)
+        def ask(view: View, numbers: Sequence[int]) -> list[list[Match]]:
+            return self._ask_for_claims(view, values[numbers], [doc_ids[number] for number in numbers], rule)
 
         turns = Turns(encoded, values, times, ask=ask, rule=rule)
         self.store.claim(turns)
         return turns.decided
 
-    def _ask_for_claims(
-        self, reader: Reader, asked: Signatures, doc_ids: Sequence[str], rule: Rule
-    ) -> list[list[Match]]:
+    def _ask_for_claims(self, view: View, asked: Signatures, doc_ids: Sequence[str], rule: Rule) -> list[list[Match]]:
         """Return what matches documents that are claimed, each but itself."""
-        cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader), Reads("claim")
+        cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), Reads("claim")
         try:
             if len(asked) == 1:
-                found = [matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
+                found = [matches_of_one(view, cover, asked.at(0), doc_ids[0], rule, reads)]
             else:
-                found = matches_of(reader, cover, asked, doc_ids, rule, reads)
+                found = matches_of(view, cover, asked, doc_ids, rule, reads)
             reads.matches = sum(map(len, found))
             return found
         finally:
@@ -426,11 +424,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
         reads = Reads("query")
 
-        def answered(reader: Reader) -> list[Match]:
-            return matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+        def answered(view: View) -> list[Match]:
+            return matches_of_one(view, self.cover(rule.max_distance, view=view), query, exclude, rule, reads)
 
         try:
-            found = self.store.reading(answered, timeout_s=timeout)
+            found = self.store.with_view(answered, timeout_s=timeout)
             reads.matches = len(found)
             if metrics.current is not None:
                 metrics.current.matches.inc(reads.matches)
@@ -482,12 +480,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         rule, reads = self._rule(max_distance, max_sketch, limit), Reads("query_many")
 
-        def answered(reader: Reader) -> list[list[Match]]:
-            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader)
-            return matches_of(reader, cover, asked, exclude, rule, reads)
+        def answered(view: View) -> list[list[Match]]:
+            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
+            return matches_of(view, cover, asked, exclude, rule, reads)
 
         try:
-            found = self.store.reading(answered, timeout_s=timeout)
+            found = self.store.with_view(answered, timeout_s=timeout)
             reads.matches = sum(map(len, found))
             if metrics.current is not None:
                 metrics.current.matches.inc(reads.matches)
@@ -723,8 +721,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
-    def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
-        """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
+    def cover(self, max_distance: int | None = None, *, queries: int = 1, view: View | None = None) -> Cover:
+        """Return which buckets a query reads, one of so many asked together; `view` tells how large the index is."""
         distance = self.distance if max_distance is None else max_distance
         if type(distance) is int and distance == self._own.distance:
             return self._own
@@ -732,7 +730,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
-            documents = 1 << (reader or self.store).estimate().bit_length()
+            documents = 1 << (view or self.store).estimate().bit_length()
             known = cheapest_cover(self.layout, distance, documents, self.store.prices, 1 << size - 1)
             self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
         return known

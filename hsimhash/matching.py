@@ -31,14 +31,14 @@ from hsimhash.rowkey import (
     key_prefix,
     prefix_numbers_of,
 )
-from hsimhash.store.base import Document, Match, Reader
+from hsimhash.store.base import Document, Match, View
 
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
 QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds the memory of many queries
 READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more: it bounds the memory of a batch, and
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
 PAIRS_AT_ONCE = 1 << 15  # queries with documents that may match, decided at once: likewise
-MOST_ANSWERED = 1_000  # documents that one call of a reader gives to a query with a limit; of more the nearest are read
+MOST_ANSWERED = 1_000  # documents that one call of a view gives to a query with a limit; of more the nearest are read
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # its fingerprint
 
@@ -89,43 +89,43 @@ class Rule(NamedTuple):
 
 
 def matches_of_one(
-    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
+    view: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
 ) -> list[Match]:
     """Return the matches of one signature, without the document `exclude`."""
-    reads.reader = reader
-    if reader.answers:
-        found = answer(reader, cover, query, exclude, rule, reads)
+    reads.view = view
+    if view.answers:
+        found = answer(view, cover, query, exclude, rule, reads)
         if found is not None:
             return found
-    near = near_one(reader, cover, query, reads)
-    return confirmed_one(reader, query, near, exclude, rule) if near else []
+    near = near_one(view, cover, query, reads)
+    return confirmed_one(view, query, near, exclude, rule) if near else []
 
 
 def matches_of(
-    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
+    view: View, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
 ) -> list[list[Match]]:
     """Return the matches of each signature, without the document that it excludes."""
-    reads.reader = reader
+    reads.view = view
     found: list[list[Match]] = [[] for _ in range(len(asked))]
     for start in range(0, len(asked), QUERY_BATCH):
-        near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
+        near = near_many(view, cover, asked[start : start + QUERY_BATCH], reads)
         places = [start + place for place in near]
         left_out = [exclude[place] if exclude is not None else None for place in places]
-        answers = confirmed(reader, asked[places], list(near.values()), left_out, rule)
+        answers = confirmed(view, asked[places], list(near.values()), left_out, rule)
         for place, matches in zip(places, answers, strict=True):
             found[place] = matches
     return found
 
 
-def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Near:
+def near_one(view: View, cover: Cover, query: Signature, reads: Reads) -> Near:
     """Return the stored fingerprints within the cover's distance of one query, and those under its key."""
     fingerprint, _, key = query
     if cover.is_own:  # in scalar Python a single query takes a sixth
         prefixes = cover.layout.prefixes(fingerprint)
         reads.buckets += len(prefixes)
-        rows = reader.scan([*prefixes, key_prefix(key)] if key else prefixes)
+        rows = view.scan([*prefixes, key_prefix(key)] if key else prefixes)
     else:
-        rows = _read_all(reader, cover, query, reads)
+        rows = _read_all(view, cover, query, reads)
     reads.rows += len(rows)
     by_key: list[int] = []
     if key:
@@ -146,9 +146,9 @@ def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Ne
 
 
 def answer(
-    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
+    view: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
 ) -> list[Match] | None:
-    """Return what `near_one` and `confirmed_one` find, in one call of a reader that answers; None: it cannot.
+    """Return what `near_one` and `confirmed_one` find, in one call of a view that answers; None: it cannot.
 
     It cannot where the cover reads ranges of buckets, nor where a limit is asked for of too many documents.
     """
@@ -161,38 +161,38 @@ def answer(
         prefixes = _prefixes(np.concatenate(numbers))
     reads.buckets += len(prefixes)
     most = None if rule.limit is None else MOST_ANSWERED
-    documents = reader.near(prefixes, query, cover.distance, most)
+    documents = view.near(prefixes, query, cover.distance, most)
     if len(documents) == most:
         return None
     return _ordered(query, documents, exclude, rule)[: rule.limit]
 
 
-def _read_all(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Uint8s:
+def _read_all(view: View, cover: Cover, query: Signature, reads: Reads) -> Uint8s:
     """Return the rows that a cover reads for one query, and those under its key; all whole prefixes are one read."""
     numbers = [(reading, reading.numbers_of(query.fingerprint)) for reading in cover.readings]
     reads.buckets += sum(len(part) for _, part in numbers)
     whole = [part for reading, part in numbers if reading.shift == 0]
     if query.key:
         whole.append(key_numbers(np.array([query.key], np.uint64)))
-    parts = [reader.scan(_prefixes(np.sort(np.concatenate(whole))))] if whole else []
-    parts += [read(reader, reading, np.sort(part)) for reading, part in numbers if reading.shift]
+    parts = [view.scan(_prefixes(np.sort(np.concatenate(whole))))] if whole else []
+    parts += [read(view, reading, np.sort(part)) for reading, part in numbers if reading.shift]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def near_many(reader: Reader, cover: Cover, queries: Signatures, reads: Reads) -> dict[int, Near]:
+def near_many(view: View, cover: Cover, queries: Signatures, reads: Reads) -> dict[int, Near]:
     """Return what `near_one` returns by a query's position, for the queries that are near anything."""
     at_once = max(1, READS_AT_ONCE // cover.reads)
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
         part = queries.fingerprints[start : start + at_once]
         for reading in cover.readings:
-            met = _met(reader, reading, reading.numbers(part), part, cover.distance, reads)
+            met = _met(view, reading, reading.numbers(part), part, cover.distance, reads)
             found += [(places + start, fingerprints) for places, fingerprints in met]
     keyed = np.flatnonzero(queries.keys)
     for start in range(0, len(keyed), READS_AT_ONCE):
         asking = keyed[start : start + READS_AT_ONCE]
         part, numbers = queries.fingerprints[asking], key_numbers(queries.keys[asking])[:, None]
-        met = _met(reader, KEYS, numbers, part, FINGERPRINT_BITS, reads)
+        met = _met(view, KEYS, numbers, part, FINGERPRINT_BITS, reads)
         found += [(asking[places], fingerprints) for places, fingerprints in met]
     if not any(len(places) for places, _ in found):
         return {}
@@ -217,12 +217,12 @@ def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[i
 
 
 def _met(
-    reader: Reader, reading: Reading, numbers: Uint64s, queries: Uint64s, max_distance: int, reads: Reads
+    view: View, reading: Reading, numbers: Uint64s, queries: Uint64s, max_distance: int, reads: Reads
 ) -> Iterator[tuple[Int64s, Uint64s]]:
     """Yield places of queries, and as many fingerprints near these among what each of them reads; some repeat.
 
     Args:
-        reader: of the rows.
+        view: of the rows.
         reading: what numbers stand for.
         numbers: what each query reads: shape (n, reads).
         queries: their fingerprints: shape (n,).
@@ -233,7 +233,7 @@ def _met(
     ordered, asker = numbers.ravel()[order], order // numbers.shape[1]
     first_ask = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     distinct, asks = ordered[first_ask], np.diff(first_ask, append=len(order))
-    rows = read(reader, reading, distinct)
+    rows = read(view, reading, distinct)
     reads.buckets += len(distinct)
     reads.rows += len(rows)
     if not len(rows):
@@ -258,9 +258,9 @@ def _met(
         yield places[np.searchsorted(np.cumsum(lengths), near, "right")], met[near]
 
 
-def read(reader: Reader, reading: Reading, numbers: Uint64s) -> Uint8s:
+def read(view: View, reading: Reading, numbers: Uint64s) -> Uint8s:
     """Return the rows of ascending, distinct numbers."""
-    return reader.scan(_prefixes(numbers)) if reading.shift == 0 else reader.sweep(ranges(reading, numbers))
+    return view.scan(_prefixes(numbers)) if reading.shift == 0 else view.sweep(ranges(reading, numbers))
 
 
 def ranges(reading: Reading, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
@@ -283,31 +283,31 @@ def _prefixes(numbers: Uint64s) -> list[bytes]:
     return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
 
-def confirmed_one(reader: Reader, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:
+def confirmed_one(view: View, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:
     """Return what `confirmed` does for one query; without a limit a fifth sooner."""
     if rule.limit is not None:
-        return _first_confirmed(reader, [(query, near, exclude)], rule, rule.limit)[0]
-    documents = reader.documents([value for _, value in near])
+        return _first_confirmed(view, [(query, near, exclude)], rule, rule.limit)[0]
+    documents = view.documents([value for _, value in near])
     return _ordered(query, chain.from_iterable(documents), exclude, rule)
 
 
 def confirmed(
-    reader: Reader, queries: Signatures, near: Sequence[Near], exclude: Sequence[str | None], rule: Rule
+    view: View, queries: Signatures, near: Sequence[Near], exclude: Sequence[str | None], rule: Rule
 ) -> list[list[Match]]:
     """Return each query's matches among the documents of what is near it, nearest first; with a limit the first ones.
 
     Documents are read for all queries at once.
 
     Args:
-        reader: of documents.
+        view: of documents.
         queries: n of them.
         near: what is near each of them.
         exclude: for each of them a document to leave out, or None.
         rule: what matches.
     """
     if rule.limit is not None:
-        return _first_confirmed(reader, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
-    documents = _documents(reader, {value for its in near for _, value in its}, None)
+        return _first_confirmed(view, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
+    documents = _documents(view, {value for its in near for _, value in its}, None)
     pairs = ((place, one) for place, its in enumerate(near) for _, value in its for one in documents[value])
     found: list[dict[str, Match]] = [{} for _ in near]
     while part := list(islice(pairs, PAIRS_AT_ONCE)):
@@ -319,7 +319,7 @@ def confirmed(
 
 
 def _first_confirmed(
-    reader: Reader, asked: Sequence[tuple[Signature, Near, str | None]], rule: Rule, limit: int
+    view: View, asked: Sequence[tuple[Signature, Near, str | None]], rule: Rule, limit: int
 ) -> list[list[Match]]:
     """Return the first matches of each query; the nearest documents are read first, as far as needed."""
     found: list[dict[str, Match]] = [{} for _ in asked]
@@ -333,7 +333,7 @@ def _first_confirmed(
         ]
         most = limit + any(exclude is not None for _, _, exclude in asked)
         while pairs:
-            documents = _documents(reader, {value for _, _, _, value in pairs}, most)
+            documents = _documents(view, {value for _, _, _, value in pairs}, most)
             left = []
             for query, exclude, matches, value in pairs:
                 met = _matches(query, documents[value], exclude, rule)
@@ -363,6 +363,6 @@ def _matches(query: Signature, documents: Iterable[Document], exclude: str | Non
     return matches
 
 
-def _documents(reader: Reader, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:
+def _documents(view: View, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:
     ordered = sorted(fingerprints)
-    return dict(zip(ordered, reader.documents(ordered, most), strict=True))
+    return dict(zip(ordered, view.documents(ordered, most), strict=True))

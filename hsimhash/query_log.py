@@ -28,7 +28,7 @@ class Reads:
     rows = 0  # candidates
     near = 0  # fingerprints near enough, or under the key
     matches: int | None = None  # None: it failed
-    reader: object = ""  # what a reader says of itself
+    view: object = ""  # what a view says of itself
 
     def __init__(self, call: str) -> None:
         self._call, self._began_s = call, time.perf_counter()
@@ -57,5 +57,5 @@ class Reads:
 
     def __str__(self) -> str:
         ended = "it failed" if self.matches is None else f"matches: {self.matches}"
-        own = f" ({self.reader})" if str(self.reader) else ""
+        own = f" ({self.view})" if str(self.view) else ""
         return f"buckets or ranges: {self.buckets}, rows: {self.rows}, near: {self.near}, {ended}{own}"

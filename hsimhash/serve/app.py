@@ -31,7 +31,7 @@ from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
 from hsimhash.store import is_on_server
-from hsimhash.store.base import Reader
+from hsimhash.store.base import View
 
 T = TypeVar("T")
 
@@ -255,22 +255,22 @@ class _Service:
     async def _facts(self) -> IndexFacts:
         index = self._index
         try:
-            count = await self._apart(partial(self._within, lambda reader: reader.estimate()))
+            count = await self._apart(partial(self._within, lambda view: view.estimate()))
             documents = f"{'about ' if is_on_server(index.url) else ''}{count:,}"
         except HsimhashError:
             documents = "unknown"
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
-    def _within(self, work: Callable[[Reader], T]) -> T:
+    def _within(self, work: Callable[[View], T]) -> T:
         """Return what the store answers in the time of one that is there."""
-        return self._index.store.reading(work, timeout_s=self._limits.ready_s)
+        return self._index.store.with_view(work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})
 
     async def _readyz(self, _: Request) -> Response:
         try:
-            await self._apart(partial(self._within, lambda reader: reader.scan(self._index.layout.prefixes(0)[:1])))
+            await self._apart(partial(self._within, lambda view: view.scan(self._index.layout.prefixes(0)[:1])))
         except HsimhashError as error:
             raise self._later(str(error)) from None
         return _answer({"is_ready": True})

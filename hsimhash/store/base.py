@@ -280,13 +280,13 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         content = content[stop:]
 
 
-class Reader(ABC):
+class View(ABC):
     """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 
     answers = False  # whether `near` does: the store itself counts bits
 
     def __str__(self) -> str:
-        """Return what was read so far, where a reader has more to say of it than its caller knows."""
+        """Return what was read so far, where a view has more to say of it than its caller knows."""
         return ""
 
     def near(
@@ -294,7 +294,7 @@ class Reader(ABC):
     ) -> list[Document]:
         """Return the documents under 5-byte `prefixes` within a distance of the query, and those with its key, in one.
 
-        They come in any order, perhaps twice; with `most`, any so many. Only where the reader `answers`.
+        They come in any order, perhaps twice; with `most`, any so many. Only where the view `answers`.
         """
         raise NotImplementedError
 
@@ -342,14 +342,14 @@ class Claims(ABC):
         """Whether some are not decided."""
 
     @abstractmethod
-    def look(self, reader: Reader, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
+    def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
         """Return which of the next documents, up to `most`, are new, if nobody else writes, and which have a match.
 
         No two of the first are near each other; those that depend on any of these wait.
         """
 
     @abstractmethod
-    def nearest(self, reader: Reader, numbers: Sequence[int]) -> list[Match | None]:
+    def nearest(self, view: View, numbers: Sequence[int]) -> list[Match | None]:
         """Return for each of these documents its nearest match, other than itself."""
 
     @abstractmethod
@@ -361,7 +361,7 @@ class Claims(ABC):
         """Note what became of a document."""
 
 
-class Store(Reader, AbstractContextManager["Store"]):
+class Store(View, AbstractContextManager["Store"]):
     """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
 
     Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
@@ -377,8 +377,8 @@ class Store(Reader, AbstractContextManager["Store"]):
     is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
-    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
-        """Give a reader for one query: it misses no document that is near before, during and after the block.
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
+        """Give a view for one query: it misses no document that is near before, during and after the block.
 
         On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
         document moves, so reads one after the other miss none.
@@ -388,25 +388,25 @@ class Store(Reader, AbstractContextManager["Store"]):
                 longer. None: no such bound.
         """
 
-    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
         """Return what `work` returns of a view, or, where the store lost that view meanwhile, of another one."""
-        with self.view(timeout_s=timeout_s) as reader:
-            return work(reader)
+        with self.view(timeout_s=timeout_s) as view:
+            return work(view)
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self.reading(lambda reader: reader.scan(prefixes))
+        return self.with_view(lambda view: view.scan(prefixes))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        return self.reading(lambda reader: reader.sweep(ranges))
+        return self.with_view(lambda view: view.sweep(ranges))
 
     def estimate(self) -> int:
-        return self.reading(lambda reader: reader.estimate())
+        return self.with_view(lambda view: view.estimate())
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return self.reading(lambda reader: reader.documents(fingerprints, limit))
+        return self.with_view(lambda view: view.documents(fingerprints, limit))
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return self.reading(lambda reader: reader.lookup(doc_ids))
+        return self.with_view(lambda view: view.lookup(doc_ids))
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
@@ -439,8 +439,8 @@ class Store(Reader, AbstractContextManager["Store"]):
         def decide() -> None:  # a claim that was stored but not settled meets itself, and is new again
             with self.writing():
                 while claims.is_open:
-                    with self.view() as reader:
-                        new, matches = claims.look(reader)
+                    with self.view() as view:
+                        new, matches = claims.look(view)
                     doc_ids = [claims.doc_ids[number] for number in new]
                     self.insert(doc_ids, claims.signatures[new], claims.first_seen[new])
                     for number in (*new, *matches):

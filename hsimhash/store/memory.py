@@ -18,13 +18,13 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedErr
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
-from hsimhash.store.base import Document, Mark, Reader, Record, Store
+from hsimhash.store.base import Document, Mark, Record, Store, View
 from hsimhash.store.facts import CheckReport, Progress
 
 _PAGE_DOCUMENTS = 10_000
 
 
-class _Contents(Reader):
+class _Contents(View):
     """What the stores of one URL share."""
 
     def __init__(self, record: Record) -> None:
@@ -137,7 +137,7 @@ class MemoryStore(Store):
             yield self._contents
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # no read here takes long
+    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:  # no read here takes long
         with self._open() as contents:
             yield contents
 

@@ -39,9 +39,9 @@ from hsimhash.store.base import (
     Claims,
     Document,
     Mark,
-    Reader,
     Record,
     Store,
+    View,
 )
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.bulk import TableLoad
@@ -187,7 +187,7 @@ class HBaseStore(Store):
             self._same.check()
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
+    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:
         view = HBaseView(self.gateway, self.record)
         with self.gateway.ending(timeout_s):
             try:

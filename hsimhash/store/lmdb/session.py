@@ -23,7 +23,7 @@ from hsimhash.errors import (
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
-from hsimhash.store.base import Document, Reader, up_to
+from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_errors, read_only
@@ -141,7 +141,7 @@ class Session:
         release(self._environment, self)
 
 
-class LmdbView(Reader):
+class LmdbView(View):
     """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
 
     __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")

@@ -13,7 +13,7 @@ from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Reader, Record, Store
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store, View
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.audit import audit_tables
@@ -58,7 +58,7 @@ class DatabaseStore(Store):
     def view(self, *, timeout_s: float | None = None) -> DatabaseView:
         return DatabaseView(self.session, self.tables, timeout_s)
 
-    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
         view, until = self.view(timeout_s=timeout_s), time.monotonic() + self.session.deadline_s
         while True:
             try:

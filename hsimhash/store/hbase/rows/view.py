@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, bucket_range, documents_rowkey
-from hsimhash.store.base import Document, Reader, Record, up_to
+from hsimhash.store.base import Document, Record, View, up_to
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Gateway
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import Register, register_key
@@ -17,7 +17,7 @@ FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
 
 
-class HBaseView(Reader):
+class HBaseView(View):
     """The reads of one query, which counts them."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:

@@ -36,8 +36,8 @@ from hsimhash.fingerprint.signature import (
 )
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
-from hsimhash.matching import QUERY_BATCH, Rule, matches_of, matches_of_one, ranges, read
-from hsimhash.query_log import SLOW_S, Reads
+from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, ranges
+from hsimhash.query_log import SLOW_S, QueryStats
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -351,17 +351,17 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return turns.decided
 
     def _ask_for_claims(self, view: View, asked: Signatures, doc_ids: Sequence[str], rule: Rule) -> list[list[Match]]:
-        """Return what matches documents that are claimed, each but itself."""
-        cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), Reads("claim")
+        """Return the matches of claimed documents, each without itself."""
+        cover, stats = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), QueryStats("claim")
         try:
             if len(asked) == 1:
-                found = [matches_of_one(view, cover, asked.at(0), doc_ids[0], rule, reads)]
+                found = [matches_of_one(view, cover, asked.at(0), doc_ids[0], rule, stats)]
             else:
-                found = matches_of(view, cover, asked, doc_ids, rule, reads)
-            reads.matches = sum(map(len, found))
+                found = matches_of(view, cover, asked, doc_ids, rule, stats)
+            stats.matches = sum(map(len, found))
             return found
         finally:
-            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def query(
         self,
@@ -422,19 +422,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
-        reads = Reads("query")
+        stats = QueryStats("query")
 
         def answered(view: View) -> list[Match]:
-            return matches_of_one(view, self.cover(rule.max_distance, view=view), query, exclude, rule, reads)
+            return matches_of_one(view, self.cover(rule.max_distance, view=view), query, exclude, rule, stats)
 
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
-            reads.matches = len(found)
+            stats.matches = len(found)
             if metrics.current is not None:
-                metrics.current.matches.inc(reads.matches)
+                metrics.current.matches.inc(stats.matches)
             return found
         finally:
-            reads.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
+            stats.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
 
     def _answers(
         self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
@@ -478,20 +478,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
-        rule, reads = self._rule(max_distance, max_sketch, limit), Reads("query_many")
+        rule, stats = self._rule(max_distance, max_sketch, limit), QueryStats("query_many")
 
         def answered(view: View) -> list[list[Match]]:
             cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
-            return matches_of(view, cover, asked, exclude, rule, reads)
+            return matches_of(view, cover, asked, exclude, rule, stats)
 
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
-            reads.matches = sum(map(len, found))
+            stats.matches = sum(map(len, found))
             if metrics.current is not None:
-                metrics.current.matches.inc(reads.matches)
+                metrics.current.matches.inc(stats.matches)
             return found
         finally:
-            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document by its text. See `add`.
@@ -581,7 +581,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
     ) -> Explanation:
-        """Return what `query` reads, and what it takes; the probes are read one by one, each with its own time."""
+        """Return what `query` reads and how long that takes; reads the probes one by one to time each."""
         cover, query = self.cover(max_distance), self._asked(as_signature(signature))
         matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
         regions, probes = self.store.regions(), []
@@ -594,10 +594,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             probes.append(ProbeRead(probe, start, stop, region, len(rows), near, took))
 
         for probe in cover.probes:
-            reading = cover.reading([probe])
-            numbers = reading.numbers_of(query.fingerprint)
-            ((start, stop),) = ranges(reading, numbers[:1])
-            take(probe, start, stop, partial(read, self.store, reading, np.sort(numbers)))
+            probe_set = cover.probe_set([probe])
+            numbers = probe_set.numbers_of(query.fingerprint)
+            ((start, stop),) = ranges(probe_set, numbers[:1])
+            take(probe, start, stop, partial(fetch, self.store, probe_set, np.sort(numbers)))
         if query.key:
             prefix = key_prefix(query.key)
             take(None, *bucket_range(prefix), partial(self.store.scan, [prefix]))
@@ -722,7 +722,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return signature if is_whole else Signature(signature.fingerprint)
 
     def cover(self, max_distance: int | None = None, *, queries: int = 1, view: View | None = None) -> Cover:
-        """Return which buckets a query reads, one of so many asked together; `view` tells how large the index is."""
+        """Return the buckets that a query in a batch of `queries` reads; `view` estimates the size of the index."""
         distance = self.distance if max_distance is None else max_distance
         if type(distance) is int and distance == self._own.distance:
             return self._own

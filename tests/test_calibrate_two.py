@@ -24,9 +24,9 @@ TEXTS = [
 
 
 def explained(profile: Profile, a: str, b: str, *, layout: str = "10", distance: int = 3) -> TwoDocuments:
-    read = cover(Layout.named(layout), distance, 1_000, LMDB_PRICES)
+    chosen = cover(Layout.named(layout), distance, 1_000, LMDB_PRICES)
     sides = (Side(text[:9], profile.signature(text), text) for text in (a, b))
-    return explain_two(*sides, profile, read, max_sketch=16)
+    return explain_two(*sides, profile, chosen, max_sketch=16)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -64,15 +64,15 @@ def test_what_pushed_a_bit_votes_for_it_and_the_pushes_are_what_the_sums_changed
 @pytest.mark.parametrize(("layout", "distance"), [("10", 3), ("4", 3), ("4", 6), ("28", 8)])
 def test_a_drawer_meets_exactly_where_a_query_reads_the_other(layout: str, distance: int) -> None:
     chance, seen = random.Random(distance), set()
-    read = cover(Layout.named(layout), distance, 1_000_000, LMDB_PRICES)
-    readings = [read.reading([probe]) for probe in read.probes]
+    chosen = cover(Layout.named(layout), distance, 1_000_000, LMDB_PRICES)
+    probe_sets = [chosen.probe_set([probe]) for probe in chosen.probes]
     for _ in range(60):
         a = b = chance.getrandbits(64)
         for bit in chance.sample(range(64), chance.randrange(2 * distance)):
             b ^= 1 << bit
         sides = Side("a", Signature(a)), Side("b", Signature(b))
-        found = explain_two(*sides, Profile.named("words-1"), read, max_sketch=None)
-        reads = [one.own_numbers(np.array([b], np.uint64))[0, 0] in one.numbers_of(a) for one in readings]
+        found = explain_two(*sides, Profile.named("words-1"), chosen, max_sketch=None)
+        reads = [one.own_numbers(np.array([b], np.uint64))[0, 0] in one.numbers_of(a) for one in probe_sets]
         assert [one.meets for one in found.probes] == reads
         assert (found.found_by == "distance") == ((a ^ b).bit_count() <= distance)
         assert any(reads) or found.reason
@@ -91,9 +91,9 @@ def test_a_drawer_meets_exactly_where_a_query_reads_the_other(layout: str, dista
     ],
 )
 def test_it_is_said_why_a_query_does_not_find_the_other(other: Signature, found_by: str | None, reason: str) -> None:
-    read = cover(Layout.named("10"), 3, 1_000, LMDB_PRICES)
+    chosen = cover(Layout.named("10"), 3, 1_000, LMDB_PRICES)
     sides = Side("a", Signature(0, 1, 9)), Side("b", other)
-    found = explain_two(*sides, Profile.named("auto-2"), read, max_sketch=16)
+    found = explain_two(*sides, Profile.named("auto-2"), chosen, max_sketch=16)
     assert found.found_by == found_by
     assert reason in found.reason
     with HSimIndex.create("memory://two", layout="10", profile="auto-2", distance=3) as index:

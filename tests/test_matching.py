@@ -14,7 +14,7 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, near_many
-from hsimhash.query_log import Reads
+from hsimhash.query_log import QueryStats
 from hsimhash.rowkey import rowkeys_of
 from hsimhash.store.base import Document, Match, View
 from tests.support.effort import thorough
@@ -50,7 +50,7 @@ def test_a_bucket_of_more_rows_than_meet_at_once_is_compared_whole() -> None:
     fingerprints = np.arange(MEETINGS_AT_ONCE + 10, dtype=np.uint64)
     cover = Cover(LAYOUT, 3, own_probes(LAYOUT))
 
-    found = near_many(OneBucket(fingerprints), cover, Signatures.of([0, 0xFFFF]), Reads("test"))
+    found = near_many(OneBucket(fingerprints), cover, Signatures.of([0, 0xFFFF]), QueryStats("test"))
 
     for place, query in enumerate((0, 0xFFFF)):
         bits = np.bitwise_count(fingerprints ^ np.uint64(query))

@@ -93,7 +93,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
     facts = {
         "fingerprint": format_fingerprint(query.fingerprint),
         "max_distance": found.cover.distance,
-        "scans": found.reads,
+        "scans": found.bucket_count,
         "candidates": sum(read.rows for read in found.probes),
         "near": sum(read.near for read in found.probes),
         "documents": found.documents,
@@ -129,10 +129,10 @@ def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
 
 
 def _explained(
-    settings: Settings, named: Sequence[Named], profile: Profile, read: Cover, index: HSimIndex | None = None
+    settings: Settings, named: Sequence[Named], profile: Profile, used: Cover, index: HSimIndex | None = None
 ) -> TwoDocuments:
     a, b = (_side(one, settings, profile, index) for one in named)
-    return explain_two(a, b, profile, read, max_sketch=settings.max_sketch)
+    return explain_two(a, b, profile, used, max_sketch=settings.max_sketch)
 
 
 def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:

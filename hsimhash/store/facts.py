@@ -103,10 +103,10 @@ def key_in_words(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRead:
-    """What a query reads of one drawer: a bucket, and with a radius those around it; and what is there.
+    """One probe of a query and what it found: a bucket of one drawer, with a radius also the neighbouring ones.
 
-    `start` and `stop` are the half-open range of the query's own bucket, `region` is where that lies. Without a probe
-    it is the bucket of the query's key.
+    `start` and `stop` are the half-open range of the query's own bucket; `region` has that bucket. Without a probe it
+    is the bucket of the query's key.
     """
 
     probe: Probe | None
@@ -123,7 +123,7 @@ class ProbeRead:
         return {
             "drawer": "key" if self.probe is None else self.probe.drawer if self.probe.bits else "all",
             "radius": self.probe.radius if self.probe else 0,
-            "buckets": self.probe.reads if self.probe else 1,
+            "buckets": self.probe.bucket_count if self.probe else 1,
             "start": self.start.hex(),
             "stop": self.stop.hex(),
             **place,
@@ -135,7 +135,7 @@ class ProbeRead:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a query reads by its cover, and how many documents it finds, and in which time."""
+    """The cost of a query: its cover, each probe, the time, and how many documents matched."""
 
     cover: Cover
     documents: int
@@ -143,9 +143,9 @@ class Explanation:
     probes: tuple[ProbeRead, ...]
 
     @property
-    def reads(self) -> int:
-        """How many buckets, or ranges of them, the query reads."""
-        return self.cover.reads + sum(read.probe is None for read in self.probes)
+    def bucket_count(self) -> int:
+        """The number of buckets, or ranges of buckets, that the query reads."""
+        return self.cover.bucket_count + sum(read.probe is None for read in self.probes)
 
 
 @dataclass(frozen=True, slots=True)

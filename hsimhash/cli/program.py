@@ -38,8 +38,8 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
     "Operate": {
         "create-table": ("tables", "Create an empty index."),
         "drop-table": ("tables", "Delete an index and everything in it."),
-        "describe": ("facts", "Show how an index was created and what it holds."),
-        "status": ("facts", "Count the rows of an index, by region on HBase."),
+        "describe": ("describe", "Show how an index was created and what it holds."),
+        "status": ("describe", "Count the rows of an index, by region on HBase."),
         "doctor": ("doctor", "Diagnose an index that fails or is slow."),
         "check": ("upkeep", "Check an index for problems, and repair them."),
         "collect": ("upkeep", "Delete leftovers of moved and removed documents."),

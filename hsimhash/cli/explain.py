@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 
 import click
 
-from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
+from hsimhash.calibrate.compare_two import Side, TwoDocuments, explain_two
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, is_file, read_text, refuse_records, understood
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command

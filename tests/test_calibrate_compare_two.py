@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex
-from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
+from hsimhash.calibrate.compare_two import Side, TwoDocuments, explain_two
 from hsimhash.cover import LMDB_PRICES, cover
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.layout import Layout

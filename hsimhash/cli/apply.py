@@ -13,8 +13,8 @@ from hsimhash.cli.console import is_for_people, plural, say
 from hsimhash.cli.endings import apply_ending
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
+from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.dedup import Applied
 from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs

@@ -17,8 +17,8 @@ from hsimhash.cli.endings import calibrate_ending
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
+from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
-from hsimhash.cli.written import refuse_format
 from hsimhash.dedup.texts import date_of
 from hsimhash.files import replace_file
 from hsimhash.inputs import Input

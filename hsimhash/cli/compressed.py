@@ -14,7 +14,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
+from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import plural, print_line, say
-from hsimhash.cli.written import PACKED_OUTPUTS
+from hsimhash.cli.output_files import PACKED_OUTPUTS
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
 from hsimhash.inputs.lines import STDIN
 

@@ -22,8 +22,8 @@ import click
 
 from hsimhash.cli.console import plural
 from hsimhash.cli.exits import message_of
+from hsimhash.cli.output_files import complete
 from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import complete
 from hsimhash.errors import HsimhashError, in_shell
 
 if TYPE_CHECKING:

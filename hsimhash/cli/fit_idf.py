@@ -13,7 +13,7 @@ from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import complete, refuse_existing, refuse_format
+from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
 from hsimhash.inputs.files import Input, usual_workers

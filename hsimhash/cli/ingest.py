@@ -29,7 +29,7 @@ from hsimhash.cli.options import (
     wanted_record,
     with_settings,
 )
-from hsimhash.cli.written import JSON_LINES, refuse_format
+from hsimhash.cli.output_files import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions

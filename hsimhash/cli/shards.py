@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hsimhash.cli.console import plural, say
-from hsimhash.cli.written import complete, written
+from hsimhash.cli.output_files import complete, written
 from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex

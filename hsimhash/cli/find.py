@@ -101,10 +101,10 @@ Join all fingerprints within DISTANCE bits of each other, step by step; write ea
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", "cluster_lines"))
 
 
-def _numbers() -> ModuleType:
-    from hsimhash.pairs import numbers  # here: numpy would slow down --help
+def _list_format() -> ModuleType:
+    from hsimhash.pairs import simhash_cpp_format  # here: numpy would slow down --help
 
-    return numbers
+    return simhash_cpp_format
 
 
 def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
@@ -119,7 +119,7 @@ def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
         _refuse_input(options["input"], options["output"])
         fingerprints = _read(options["input"])
         _tell(f"Computing {finder.computing}...")
-        _write(options["output"], finder.writing, getattr(_numbers(), finder.lines_of)(fingerprints, distance))
+        _write(options["output"], finder.writing, getattr(_list_format(), finder.lines_of)(fingerprints, distance))
     except PeerError as error:
         _tell(in_shell(error))
         return error.code
@@ -204,7 +204,7 @@ def _read(name: str) -> Uint64s:
         if name == "-":
             check_stdin()
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
-            numbers = _numbers().read_numbers(stream)
+            numbers = _list_format().read_numbers(stream)
     except (OSError, HsimhashError, click.UsageError) as error:
         raise PeerError(PeerCode.READING, f"Error reading {shown}: {_reason(error)}") from error
     if numbers.blank_lines:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.errors import HsimhashError
-from hsimhash.pairs.numbers import LINE_LIMIT_BYTES, READ_BYTES, WRITE_MEMBERS, Numbers, list_lines, read_numbers
+from hsimhash.pairs.simhash_cpp_format import (
+    LINE_LIMIT_BYTES,
+    READ_BYTES,
+    WRITE_MEMBERS,
+    Numbers,
+    list_lines,
+    read_numbers,
+)
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
 MAX = b"18446744073709551615"

@@ -58,8 +58,8 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "tables": ("compressed", "Match millions of queries against compressed tables."),
     },
     "Compatibility": {
-        "find-all": ("find", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
-        "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
+        "find-all": ("find_all", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
+        "find-clusters": ("find_all", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
         "import-redis": ("import_redis", "Import fingerprints from sets in Redis."),
         "match-sql": ("match_sql", "Print SQL that finds near-duplicates in your own table."),
     },

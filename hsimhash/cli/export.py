@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, say, staged_progress
+from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, with_settings
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
-from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.store import Document, is_hbase, is_own_file
 
 MOST_SHARDS = 10_000

@@ -11,7 +11,7 @@ import click
 from hsimhash import dedup as steps
 from hsimhash.cli.console import is_for_people, plural, say
 from hsimhash.cli.endings import apply_ending
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.cli.streams import check_stdin

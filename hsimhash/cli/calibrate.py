@@ -14,7 +14,7 @@ from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
 from hsimhash.cli.counts import Count
 from hsimhash.cli.endings import calibrate_ending
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.output_files import refuse_format

@@ -10,7 +10,7 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.endings import say_rejected
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from hsimhash.cli.console import print_json, print_line
-from hsimhash.cli.exits import ExitCode, exit_code_of
+from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, password_of, refuse_memory, with_settings
 from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations

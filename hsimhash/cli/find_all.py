@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import plural
-from hsimhash.cli.exits import message_of
+from hsimhash.cli.exit_codes import message_of
 from hsimhash.cli.output_files import complete
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError, in_shell

@@ -10,7 +10,7 @@ import click
 
 from hsimhash.cli.console import print_json, say, staged_progress
 from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
 from hsimhash.cli.output_files import complete, refuse_existing, refuse_format

@@ -17,7 +17,7 @@ import click
 
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
 from hsimhash.cli.endings import ingest_ending, say_rejected
-from hsimhash.cli.exits import ExitCode, answering, interrupt
+from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary

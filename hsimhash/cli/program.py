@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hsimhash.cli.console import log_to_stderr, send
-from hsimhash.cli.exits import ExitCode, exit_code_of, interruptible, message_of
+from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.help import help_command
 from hsimhash.cli.streams import drop_stdout, flush_or_drop
 

@@ -10,7 +10,7 @@ import click
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings

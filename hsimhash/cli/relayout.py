@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, shown, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, with_settings

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from hsimhash.cli.console import iso_time, plural, print_json, progress, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.lines import Lines

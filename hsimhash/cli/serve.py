@@ -18,7 +18,7 @@ import click
 
 from hsimhash import metrics
 from hsimhash.cli.console import log_to_stderr, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError

@@ -14,7 +14,7 @@ import click
 
 from hsimhash.cli.console import print_json, say
 from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
 from hsimhash.cli.stages import (

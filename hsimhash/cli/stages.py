@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from hsimhash.cli.console import print_line, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store import FileLimits, StageOptions, is_hbase
 from hsimhash.store.hbase.files.load_tool import load_command

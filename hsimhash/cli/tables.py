@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, print_line, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     Settings,

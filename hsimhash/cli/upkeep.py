@@ -11,7 +11,7 @@ import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
 from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode, message_of
+from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, metrics_option, open_index, utf8, with_settings

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import click
 
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import click
 
-from hsimhash.cli.streams import writing_stdout
+from hsimhash.cli.standard_streams import writing_stdout
 
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines

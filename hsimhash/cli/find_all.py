@@ -23,7 +23,7 @@ import click
 from hsimhash.cli.console import plural
 from hsimhash.cli.exit_codes import message_of
 from hsimhash.cli.output_files import complete
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.errors import HsimhashError, in_shell
 
 if TYPE_CHECKING:

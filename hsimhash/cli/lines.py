@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 from hsimhash.cli.console import say
 from hsimhash.cli.options import Settings
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.errors import in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signature

@@ -17,7 +17,7 @@ import numpy as np
 from hsimhash import metrics
 from hsimhash.cli.arguments import is_file
 from hsimhash.cli.console import say
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
 from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import click
 
 from hsimhash.cli.console import say
-from hsimhash.cli.streams import writing_stdout
+from hsimhash.cli.standard_streams import writing_stdout
 from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")

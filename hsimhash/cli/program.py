@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from hsimhash.cli.console import log_to_stderr, send
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.help import help_command
-from hsimhash.cli.streams import drop_stdout, flush_or_drop
+from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
 TASKS = {  # the help's sections; of each command its module and one line. The help imports none of them
     "Start here": {

@@ -10,7 +10,7 @@ from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text,
 from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.lines import Lines, Request, requested_signatures
+from hsimhash.cli.input_lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
 from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
 from hsimhash.layout import FINGERPRINT_BITS

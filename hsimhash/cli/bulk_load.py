@@ -26,7 +26,7 @@ from hsimhash.cli.options import (
     reading_of,
     with_settings,
 )
-from hsimhash.cli.stages import (
+from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
     memory_option,

@@ -12,7 +12,7 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, shown, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, with_settings
-from hsimhash.cli.stages import memory_option, program_option, stage_options
+from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestObserver, default_job, relayout

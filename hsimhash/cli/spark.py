@@ -17,7 +17,7 @@ from hsimhash.cli.counts import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
-from hsimhash.cli.stages import (
+from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
     loading_words,

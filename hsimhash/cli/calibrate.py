@@ -12,7 +12,7 @@ from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.endings import calibrate_ending
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from hsimhash.cli.console import print_json, say, staged_progress
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings

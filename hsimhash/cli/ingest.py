@@ -10,7 +10,7 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import say
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, shown, stoppable

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.cover import MOST_DISTANCE

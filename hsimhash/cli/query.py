@@ -9,7 +9,7 @@ import click
 
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines, Request, requested_signatures

@@ -13,7 +13,7 @@ from dataclasses import replace
 import click
 
 from hsimhash.cli.console import print_json, say
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings

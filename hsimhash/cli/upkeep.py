@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from tests.support.command_line import make_index, run
 from tests.support.effort import thorough
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from hsimhash.cli.closing_messages import say_rejected
 from hsimhash.cli.console import plural, print_json, say, staged_progress
-from hsimhash.cli.endings import say_rejected
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable

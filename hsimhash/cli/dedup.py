@@ -14,9 +14,9 @@ import click
 
 from hsimhash import dedup as steps
 from hsimhash import metrics
+from hsimhash.cli.closing_messages import dedup_ending, say_rejected
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
 from hsimhash.cli.count_type import Count
-from hsimhash.cli.endings import dedup_ending, say_rejected
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (

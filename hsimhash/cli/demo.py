@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
-from hsimhash.cli.endings import program
+from hsimhash.cli.closing_messages import program
 from hsimhash.cli.help import Command
 from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError

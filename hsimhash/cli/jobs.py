@@ -15,8 +15,8 @@ from types import FrameType
 
 import click
 
+from hsimhash.cli.closing_messages import ingest_ending, say_rejected
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
-from hsimhash.cli.endings import ingest_ending, say_rejected
 from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex

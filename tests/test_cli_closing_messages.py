@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.cli.endings import reading_flags, shell_word
+from hsimhash.cli.closing_messages import reading_flags, shell_word
 from hsimhash.inputs import InputOptions
 from tests.support.command_line import on_terminal, own_process, run
 from tests.support.effort import thorough

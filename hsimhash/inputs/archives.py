@@ -21,9 +21,9 @@ import zstandard
 
 from hsimhash.extras import needed
 from hsimhash.files import naming
-from hsimhash.inputs.answers import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
 from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
+from hsimhash.inputs.http_responses import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
     RECORD_LIMIT_BYTES,

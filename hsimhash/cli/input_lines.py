@@ -24,9 +24,9 @@ from hsimhash.fingerprint.bits import Formats, formats_named
 from hsimhash.inputs.field_values import doc_id_of
 from hsimhash.inputs.fields import has_field, value_at
 from hsimhash.inputs.files import InputOptions
+from hsimhash.inputs.fingerprint_format import Narrowing, words_in
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
 from hsimhash.inputs.records import content_of, json_object, signature_of
-from hsimhash.inputs.written import Narrowing, words_in
 from hsimhash.rowkey import check_doc_id
 
 BATCH_LINES = 1_000

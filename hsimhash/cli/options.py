@@ -25,7 +25,7 @@ from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, 
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
-from hsimhash.inputs.written import decided_formats
+from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, new_record
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S

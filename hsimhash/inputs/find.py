@@ -30,13 +30,13 @@ from hsimhash.inputs.files import (
     kind_by_name,
     packing_of,
 )
+from hsimhash.inputs.fingerprint_format import decided_formats, words_in, written_in
 from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview, text_in
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
-from hsimhash.inputs.written import decided_formats, words_in, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
 FORMAT_LINES = 10_000  # read at most to decide a format, and

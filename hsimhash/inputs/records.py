@@ -27,9 +27,9 @@ from hsimhash.inputs.field_values import (
 )
 from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
 from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.fingerprint_format import Narrowing, words_in, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.inputs.pages import Content, content_in
-from hsimhash.inputs.written import Narrowing, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])

@@ -28,7 +28,7 @@ from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from tests.support.effort import thorough, tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 

@@ -38,7 +38,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from hsimhash.store.base import JOB_DEADLINE_S
 
 _STAGES = {

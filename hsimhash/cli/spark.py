@@ -29,7 +29,7 @@ from hsimhash.cli.stage_options import (
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 
 _missing: ImportError | None = None
 try:

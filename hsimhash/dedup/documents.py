@@ -30,7 +30,7 @@ from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
-from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields
+from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy, needed_fields
 
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 ROWS_AT_ONCE = 1 << 16  # that are in memory while a column is read

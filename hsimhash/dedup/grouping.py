@@ -21,7 +21,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
-from hsimhash.pairs.keep import Policy, needs_lengths, needs_places, rank
+from hsimhash.pairs.keep_policies import Policy, needs_lengths, needs_places, rank
 from hsimhash.store.base import Match
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own

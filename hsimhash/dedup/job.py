@@ -26,7 +26,7 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.pairs.keep import needs_lengths
+from hsimhash.pairs.keep_policies import needs_lengths
 
 
 def dedup(

@@ -13,7 +13,7 @@ from hsimhash.dedup.report import Notice, Totals
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")

@@ -16,7 +16,7 @@ from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
 from hsimhash.pairs.blocks import PairBlock, Pairs
 from hsimhash.pairs.clusters import star
-from hsimhash.pairs.keep import Policy, rank
+from hsimhash.pairs.keep_policies import Policy, rank
 from hsimhash.pairs.search import find_pairs
 from hsimhash.store.kinds import LMDB
 

@@ -27,7 +27,7 @@ from hsimhash.inputs.extraction import PageTexts
 from hsimhash.inputs.field_values import first_seen_of
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import preview
-from hsimhash.pairs.keep import Policy, needed_fields
+from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized

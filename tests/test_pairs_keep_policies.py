@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint.bits import Floats, Int64s
-from hsimhash.pairs.keep import POLICY_FORMS, VALUE_PARTS, Policy, needed_fields, needs_lengths, needs_places, rank
+from hsimhash.pairs.keep_policies import (
+    POLICY_FORMS,
+    VALUE_PARTS,
+    Policy,
+    needed_fields,
+    needs_lengths,
+    needs_places,
+    rank,
+)
 
 
 def policies(*texts: str) -> list[Policy]:

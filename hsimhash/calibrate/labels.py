@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.inputs.files import packing_of
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
-from hsimhash.pairs.blocks import pair_words
+from hsimhash.pairs.pair_blocks import pair_words
 
 UNRELATED = 0.2  # two texts that share less than this of their shingles (Jaccard index) are not near, whoever they are
 _HEADER = ("id", "cluster")

@@ -15,7 +15,7 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s
 from hsimhash.fingerprint.hashes import mix
 from hsimhash.fingerprint.signature import MAX_SKETCH, TOO_SHORT, Signatures, are_alike
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.blocks import pair_words
+from hsimhash.pairs.pair_blocks import pair_words
 
 NEVER = np.uint8(255)  # the reach of a pair that no distance finds
 _TILE = 1 << 18  # pairs compared at once

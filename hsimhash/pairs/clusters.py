@@ -17,7 +17,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.blocks import PAIRS_AT_ONCE, PairBlock, Pairs
+from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all

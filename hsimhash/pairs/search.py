@@ -27,9 +27,9 @@ from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerpr
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
-from hsimhash.pairs.blocks import LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
 from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
+from hsimhash.pairs.pair_blocks import LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.signatures import equal_signatures, near_signatures
 from hsimhash.plan import layouts_for
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
+from hsimhash.pairs.pair_blocks import Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
 

@@ -14,9 +14,9 @@ from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Floats, Int64s, whole_number
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
-from hsimhash.pairs.blocks import PairBlock, Pairs
 from hsimhash.pairs.clusters import star
 from hsimhash.pairs.keep_policies import Policy, rank
+from hsimhash.pairs.pair_blocks import PairBlock, Pairs
 from hsimhash.pairs.search import find_pairs
 from hsimhash.store.kinds import LMDB
 

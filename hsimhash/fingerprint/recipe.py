@@ -7,7 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.english import ENGLISH_NAME
-from hsimhash.fingerprint.grammar import (
+from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
+from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
+from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
+from hsimhash.fingerprint.profile_grammar import (
     LISTS,
     MOST_OWN_NAME,
     field_weights,
@@ -16,10 +20,6 @@ from hsimhash.fingerprint.grammar import (
     write_fields,
     write_options,
 )
-from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
-from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
-from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES

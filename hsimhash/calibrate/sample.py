@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsimhash.calibrate.options import CalibrateLimits, Tell
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.reader import read_batches
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsimhash.calibrate.options import DISTANCES
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.fingerprint.signature import MAX_SKETCH, TOO_SHORT, Signatures, are_alike
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.pair_blocks import pair_words

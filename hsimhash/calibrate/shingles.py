@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.normalize import classify, normalize, simplify
 from hsimhash.fingerprint.profile import split_batch
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, shingle_hashes

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.segment import load_idf, stop_words
 from hsimhash.fingerprint.vote import SCALE
 

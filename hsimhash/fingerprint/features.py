@@ -14,7 +14,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
     SEPARATOR,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
-from hsimhash.fingerprint.hashes import words_by_byte
+from hsimhash.fingerprint.murmur3 import words_by_byte
 
 Words = Uint32s | np.uint32  # of all spans, or the same of all
 

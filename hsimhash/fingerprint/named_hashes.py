@@ -16,8 +16,8 @@ import numpy as np
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import classic_hashes as classic
 from hsimhash.fingerprint.bits import Int64s, Uint64s
-from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
 from hsimhash.fingerprint.md5 import md5_digest, md5_spans
+from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
 
 try:
     import google_crc32c

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.english import ENGLISH_NAME
-from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
+from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
 from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS

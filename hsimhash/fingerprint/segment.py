@@ -26,7 +26,7 @@ import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint.bits import Int64s
-from hsimhash.fingerprint.hashes import HASH_NAME
+from hsimhash.fingerprint.murmur3 import HASH_NAME
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 

@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint32s, Uint64s
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 
 SKETCH_BITS = 64
 MOST_SHINGLE = 3  # words, or characters of scripts without spaces

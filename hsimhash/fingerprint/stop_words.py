@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.murmur3 import murmur64
 
 # Of Chinese single characters: without a segmenter each is a word.
 _WORDS = (

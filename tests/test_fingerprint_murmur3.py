@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64, murmur64_spans
 
 SEEDS = st.sampled_from([0, 1, 2**32 - 1])
 

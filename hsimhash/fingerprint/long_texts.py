@@ -23,6 +23,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
+from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -50,7 +51,6 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
     vote_sums,
 )
-from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
 LONG_CHARACTERS = 1 << 18  # in a text of more
 WINDOW_CHARACTERS = 1 << 16  # stay in the second-level cache

@@ -2,8 +2,8 @@
 
 Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
 pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
-is looked for; so is the next packed member behind one that is damaged. ISO 28500 has the format, `answers.py` reads
-what a server sent.
+is looked for; so is the next packed member behind one that is damaged. ISO 28500 has the format;
+`http_responses.py` reads what a server sent.
 
 A place is in bytes, unpacked, and its line counts records of any kind.
 """

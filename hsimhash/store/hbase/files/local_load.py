@@ -3,7 +3,7 @@
 The steps of the load are those of `load_steps.py`; between its beginning and its loading there are
 
 - *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
-  what it has otherwise gets the register that follows, and an entry in the log of orphans (`comparing.py`);
+  what it has otherwise gets the register that follows, and an entry in the log of orphans (`table_comparison.py`);
 - *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
 
 `staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files. What was killed

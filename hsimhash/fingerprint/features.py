@@ -12,6 +12,7 @@ from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
+from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
@@ -22,7 +23,6 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches

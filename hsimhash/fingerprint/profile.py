@@ -16,10 +16,10 @@ import numpy as np
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.cppjieba import FILES, WHENCE
+from hsimhash.fingerprint.custom_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
-from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hsimhash.durations import milliseconds_of
 from hsimhash.fingerprint.bits import Formats, read_fingerprint
-from hsimhash.fingerprint.own_features import features_in, weighted_hashes
+from hsimhash.fingerprint.custom_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.inputs.fingerprint_format import is_written
 

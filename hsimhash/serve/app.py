@@ -29,7 +29,7 @@ from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
 from hsimhash.serve.guard import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
-from hsimhash.serve.watch import Watched
+from hsimhash.serve.request_metrics import Watched
 from hsimhash.store import is_on_server
 from hsimhash.store.base import View
 

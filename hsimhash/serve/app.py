@@ -26,7 +26,7 @@ from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
-from hsimhash.serve.guard import why_refused
+from hsimhash.serve.cross_site import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.request_metrics import Watched

@@ -14,7 +14,7 @@ import pytest
 from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
 from hsimhash.serve.calls import CALLS, Bodies
-from hsimhash.serve.guard import why_refused
+from hsimhash.serve.cross_site import why_refused
 from hsimhash.serve.page import FORM
 from tests.support.command_line import make_index, run
 from tests.support.effort import thorough

@@ -66,7 +66,7 @@ from hsimhash.store import (
     url_of,
 )
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, View
-from hsimhash.store.facts import Explanation, ProbeRead
+from hsimhash.store.reports import Explanation, ProbeRead
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.base import Change
@@ -32,6 +31,7 @@ from hsimhash.store.hbase.gateway.pool import Pool
 from hsimhash.store.hbase.gateway.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
+from hsimhash.store.reports import Region
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway

@@ -13,7 +13,7 @@ from hsimhash.cli.jobs import refuse_walk, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, open_index, with_settings
 from hsimhash.index import HSimIndex
 from hsimhash.store import is_hbase
-from hsimhash.store.facts import Survey, TableFacts, key_in_words
+from hsimhash.store.reports import Survey, TableFacts, key_in_words
 
 
 @click.command("describe", cls=Command)

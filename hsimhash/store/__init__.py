@@ -7,7 +7,6 @@ from types import ModuleType
 
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Claim, Document, Mark, Match, Record, Store
-from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.kinds import (
     HBASE,
     KINDS,
@@ -29,6 +28,7 @@ from hsimhash.store.kinds import (
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
+from hsimhash.store.reports import CheckReport, CollectReport
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 from hsimhash.store.urls import masked
 

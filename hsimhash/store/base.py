@@ -34,7 +34,7 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 T = TypeVar("T")

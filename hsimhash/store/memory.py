@@ -19,7 +19,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
 from hsimhash.store.base import Document, Mark, Record, Store, View
-from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.reports import CheckReport, Progress
 
 _PAGE_DOCUMENTS = 10_000
 

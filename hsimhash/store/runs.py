@@ -39,8 +39,8 @@ from hsimhash.rowkey import (
     last_occurrences,
     rowkeys_of,
 )
-from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
+from hsimhash.store.reports import Progress
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])

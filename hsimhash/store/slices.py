@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hsimhash.files import file_errors, write_json
 from hsimhash.store.base import Mark
-from hsimhash.store.facts import Progress
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
 Announce = Callable[[int], None]

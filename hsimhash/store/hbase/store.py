@@ -43,7 +43,6 @@ from hsimhash.store.base import (
     Store,
     View,
 )
-from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
@@ -67,6 +66,7 @@ from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
+from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record

@@ -30,9 +30,9 @@ from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import (
     TOKEN_FILE,
     BulkLimits,

@@ -14,13 +14,13 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
+from hsimhash.store.reports import CheckReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 _PAGE_DOCUMENTS = 10_000

@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from hsimhash.files import file_errors
-from hsimhash.store.facts import Progress
 from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
 _INDEXED = 0.5  # about what the indexes take of the time

@@ -14,7 +14,6 @@ from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store, View
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
@@ -24,6 +23,7 @@ from hsimhash.store.postgresql.remains import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
+from hsimhash.store.reports import CheckReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
-from hsimhash.store.facts import CheckReport, CollectReport, Progress
 from hsimhash.store.redis.audit import audit_redis
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.claims import decide_claims
@@ -27,6 +26,7 @@ from hsimhash.store.redis.scripts import LISTED
 from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
+from hsimhash.store.reports import CheckReport, CollectReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 

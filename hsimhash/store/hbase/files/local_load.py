@@ -25,7 +25,6 @@ from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
 from hsimhash.fingerprint.bits import Bools
 from hsimhash.processes import Workers, completed
-from hsimhash.store.facts import Progress
 from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import ROWS, StagedFile
@@ -42,6 +41,7 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents

@@ -18,7 +18,7 @@ import numpy as np
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.facts import Region
+from hsimhash.store.reports import Region
 
 Having = Literal["qualifier", "value"]  # which part of a cell is not empty
 

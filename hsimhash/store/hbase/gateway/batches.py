@@ -13,8 +13,8 @@ from itertools import chain, pairwise, zip_longest
 from operator import lt
 
 from hsimhash.hfile.blocks import message_field
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import Having, Put
+from hsimhash.store.reports import Region
 
 CALL_CELLS = 20_000  # that a reply may have
 CALL_ROWS = 1_000  # that a call may name

@@ -17,7 +17,6 @@ from typing import Any
 import happybase  # noqa: F401  # makes the module Hbase_thrift
 
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
 from hsimhash.store.hbase.gateway.batches import (
     CALL_CELLS,
@@ -32,6 +31,7 @@ from hsimhash.store.hbase.gateway.batches import (
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call
 from hsimhash.store.hbase.gateway.pipeline import Steps, Task, while_timely
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
+from hsimhash.store.reports import Region
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 

@@ -20,7 +20,6 @@ from thriftpy2.utils import serialize
 
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import (
     DRAWER_FAMILY,
     Cell,
@@ -53,6 +52,7 @@ from hsimhash.store.hbase.gateway.failures import RefusedError
 from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call, while_timely
 from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
+from hsimhash.store.reports import Region
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
 REGIONS_AGE_S = 300.0

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import Record
-from hsimhash.store.facts import Counted, Crowd, Region, Survey
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
+from hsimhash.store.reports import Counted, Crowd, Region, Survey
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5

@@ -49,7 +49,6 @@ from hsimhash.rowkey import (
     fingerprints_of,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -79,6 +78,7 @@ from hsimhash.store.hbase.rows.cells import (
     signature_in,
 )
 from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
+from hsimhash.store.reports import CheckReport, Progress
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Record
-from hsimhash.store.facts import CollectReport, Progress
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -44,6 +43,7 @@ from hsimhash.store.hbase.rows.cells import (
 )
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.upkeep.audit import Audit, pages
+from hsimhash.store.reports import CollectReport, Progress
 
 SLACK_H = 24  # hours that a writer's clock may be behind
 

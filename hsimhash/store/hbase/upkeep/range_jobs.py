@@ -25,12 +25,12 @@ from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.locks import lock_or_refuse
 from hsimhash.processes import Workers, completed
 from hsimhash.store.base import JOB_DEADLINE_S, Record
-from hsimhash.store.facts import Progress, Region
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Gateway
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.rows.survey import rows_about, segments_of
+from hsimhash.store.reports import Progress, Region
 
 RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
 AGE_S = 86_400.0  # what was read longer ago is read again

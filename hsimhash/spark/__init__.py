@@ -13,7 +13,7 @@ from hsimhash.spark.bulk_load import BulkLoadTotals, SparkStageOptions, bulk_loa
 from hsimhash.spark.clusters import ClusterOptions, clusters
 from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
-from hsimhash.spark.parts import PairLimits
+from hsimhash.spark.near_pairs import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
 from hsimhash.spark.tables import LAYOUT, compress, match, profile_of

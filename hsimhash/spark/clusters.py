@@ -16,7 +16,7 @@ from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
 from hsimhash.spark.components import component_roots, stars
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits
+from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices_of
 
 

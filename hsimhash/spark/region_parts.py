@@ -34,7 +34,7 @@ from hsimhash.rowkey import (
     rowkeys_of,
 )
 from hsimhash.spark.columns import SIGNATURE, gathered, partition_keys, unsigned
-from hsimhash.spark.parts import PAIR_LIMITS, sample_of
+from hsimhash.spark.near_pairs import PAIR_LIMITS, sample_of
 from hsimhash.store import FileLimits, Record
 from hsimhash.store.hbase.files.region_writer import (
     REGISTERS,

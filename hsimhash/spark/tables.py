@@ -27,7 +27,7 @@ from hsimhash.layout import Layout
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import searches
 from hsimhash.spark.columns import bits_of, distance_of, first_seen_in, materialized, signed
-from hsimhash.spark.parts import (
+from hsimhash.spark.near_pairs import (
     PAIR_LIMITS,
     PairLimits,
     PartPlan,

@@ -27,7 +27,7 @@ from hsimhash.spark.columns import (
     observed,
     signature_columns,
 )
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, near_fingerprints
+from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
 CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
 

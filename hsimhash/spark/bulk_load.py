@@ -32,7 +32,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.rowkey import check_documents
 from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
 from hsimhash.spark.records import RecordOptions, read_records
-from hsimhash.spark.region_parts import FilePlan, cuts_of, region_parts, write_files
+from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import position_of
 from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name

@@ -13,7 +13,7 @@ from hsimhash import Profile
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import filed_rowkeys, listing_rowkeys, register_rowkey
-from hsimhash.spark.region_parts import FilePlan, _blocks, _written, region_parts
+from hsimhash.spark.region_hfiles import FilePlan, _blocks, _written, region_parts
 from hsimhash.store import Record
 from hsimhash.store.hbase.files.region_writer import Cuts, FileForm, RegionRows, file_settings, register_ranges
 from hsimhash.store.runs import ranges_of

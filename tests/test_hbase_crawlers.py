@@ -22,9 +22,9 @@ from hsimhash.store import Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.balancing import Choice
 from hsimhash.store.hbase.gateway.base import Change
 from hsimhash.store.hbase.gateway.batches import scan_groups
-from hsimhash.store.hbase.gateway.choice import Choice
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.pool import Pool

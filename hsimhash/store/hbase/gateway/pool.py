@@ -23,7 +23,7 @@ from weakref import WeakSet
 from hsimhash import metrics
 from hsimhash.errors import StoreClosedError
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
-from hsimhash.store.hbase.gateway.choice import Choice, Living
+from hsimhash.store.hbase.gateway.balancing import Choice, Living
 from hsimhash.store.hbase.gateway.connection import Connection, tls_context
 from hsimhash.store.hbase.gateway.failures import TransientError, reason
 

@@ -37,10 +37,10 @@ from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import position_of
 from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, StagedFile
 from hsimhash.store.hbase.files.stage import Stage, open_stage
+from hsimhash.store.hbase.files.table_comparison import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.opening import open_gateway

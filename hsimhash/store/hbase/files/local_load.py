@@ -25,7 +25,6 @@ from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
 from hsimhash.fingerprint.bits import Bools
 from hsimhash.processes import Workers, completed
-from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import ROWS, StagedFile
 from hsimhash.store.hbase.files.run_writer import (
@@ -37,6 +36,7 @@ from hsimhash.store.hbase.files.run_writer import (
     sort_rows,
     write_region,
 )
+from hsimhash.store.hbase.files.table_comparison import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.protocol import Writes

@@ -9,7 +9,7 @@ from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Recor
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
-from hsimhash.store.postgresql.remains import remains_at
+from hsimhash.store.postgresql.existing_tables import remains_at
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 

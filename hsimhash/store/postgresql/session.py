@@ -53,6 +53,7 @@ from hsimhash.errors import (
 from hsimhash.store.base import gone
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import lock_number, made_sql
+from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.failures import (
     LostLinkError,
     MetAnotherError,
@@ -62,7 +63,6 @@ from hsimhash.store.postgresql.failures import (
     transaction_pooler,
     words_of,
 )
-from hsimhash.store.postgresql.remains import refuse_no_tables
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
+from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.failures import LostViewError
-from hsimhash.store.postgresql.remains import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites

@@ -21,8 +21,8 @@ from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, DedupSumm
 from hsimhash.dedup.documents import Listener, collect
 from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
+from hsimhash.dedup.report_texts import Texts
 from hsimhash.dedup.tables import BLOCK_ROWS
-from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex

@@ -19,7 +19,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
-from hsimhash.dedup.texts import date_of
+from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
 from hsimhash.inputs import Input
 

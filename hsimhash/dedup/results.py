@@ -15,9 +15,9 @@ from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
+from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
-from hsimhash.dedup.texts import STDIN_NAME, Texts, date_of
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers

@@ -32,7 +32,7 @@ from hsimhash.dedup.report import (
     Totals,
     find_notices,
 )
-from hsimhash.dedup.texts import Texts
+from hsimhash.dedup.report_texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.signature import are_alike

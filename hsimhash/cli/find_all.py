@@ -63,7 +63,7 @@ class Finder:
     blocks_must_be: str  # in relation to the distance
     computing: str
     writing: str  # to a file
-    lines_of: str  # the function of `pairs.numbers` from fingerprints and distance to lines
+    lines_of: str  # the function of `simhash_cpp_format` from fingerprints and distance to lines
 
 
 class PeerError(Exception):

@@ -7,7 +7,7 @@ that tasks of a driver that was killed, which may still be at work, write nowher
 | folder | what |
 |---|---|
 | `documents` | what is written: Parquet, the same for all that read it; made by comparing with the table |
-| `rows`, `registers` | HFiles, each of a part of a region (`region_parts.py`) |
+| `rows`, `registers` | HFiles, each of a part of a region (`region_hfiles.py`) |
 """
 
 from __future__ import annotations

@@ -470,7 +470,7 @@ def wait():
     except KeyboardInterrupt:
         time.sleep(600)  # as for a server that does not answer
 
-with exits.interruptible():
+with exit_codes.interruptible():
     {call}
 """
 

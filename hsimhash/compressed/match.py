@@ -13,7 +13,7 @@ from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.extras import arrow_needed
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
 from hsimhash.layout import Drawer, Layout
 
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
@@ -54,7 +54,7 @@ class CompressedTables:
 
     def match(
         self,
-        fingerprints: Fingerprints,
+        fingerprints: AnyFingerprints,
         max_distance: int | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> NearPairs:

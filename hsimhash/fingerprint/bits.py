@@ -34,7 +34,7 @@ Uint32s = NDArray[np.uint32]
 Uint8s = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Fingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
+AnyFingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
 Format = Literal["hex", "decimal", "signed", "binary"]
 Formats = tuple[Format, ...]
 
@@ -113,7 +113,7 @@ def whole_number(value: object, name: str) -> int:
     return int(value)
 
 
-def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
+def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
     """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
         return fingerprints

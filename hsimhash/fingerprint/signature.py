@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import (
     LIMIT,
+    AnyFingerprints,
     Bools,
-    Fingerprints,
     Floats,
     Uint8s,
     Uint64s,
@@ -59,7 +59,7 @@ class Signatures:
     kinds: Uint8s
 
     @staticmethod
-    def of(fingerprints: Fingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
+    def of(fingerprints: AnyFingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
         """Return signatures of fingerprints that voted, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)

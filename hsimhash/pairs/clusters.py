@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
@@ -39,7 +39,7 @@ class Diameters(NamedTuple):
     bits: Uint8s
 
 
-def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
+def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
 
     Args:
@@ -52,7 +52,7 @@ def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
 
 
 def components(
-    fingerprints: Fingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
+    fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
 ) -> Clusters:
     """Join all that hangs together, and keep the most preferred document of each.
 
@@ -103,7 +103,7 @@ class _Graph:
         left, right = number[pairs.left], number[pairs.right]
         return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
 
-    def clusters(self, fingerprints: Fingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
+    def clusters(self, fingerprints: AnyFingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is that of each vertex."""
         values = np.asarray(fingerprints, np.uint64)
         if len(values) != len(self.groups):
@@ -201,7 +201,7 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
             root[:] = next_root
 
 
-def diameters(fingerprints: Fingerprints, clusters: Clusters) -> Diameters:
+def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
     """Return each cluster's diameter: exact, of all pairs of members, not only of those found.
 
     Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.

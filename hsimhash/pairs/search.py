@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 
 from hsimhash.errors import Remedy
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints, whole_number
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint64s, as_fingerprints, whole_number
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
@@ -86,7 +86,7 @@ def find_pairs(
     return near_signatures(pairs, more, task.max_distance, max_sketch) if more else pairs
 
 
-def _parted(given: AnySignatures) -> tuple[Fingerprints, Signatures | None]:
+def _parted(given: AnySignatures) -> tuple[AnyFingerprints, Signatures | None]:
     """Return the fingerprints, and the signatures if there is more to them."""
     if isinstance(given, np.ndarray):
         return given, None
@@ -95,7 +95,7 @@ def _parted(given: AnySignatures) -> tuple[Fingerprints, Signatures | None]:
 
 
 def iter_pairs(
-    fingerprints: Fingerprints,
+    fingerprints: AnyFingerprints,
     *,
     max_distance: int = 3,
     layout: Layout | str | None = None,
@@ -135,7 +135,9 @@ class _Task:
     memory_bytes: int
 
     @classmethod
-    def of(cls, fingerprints: Fingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int) -> _Task:
+    def of(
+        cls, fingerprints: AnyFingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int
+    ) -> _Task:
         max_distance = whole_number(max_distance, "max_distance")
         if isinstance(layout, str):
             layout = Layout.parse(layout)

@@ -23,7 +23,14 @@ from hsimhash.extras import needed
 from hsimhash.files import naming
 from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
-from hsimhash.inputs.http_responses import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
+from hsimhash.inputs.http_responses import (
+    HttpResponse,
+    charset_of,
+    headers_in,
+    media_type_of,
+    response_in,
+    unpacked_body,
+)
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
     RECORD_LIMIT_BYTES,
@@ -342,11 +349,11 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     if kind == "response":
         if media_type_of(content_type) != _HTTP_TYPE and (content_type or not block.startswith(_HTTP)):
             return None
-        answer = answer_in(block)
-        if answer.status != _OK:
+        response = response_in(block)
+        if response.status != _OK:
             return None
         payload = _Payload(
-            answer.headers.get("content-type") or _type_by_content(answer), partial(unpacked_body, answer)
+            response.headers.get("content-type") or _type_by_content(response), partial(unpacked_body, response)
         )
     elif kind == "conversion":
         types = (_TEXT_TYPE,)
@@ -355,10 +362,10 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     return payload if media_type_of(payload.content_type) in types else None
 
 
-def _type_by_content(answer: Answer) -> str:
+def _type_by_content(response: HttpResponse) -> str:
     """Return the media type of a page that was sent without one, which browsers show all the same; else nothing."""
     with suppress(ValueError):
-        beginning = unpacked_body(answer)[:PAGE_BEGINNING_BYTES]
+        beginning = unpacked_body(response)[:PAGE_BEGINNING_BYTES]
         return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""
     return ""
 

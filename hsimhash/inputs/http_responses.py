@@ -28,7 +28,7 @@ _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An HTTP answer; `body` is as it was sent."""
 
     status: int
@@ -36,7 +36,7 @@ class Answer:
     body: bytes
 
 
-def answer_in(block: bytes) -> Answer:
+def response_in(block: bytes) -> HttpResponse:
     """Return the answer in a record; `ValueError` if there is none."""
     end = _HEAD_END.search(block)
     head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
@@ -45,7 +45,7 @@ def answer_in(block: bytes) -> Answer:
         raise ValueError("its HTTP answer has no status")
     if len(head) > _HEAD_BYTES:
         raise ValueError(f"its HTTP head is longer than {_HEAD_BYTES >> 20} MiB")
-    return Answer(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
+    return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
 
 
 def headers_in(head: bytes) -> dict[str, str]:
@@ -74,16 +74,16 @@ def charset_of(content_type: str) -> str | None:
     return match[1] if match else None
 
 
-def unpacked_body(answer: Answer) -> bytes:
-    """Return the body of an answer, or a little more than a record may have, as its headers say.
+def unpacked_body(response: HttpResponse) -> bytes:
+    """Return the body of an response, or a little more than a record may have, as its headers say.
 
     Raises:
         ValueError: it is damaged, or cut off.
     """
-    body = answer.body
-    if "chunked" in answer.headers.get("transfer-encoding", "").lower():
+    body = response.body
+    if "chunked" in response.headers.get("transfer-encoding", "").lower():
         body = _unchunked(body)
-    named = map(str.strip, answer.headers.get("content-encoding", "").lower().split(","))
+    named = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
     codings = [coding for coding in named if coding in _UNPACKERS]
     if len(codings) > _MOST_CODINGS:
         raise ValueError(f"its Content-Encoding has {len(codings):,} codings: expected at most {_MOST_CODINGS}")

@@ -14,7 +14,7 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
-from hsimhash.dedup.tables import Column
+from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
@@ -26,7 +26,7 @@ from hsimhash.store.base import Match
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
-Rows = Sequence[Column]
+MatchRows = Sequence[ColumnValues]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +152,7 @@ def match_stored(
     index: HSimIndex,
     documents: Collected,
     options: DedupOptions,
-    write: Callable[[Rows], object],
+    write: Callable[[MatchRows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
     """Query an index for every signature, once each; matches with the batch's own documents are left out.
@@ -191,7 +191,7 @@ def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int6
 
 
 class _Found:
-    def __init__(self, documents: Collected, write: Callable[[Rows], object]) -> None:
+    def __init__(self, documents: Collected, write: Callable[[MatchRows], object]) -> None:
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
         self._doc_ids = documents.doc_ids
@@ -221,7 +221,7 @@ class _Found:
         """Write what was noted since the last call."""
         rows, self._rows = self._rows, []
         matches = [match for _, match in rows]
-        columns: list[Column] = [
+        columns: list[ColumnValues] = [
             self._doc_ids.at(np.array([number for number, _ in rows], np.int64)),
             [match.doc_id for match in matches],
             np.array([match.distance for match in matches], np.uint8),

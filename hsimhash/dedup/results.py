@@ -17,15 +17,15 @@ from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
 from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
-from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
+from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock, Pairs
 
-PAIR_COLUMNS: tuple[tuple[str, Kind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
-CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (
+PAIR_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
+CLUSTER_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("id", "text"),
     ("cluster", "text"),
     ("kept", "truth"),
@@ -34,14 +34,14 @@ CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (
     ("size", "number"),
     ("diameter", "bits"),
 )
-MATCH_COLUMNS: tuple[tuple[str, Kind], ...] = (
+MATCH_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("id", "text"),
     ("old_id", "text"),
     ("distance", "bits"),
     ("first_seen", "number"),
 )
 # Of pairs and matches, where documents have sketches or keys.
-SIGNATURE_COLUMNS: tuple[tuple[str, Kind], ...] = (("similarity", "share"), ("found_by", "text"))
+SIGNATURE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("similarity", "share"), ("found_by", "text"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Results:
                 keep.write(_lines(compress(own, is_kept.tolist())))
                 drop.write(_lines(compress(own, (~is_kept).tolist())))
 
-    def _pair_rows(self, block: PairBlock) -> tuple[Column, ...]:
+    def _pair_rows(self, block: PairBlock) -> tuple[ColumnValues, ...]:
         documents = self.outcome.documents
         left, right = documents.comparable[block.left], documents.comparable[block.right]
         columns = documents.doc_ids.at(left), documents.doc_ids.at(right), block.distance
@@ -91,7 +91,7 @@ class Results:
         found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
         return (*columns, similarities(sketches[left], sketches[right]), found_by)
 
-    def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[Column, ...]:
+    def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:
         grouping, stop = self.outcome.grouping, start + len(own)
         part = slice(start, stop)
         return (

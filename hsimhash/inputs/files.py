@@ -35,10 +35,10 @@ LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than s
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|started_.*|committed_.*)\Z")
 
-Kind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
-TABLES: tuple[Kind, ...] = ("parquet", "csv")
-COPIED_KINDS: tuple[Kind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
-_BY_SUFFIX: dict[str, Kind] = {
+InputKind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
+TABLES: tuple[InputKind, ...] = ("parquet", "csv")
+COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
+_BY_SUFFIX: dict[str, InputKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".jl": "jsonl",
@@ -137,7 +137,7 @@ class Input:
     """One input as it was found."""
 
     name: str  # as it was given; of a URL without what is secret in it
-    kind: Kind  # what its records are
+    kind: InputKind  # what its records are
     has_fingerprints: bool  # whether they are read instead of texts
     is_stream: bool  # whether it is stdin or a pipe
     size_bytes: int  # to be read, packed as they are; 0 for a stream
@@ -210,7 +210,7 @@ def suffix_of(name: str) -> str:
     return Path(name.lower().removesuffix(packing_of(name))).suffix
 
 
-def kind_by_name(name: str) -> Kind | None:
+def kind_by_name(name: str) -> InputKind | None:
     """Return what a file of this name holds; None for a text or a page."""
     return _BY_SUFFIX.get(suffix_of(name))
 

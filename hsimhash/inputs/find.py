@@ -22,8 +22,8 @@ from hsimhash.inputs.fields import missing_column, missing_field
 from hsimhash.inputs.files import (
     TABLES,
     Input,
+    InputKind,
     InputOptions,
-    Kind,
     files_of,
     is_page_name,
     is_records,
@@ -103,7 +103,9 @@ def _remote(url: str, options: InputOptions) -> Input:
 def _stream(name: str, options: InputOptions) -> Input:
     if options.format in (*TABLES, _ARCHIVE, "files"):
         raise ValueError(f"input {name} is a stream, and format {options.format} needs a file; save it to one first")
-    kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
+    kind: InputKind = (
+        "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
+    )
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
     return Input(name, kind, has_fingerprints, is_stream=True, size_bytes=0, mark="", formats=formats)
@@ -188,7 +190,7 @@ def _file(name: str, size: int, mark: str, options: InputOptions, remote: Remote
     return _with_fields(one, options)
 
 
-def _kind_of(name: str, options: InputOptions) -> Kind | None:
+def _kind_of(name: str, options: InputOptions) -> InputKind | None:
     """Return what a file holds by its name and the format that was asked for; None if its content must tell."""
     by_name = kind_by_name(name)
     match options.format:
@@ -201,7 +203,7 @@ def _kind_of(name: str, options: InputOptions) -> Kind | None:
     raise AssertionError(options.format)
 
 
-def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
+def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
     """Return what a file whose name does not tell holds, by its first bytes.
 
     Raises:
@@ -255,7 +257,7 @@ def _need_library(name: str, options: InputOptions) -> None:
             raise ValueError(f"input {name}: " + error.args[0]) from error
 
 
-def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
+def _has_fingerprints(kind: InputKind, options: InputOptions) -> bool:
     has_fields = kind in ("jsonl", *TABLES)
     return options.format == "fingerprints" or (has_fields and options.fingerprint_field is not None)
 

@@ -36,7 +36,7 @@ _WORK = 1 << 24  # of those cells, looked at while the cheapest cover found is d
 _ROUNDS = 8, 200  # at least and at most so often
 _SWEPT_DRAWERS = 2  # more drawers have too many rows under a shorter prefix
 
-Counts = NDArray[np.int8]  # of flips: shape (spreads, probes)
+FlipCounts = NDArray[np.int8]  # of flips: shape (spreads, probes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
     return ways[flips]
 
 
-def _flipped(positions: Sequence[Sequence[int]], flips: int) -> Counts:
+def _flipped(positions: Sequence[Sequence[int]], flips: int) -> FlipCounts:
     """Return for every spread of so many flips how many of them fall into each of the sets of positions."""
     cells = _cells(positions)
     member = np.zeros((len(cells), len(positions)), np.int8)
@@ -414,7 +414,7 @@ class _Search:
             found = found - self._counted(seen) if len(seen) < len(missed) else self._counted(missed)
         return radii
 
-    def _counted(self, spreads: Counts) -> Int64s:
+    def _counted(self, spreads: FlipCounts) -> Int64s:
         """Return for each probe in how many spreads how many flips fall into it."""
         width = self.price.shape[1] - 1
         numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width

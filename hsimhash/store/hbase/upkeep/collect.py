@@ -47,7 +47,7 @@ from hsimhash.store.reports import CollectReport, Progress
 
 SLACK_H = 24  # hours that a writer's clock may be behind
 
-Entry = tuple[Cell, Orphan]
+LoggedOrphan = tuple[Cell, Orphan]
 
 
 class Collection(Audit):
@@ -93,7 +93,7 @@ class Collection(Audit):
     def _suspects(self, family: bytes) -> Iterator[list[Cell]]:
         return self._named_documents() if family == DOCUMENT_FAMILY else self._named_rows()
 
-    def _log(self, half: int) -> Iterator[list[Entry]]:
+    def _log(self, half: int) -> Iterator[list[LoggedOrphan]]:
         """Yield the entries of the log, in order, in pages."""
         for first, end in self._ranges:
             for page in pages(
@@ -117,7 +117,7 @@ class Collection(Audit):
         first = int(cell.value) - SLACK_H if cell is not None and cell.value.isdigit() else 0
         return [(max(0, min(first, self._end_hour - 1)), self._end_hour)]
 
-    def _is_settled(self, entry: Entry) -> bool:
+    def _is_settled(self, entry: LoggedOrphan) -> bool:
         return entry[0].timestamp <= self.settled_before
 
     # The documents.
@@ -163,7 +163,7 @@ class Collection(Audit):
     def _leave(self, cells: Sequence[Cell]) -> None:
         self._left |= {int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells}
 
-    def _strike(self, page: Sequence[Entry]) -> None:
+    def _strike(self, page: Sequence[LoggedOrphan]) -> None:
         """Delete the entries that are worked off."""
         done = list[Deletion]()
         for entry in page:

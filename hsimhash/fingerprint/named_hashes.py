@@ -43,7 +43,7 @@ class Hash:
     has_seed: bool = False
 
 
-def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
+def _folded(step: classic.HashStep, first: int, *, is_utf16: bool = False) -> Hash:
     def one(data: bytes, _: int) -> int:
         if not is_utf16:
             return int(reduce(step, data, first))

@@ -32,7 +32,7 @@ DEMO_STORE = "lmdb://.demo/index"
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
 _LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 
 
 @click.command("demo", cls=Command)
@@ -84,12 +84,12 @@ class DemoOutcome:
     """What the index found in the sample, and the truth. Pairs are in the order of the documents."""
 
     texts: dict[str, str]
-    truth: dict[Pair, str]  # pair → kind
-    found: dict[Pair, Match]  # as one of the two finds the other
-    refuted: list[Pair]  # what would be found besides, if sketches were not compared
+    truth: dict[TextPair, str]  # pair → kind
+    found: dict[TextPair, Match]  # as one of the two finds the other
+    refuted: list[TextPair]  # what would be found besides, if sketches were not compared
 
     @property
-    def right(self) -> list[Pair]:
+    def right(self) -> list[TextPair]:
         """The pairs found that are true."""
         return [pair for pair in self.found if pair in self.truth]
 
@@ -102,7 +102,7 @@ def _evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
     return DemoOutcome(texts, truth, found, [pair for pair in unconfirmed if pair not in found])
 
 
-def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[Pair, Match]:
+def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[TextPair, Match]:
     """Return the pairs that queries for all documents find, in their order."""
     ids = [document.doc_id for document in documents]
     answers = index.query_many([document.signature for document in documents], exclude=ids, max_sketch=max_sketch)
@@ -132,7 +132,7 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
     _print_next(console, index, shown[0][0])
 
 
-def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
+def _shown(outcome: DemoOutcome) -> Iterator[TextPair]:
     """Yield one found pair of each kind, alternately English and Chinese; the user's own language comes first."""
     languages = ("zh", "en") if _user_locale().startswith("zh") else ("en", "zh")
     for number, kind in enumerate(SHOWN_KINDS):
@@ -146,7 +146,7 @@ def _user_locale() -> str:
     return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
-def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
+def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
     kind = outcome.truth[pair]
     console.print()
     match = outcome.found[pair]

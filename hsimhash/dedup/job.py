@@ -17,7 +17,7 @@ import numpy as np
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored, rank_documents
-from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
+from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupStage, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
@@ -123,13 +123,13 @@ class _Run:
             results.write_stats(self.folder, shown, self.seconds)
 
     @contextmanager
-    def _stage(self, stage: Stage) -> Iterator[None]:
+    def _stage(self, stage: DedupStage) -> Iterator[None]:
         began_at = time.monotonic()
         self._tell(stage)
         yield
         self.seconds[stage] = round(time.monotonic() - began_at, 3)
 
-    def _tell(self, stage: Stage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
+    def _tell(self, stage: DedupStage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
         self._documents = self._documents if documents is None else documents
         self.observer.progress(DedupProgress(stage, done, total, self._documents))
 

@@ -17,7 +17,7 @@ from hsimhash.pairs.keep_policies import Policy
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")
-Stage = Literal["read", "find", "match", "cluster", "write"]
+DedupStage = Literal["read", "find", "match", "cluster", "write"]
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
@@ -74,7 +74,7 @@ def shown_path(name: str | Path) -> str:
 class DedupProgress:
     """How far a run is, of `total`, 0 for unknown: bytes of the inputs, parts of the search, signatures to match."""
 
-    stage: Stage
+    stage: DedupStage
     done: int
     total: int
     documents: int

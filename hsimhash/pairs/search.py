@@ -42,7 +42,7 @@ LEAST_PART = 1 << 16  # values: smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
 
 Item = TypeVar("Item")
-Tell = Callable[[int, int], object]  # is told how much is done, of how much
+TellProgress = Callable[[int, int], object]  # is told how much is done, of how much
 
 _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
 
@@ -54,7 +54,7 @@ def find_pairs(
     max_sketch: int | None = MAX_SKETCH,
     layout: Layout | str | None = None,
     memory_bytes: int = MEMORY_BYTES,
-    tell: Tell = lambda *_: None,
+    tell: TellProgress = lambda *_: None,
 ) -> Pairs:
     """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
 
@@ -158,7 +158,7 @@ class _Task:
             raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
         return cls(values, max_distance, layout, memory_bytes)
 
-    def meetings(self, groups: Int64s | None = None, tell: Tell = lambda *_: None) -> Generator[Meetings]:
+    def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
@@ -183,7 +183,7 @@ class _Task:
         """Return how many threads can each sort so many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-    def _found(self, values: Uint64s, folder: Path | None, tell: Tell) -> Generator[Meetings]:
+    def _found(self, values: Uint64s, folder: Path | None, tell: TellProgress) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
         layout = self.layout or fastest_layout(len(values), self.max_distance)
         shares = searches(layout.drawers, self.max_distance)

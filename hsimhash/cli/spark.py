@@ -16,7 +16,7 @@ from hsimhash.cli.console import print_json, say
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
-from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
+from hsimhash.cli.options import Function, Settings, first_seen_field_option, open_index, utf8, with_settings
 from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
@@ -41,7 +41,6 @@ try:
 except ImportError as error:  # only a job needs it, not --help
     _missing = error
 
-Function = Callable[..., object]
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
 

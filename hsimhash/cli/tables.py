@@ -38,7 +38,6 @@ from hsimhash.store.lmdb.files import drop_index, refuse_no_index
 if TYPE_CHECKING:
     from hsimhash.store.hbase.operations import Plan
 
-_Texts = tuple[str, ...]
 _Pairs = tuple[tuple[str, str], ...]
 
 
@@ -59,7 +58,7 @@ def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | No
     return int(value)
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:  # noqa: ARG001
+def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> _Pairs:  # noqa: ARG001
     for one in value:
         if not re.fullmatch(r"[A-Z_]+=.+", one):
             raise click.BadParameter(f"{one!r} is not a setting of a column family such as IN_MEMORY=true")

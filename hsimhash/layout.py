@@ -32,7 +32,7 @@ _TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _BitRun:
     """`width` adjacent bits, at `source` of one word and `target` of another, both counted from the lowest bit."""
 
     source: int
@@ -44,13 +44,13 @@ class _Run:
         return (1 << self.width) - 1
 
 
-def _runs(positions: Sequence[int], target_bits: int) -> tuple[_Run, ...]:
+def _runs(positions: Sequence[int], target_bits: int) -> tuple[_BitRun, ...]:
     """Return the moves that bring the bits at `positions` (0 is the highest bit) to the top of a `target_bits` word."""
-    runs: list[_Run] = []
+    runs: list[_BitRun] = []
     start = 0
     for end in range(1, len(positions) + 1):
         if end == len(positions) or positions[end] != positions[end - 1] + 1:
-            runs.append(_Run(FINGERPRINT_BITS - 1 - positions[end - 1], target_bits - end, end - start))
+            runs.append(_BitRun(FINGERPRINT_BITS - 1 - positions[end - 1], target_bits - end, end - start))
             start = end
     return tuple(runs)
 
@@ -68,11 +68,11 @@ class Drawer:
     positions: tuple[int, ...]
 
     @cached_property
-    def _to_segment(self) -> tuple[_Run, ...]:
+    def _to_segment(self) -> tuple[_BitRun, ...]:
         return _runs(self.positions, SEGMENT_BITS)
 
     @cached_property
-    def _to_permuted(self) -> tuple[_Run, ...]:
+    def _to_permuted(self) -> tuple[_BitRun, ...]:
         rest = [position for position in range(FINGERPRINT_BITS) if position not in self.positions]
         return _runs([*self.positions, *rest], FINGERPRINT_BITS)
 
@@ -106,10 +106,10 @@ class Drawer:
 
     def restore(self, permuted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the fingerprints that `permute` was given."""
-        return _move(permuted, tuple(_Run(run.target, run.source, run.width) for run in self._to_permuted))
+        return _move(permuted, tuple(_BitRun(run.target, run.source, run.width) for run in self._to_permuted))
 
 
-def _move(words: NDArray[np.uint64], runs: tuple[_Run, ...]) -> NDArray[np.uint64]:
+def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.uint64]:
     moved = np.zeros_like(words, dtype=np.uint64)
     for run in runs:
         moved |= (words >> np.uint64(run.source) & np.uint64(run.mask)) << np.uint64(run.target)

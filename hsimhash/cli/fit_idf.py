@@ -81,7 +81,7 @@ def fit_idf_command(
     limits = FitLimits(min_documents, max_share, max_words)
     workers = settings.workers or usual_workers(found)
     with staged_progress("counting words") as show, complete(output) as stream:
-        texts = _Texts(found, show, workers)
+        texts = _TextSource(found, show, workers)
         batches = map(texts.of, read_batches(found, reading, workers=workers))
         fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=texts.refuse)
         stream.write(fitted.content)
@@ -91,7 +91,7 @@ def fit_idf_command(
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
 
 
-class _Texts:
+class _TextSource:
     """The texts of batches; prints progress and what is rejected."""
 
     def __init__(self, inputs: Sequence[Input], show: Callable[[str, int, int, str], None], workers: int) -> None:

@@ -43,7 +43,7 @@ _SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "
 _ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
 _VALUE = np.dtype([(f"part{number}", "f8") for number in range(VALUE_PARTS)])
 _OF_THE_TEXT = (*(name for name, _ in _SIGNATURE), "length")
-_Rows = NDArray[np.void]
+_RowArray = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class SpilledRows:
         self._dtype = dtype
         self._rows = Column(folder / name, dtype, "")
 
-    def append(self, rows: _Rows) -> None:
+    def append(self, rows: _RowArray) -> None:
         """Add rows behind those that are there."""
         with output_errors(self._folder):
             self._rows.append(rows)
 
-    def at(self, numbers: Int64s) -> _Rows:
+    def at(self, numbers: Int64s) -> _RowArray:
         """Return some rows."""
         with output_errors(self._folder):
             return np.array(self._rows.mapped()[numbers])
@@ -200,7 +200,7 @@ class _Columns:
         self._rejected += len(rejects)
         return [reject_line(one, reject) for reject in rejects]
 
-    def _refused(self, documents: Documents, rows: _Rows, earlier: Int64s) -> Iterator[Reject]:
+    def _refused(self, documents: Documents, rows: _RowArray, earlier: Int64s) -> Iterator[Reject]:
         """Yield rejects for those records with an id seen before that are no repeats; count the others."""
         places = np.flatnonzero(earlier >= 0)
         if not len(places):
@@ -226,7 +226,7 @@ class _Columns:
         return Collected(self.doc_ids, self._rows, self._values, self._has_signatures, self._rejected, self._repeated)
 
 
-def _rows(batch: Batch, made: Signatures | None) -> _Rows:
+def _rows(batch: Batch, made: Signatures | None) -> _RowArray:
     documents = batch.documents
     rows = np.zeros(len(documents.doc_ids), _ROW)
     rows["input"], rows["line"] = batch.input, documents.lines

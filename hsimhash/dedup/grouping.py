@@ -168,7 +168,7 @@ def match_stored(
             document, nearest first.
         progress: told (done, total) signatures.
     """
-    found = _Found(documents, write)
+    found = _StoredMatches(documents, write)
     order, starts = _by_signature(documents, options.memory_bytes)
     for start in range(0, len(starts) - 1, QUERY_BATCH):
         batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
@@ -190,7 +190,7 @@ def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int6
     return among[order], np.append(np.flatnonzero(is_start), len(order))
 
 
-class _Found:
+class _StoredMatches:
     def __init__(self, documents: Collected, write: Callable[[MatchRows], object]) -> None:
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some

@@ -56,7 +56,7 @@ def dedup(
     _check(inputs, options, against)
     _check_place(inputs, folder)
     with output_folder(folder, overwrite=options.overwrite) as new:
-        run = _Run(inputs, new, options, form, against, observer or DedupObserver())
+        run = _DedupRun(inputs, new, options, form, against, observer or DedupObserver())
         outcome = run.outcome()
         run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
@@ -86,7 +86,7 @@ def _check_place(inputs: Sequence[Input], folder: Path) -> None:
 
 
 @dataclass(slots=True)
-class _Run:
+class _DedupRun:
     inputs: Sequence[Input]
     folder: Path
     options: DedupOptions

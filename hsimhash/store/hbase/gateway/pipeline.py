@@ -101,13 +101,13 @@ class Caller:
             self.patience.end_s = outer_s
 
     def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
-        """Return the tasks' results; see `_Run`.
+        """Return the tasks' results; see `_PipelineRun`.
 
         Raises:
             StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
             StoreTimeoutError: see `ending`.
         """
-        run = _Run(self, tasks, width=width, depth=depth, once=once)
+        run = _PipelineRun(self, tasks, width=width, depth=depth, once=once)
         try:
             for pause_s in pauses():
                 try:
@@ -131,7 +131,7 @@ class _Lane:
     begun: deque[int] = field(default_factory=deque)
 
 
-class _Run:
+class _PipelineRun:
     """Tasks under way; `go` is called until it no longer raises `TransientError`.
 
     Args:

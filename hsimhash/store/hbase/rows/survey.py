@@ -41,7 +41,7 @@ _AT_ONCE = 8
 _CELL_BYTES = 36  # of a listing, around the document's id
 
 
-class _Window(NamedTuple):
+class _SampleWindow(NamedTuple):
     """A part of a region: half-open keys, and how many segments wide."""
 
     start: bytes
@@ -118,7 +118,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
     return rows, segments
 
 
-def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
+def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_SampleWindow]:
     """Return a window in each of a region's equal parts, or the parts where they are no wider."""
     lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
@@ -131,11 +131,11 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
         # A region may begin and end inside of a segment.
         first = region.start if start == lower else segment_key(start)
         last = region.stop or TABLE_STOP if stop == upper else segment_key(stop)
-        windows.append(_Window(first, last, max(stop - start, 1)))
+        windows.append(_SampleWindow(first, last, max(stop - start, 1)))
     return windows
 
 
-def _counted(record: Record, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+def _counted(record: Record, region: Region, windows: list[_SampleWindow], found: list[list[bytes]]) -> Counted:
     read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
     lower, upper = segments_of(region)
     is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)

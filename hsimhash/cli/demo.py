@@ -150,7 +150,7 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
     kind = outcome.truth[pair]
     console.print()
     match = outcome.found[pair]
-    console.print(f"{kind} ({sample.KINDS[kind]}), distance {match.distance} bits", style="bold")
+    console.print(f"{kind} ({sample.PAIR_KINDS[kind]}), distance {match.distance} bits", style="bold")
     alike = "one has no sketch" if match.similarity is None else f"about {match.similarity:.0%} alike by their sketches"
     console.print(f"found by {match.found_by}, {alike}")
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="cyan")
@@ -194,7 +194,7 @@ def _print_score(console: Console, outcome: DemoOutcome) -> None:
     table.add_column("what was done")
     for title in ("pairs", "found", "by key alone", "recall"):
         table.add_column(title, justify="right")
-    for kind, meaning in sample.KINDS.items():
+    for kind, meaning in sample.PAIR_KINDS.items():
         table.add_row(
             kind, meaning, str(true[kind]), str(right[kind]), str(keyed[kind]), f"{right[kind] / true[kind]:.2f}"
         )

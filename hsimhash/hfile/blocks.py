@@ -18,7 +18,7 @@ FILE_INFO = b"FILEINF2"
 BLOOM_CHUNK, BLOOM_META = b"BLMFBLK2", b"BLMFMET2"
 TRAILER = b'TRABLK"$'
 TRAILER_BYTES = 4_096
-VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
+HFILE_VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
 
 ENTRY = Struct(">qi")  # of an index, before the key: offset, bytes on disk
 LEAF_ENTRY_BYTES = ENTRY.size + 4  # of an entry of a leaf beside its key
@@ -103,4 +103,4 @@ def info_body(info: Mapping[bytes, bytes]) -> bytes:
 def trailer(values: Mapping[int, int | bytes]) -> bytes:
     """Return the trailer of these fields."""
     message = b"".join(message_field(number, values[number]) for number in sorted(values))
-    return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(VERSION), b"\0") + VERSION
+    return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(HFILE_VERSION), b"\0") + HFILE_VERSION

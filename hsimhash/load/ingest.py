@@ -40,7 +40,7 @@ from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
-from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
+from hsimhash.load.job import JOB_LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
 from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, is_on_server, is_own_file, store_name
 from hsimhash.store.base import resumed
@@ -152,7 +152,7 @@ def ingest(
         index.claim_many([], [])  # which a store without claims refuses
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
-    lists = [folder / f"{name}.jsonl" for name in LISTS]
+    lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
         raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)

@@ -48,11 +48,11 @@ from hsimhash.store.kinds import MEMORY, kind_of
 from hsimhash.store.lmdb import files
 
 SERVER_JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
-VERSION = 1  # on disk: never reuse
-LISTS = ("rejects", "short", "decisions", "tags")
+JOB_VERSION = 1  # on disk: never reuse
+JOB_LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
-_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in LISTS), RUNS, _JOB)  # as they are deleted
+_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # as they are deleted
 _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark says since 0.1.0
 
 
@@ -165,7 +165,7 @@ class JobSpec:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        return {"version": VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
+        return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
         """Return for the user what is not as it was when the job was begun; without formats 0.1.0 began it."""
@@ -181,7 +181,7 @@ class JobSpec:
 
 def _flat(data: Mapping[str, object]) -> dict[str, object]:
     settings, inputs = data["settings"], data["inputs"]
-    if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != VERSION:
+    if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != JOB_VERSION:
         raise ValueError("not of this version")
     return {**settings, **{f"input {number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
 
@@ -225,7 +225,7 @@ class Job:
         self.is_resumed = False
         self.was_done = False
         self.was_forgotten = False  # by the index, though it had ended; so it begins anew
-        self.paths = {name: folder / f"{name}.jsonl" for name in LISTS}  # of the lists, by name
+        self.paths = {name: folder / f"{name}.jsonl" for name in JOB_LISTS}  # of the lists, by name
         self.paths["tags"] = tags or self.paths["tags"]
 
     @classmethod
@@ -332,9 +332,11 @@ class Job:
 
     def _open_lists(self, resources: ExitStack) -> None:
         sizes = self.checkpoint.sizes
-        for name in LISTS:
+        for name in JOB_LISTS:
             _verify_size(self.paths[name], sizes.get(name, 0))
-        self.lists = {name: AppendLog(self.paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
+        self.lists = {
+            name: AppendLog(self.paths[name], sizes.get(name, 0)) for name in JOB_LISTS if name != "decisions"
+        }
         self.decisions = DecisionLog(self.paths["decisions"], sizes.get("decisions", 0))
         for close in (self.decisions.close, *(log.close for log in self.lists.values())):
             resources.callback(close)

@@ -11,7 +11,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 
 PAIRS_AT_ONCE = 1 << 20  # in a block
-LIMIT = 1 << 32  # fingerprints: a position takes half a word
+FINGERPRINT_LIMIT = 1 << 32  # fingerprints: a position takes half a word
 
 
 class PairBlock(NamedTuple):
@@ -104,7 +104,7 @@ def sorted_block(words: Iterable[Int64s], fingerprints: Uint64s) -> PairBlock:
     joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
     joined.sort()
     left = (joined >> np.uint64(32)).view(np.int64)
-    joined &= np.uint64(LIMIT - 1)
+    joined &= np.uint64(FINGERPRINT_LIMIT - 1)
     right = joined.view(np.int64)
     distance = np.empty(len(left), np.uint8)
     for start in range(0, len(left), PAIRS_AT_ONCE):

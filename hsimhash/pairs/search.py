@@ -29,7 +29,7 @@ from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
 from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
-from hsimhash.pairs.pair_blocks import LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
+from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.signatures import equal_signatures, near_signatures
 from hsimhash.plan import layouts_for
 
@@ -154,8 +154,10 @@ class _Task:
         if memory_bytes <= 0:
             raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
-        if len(values) >= LIMIT:
-            raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
+        if len(values) >= FINGERPRINT_LIMIT:
+            raise ValueError(
+                f"{len(values):,} fingerprints are too many; fewer than {FINGERPRINT_LIMIT:,} can be searched at once"
+            )
         return cls(values, max_distance, layout, memory_bytes)
 
     def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:

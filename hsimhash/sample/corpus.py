@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-KINDS = {
+PAIR_KINDS = {
     "exact": "the same text",
     "reformat": "other line breaks or punctuation",
     "edit": "a word or two changed",
@@ -28,7 +28,7 @@ def documents() -> Path:
 
 
 def truth() -> list[tuple[str, str, str]]:
-    """Return every true near-duplicate pair: two ids, and the kind, a key of `KINDS`."""
+    """Return every true near-duplicate pair: two ids, and the kind, a key of `PAIR_KINDS`."""
     lines = _file("truth.tsv").read_text("utf-8").splitlines()
     return [(first, second, kind) for first, second, kind in (line.split("\t") for line in lines)]
 

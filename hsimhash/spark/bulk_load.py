@@ -33,7 +33,7 @@ from hsimhash.rowkey import check_documents
 from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
 from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
-from hsimhash.spark.signatures import SHORT
+from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import position_of
 from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
@@ -143,7 +143,7 @@ def bulk_load_files(
     totals = bulk_load(valid, store, options, profile=records.profile, position="place")
     if totals is None:
         return None
-    rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT).count()
+    rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT_KIND).count()
     return replace(totals, documents=totals.documents + rejected + short, rejected=rejected, short=short)
 
 

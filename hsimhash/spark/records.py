@@ -31,9 +31,9 @@ from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
-from hsimhash.spark.signatures import SHORT, signature_arrays
+from hsimhash.spark.signatures import SHORT_KIND, signature_arrays
 
-FORMATS = ("auto", "parquet", "json")
+SPARK_FORMATS = ("auto", "parquet", "json")
 _JSON_ENDS = (".jsonl", ".ndjson", ".json")
 _BROKEN, _RANK = "_corrupt_record", "_rank"
 _SEEN = (*SIGNATURE, "kind", "length")
@@ -49,7 +49,7 @@ class RecordOptions:
     """How files are read, and what becomes of their records."""
 
     profile: Profile = field(default_factory=lambda: Profile.named(DEFAULT_PROFILE))
-    format: str = "auto"  # one of FORMATS; `auto`: JSON lines by their name's end, else Parquet
+    format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines by their name's end, else Parquet
     id_field: str = "id"
     text_field: str = "text"
     fingerprint_field: str | None = None  # read instead of a text; `sketch` and `key` beside it, where they are there
@@ -57,8 +57,8 @@ class RecordOptions:
     first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ValueError(f"unknown format {self.format!r}; use {', '.join(FORMATS)}")
+        if self.format not in SPARK_FORMATS:
+            raise ValueError(f"unknown format {self.format!r}; use {', '.join(SPARK_FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
             raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
 
@@ -103,10 +103,10 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     window = Window.partitionBy("id").orderBy("place")
     seen, own = F.first(F.struct(*_SEEN)).over(window), F.struct(*_SEEN)
     valid = records.where("reason is null").withColumn("number", F.row_number().over(window))
-    valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT))
+    valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT_KIND))
     numbered = materialized(valid.withColumn("earlier", F.first("path").over(window)))
     again = numbered.where("number > 1")
-    how = F.when(F.col("kind") == SHORT, ", and both texts may be too short to be compared")
+    how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to be compared")
     how = how.otherwise(", with another text or fingerprint")
     reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first counts"))
     rejects = records.where("reason is not null").unionByName(

@@ -40,7 +40,7 @@ from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 T = TypeVar("T")
 
 # On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
-FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
+RECORD_FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
 IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
@@ -163,7 +163,7 @@ class Record:
     @property
     def form(self) -> dict[str, object]:
         """The format of what is stored."""
-        return FORMATS[self.has_signatures]
+        return RECORD_FORMATS[self.has_signatures]
 
     def is_key_row(self, row: bytes) -> bool:
         """Whether a row, or a prefix, belongs to the key drawer."""
@@ -228,10 +228,10 @@ class Record:
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
         if not (isinstance(layout, dict) and isinstance(profile, dict)):
             raise ValueError("its layout and its profile must be JSON objects")
-        if form not in FORMATS:
+        if form not in RECORD_FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads {FORMATS[-1]} and before; upgrade hsimhash, or export "
-                f"the index with the release that wrote it"
+                f"{index} has format {form}, this release reads {RECORD_FORMATS[-1]} and before; upgrade hsimhash, or "
+                f"export the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
         if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):

@@ -20,12 +20,12 @@ from hsimhash.hfile.blocks import (
     ENTRY,
     FILE_INFO,
     HEADER,
+    HFILE_VERSION,
     LEAF_INDEX,
     PLAIN_DATA,
     ROOT_INDEX,
     TRAILER,
     TRAILER_BYTES,
-    VERSION,
     Entry,
     chunks,
 )
@@ -213,7 +213,7 @@ def read_trailer(file: BinaryIO, size: int, name: str) -> dict[int, int | bytes]
     tail = file.read()
     if len(tail) < TRAILER_BYTES or tail[: len(TRAILER)] != TRAILER:
         raise damage_at(name, start, "no trailer of an HFile, the file may be cut")
-    if tail[-1] != VERSION[-1]:
+    if tail[-1] != HFILE_VERSION[-1]:
         raise foreign_at(name, size - 1, f"version {tail[-1]}")
     try:
         length, at = read_varint(tail, len(TRAILER))

@@ -1,4 +1,4 @@
-"""The program's beginning: `hsimhash`, and `python -m hsimhash`.
+"""Entry point of the program: `hsimhash`, and `python -m hsimhash`.
 
 Signals have their handlers before anything else is imported, which takes a good part of a second.
 """

@@ -1,4 +1,4 @@
-"""What a TEXT, FILE, FP or ID argument means: one rule for every command.
+"""Interpret TEXT, FILE, FP and ID arguments, by one rule for every command.
 
 1. An argument that is the path of a file stands for the text of that file.
 2. Any other argument is what the command takes: a text, a fingerprint, or the id of a document.

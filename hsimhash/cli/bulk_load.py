@@ -1,4 +1,4 @@
-"""`hsimhash bulk-load`: load documents into an index on HBase as files that its servers take over."""
+"""`hsimhash bulk-load`: load documents into an index on HBase as HFiles."""
 
 from __future__ import annotations
 

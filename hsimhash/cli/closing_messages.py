@@ -1,4 +1,4 @@
-"""The last words of a command on a terminal: what it did, where to look, and the next command, ready to paste."""
+"""The closing lines of a command on a terminal: what it did, where to look, and the next command to paste."""
 
 from __future__ import annotations
 

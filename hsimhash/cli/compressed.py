@@ -1,4 +1,4 @@
-"""`hsimhash tables`: compressed tables of a set of documents, and many queries answered by scanning them."""
+"""`hsimhash tables`: write a set of documents as compressed tables, and match many queries against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands print: JSON lines, tables, numbers and dates for people, progress, the log."""
+"""Print JSON lines, tables, numbers, dates, progress and the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of documents or records as people write them: 50M, 1e8, 2.5B, 10_000."""
+"""Parse counts as people write them: 50M, 1e8, 2.5B, 10_000."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hsimhash demo`: the sample corpus goes in, its near-duplicates come out, and both are compared with the truth."""
+"""`hsimhash demo`: index the sample corpus, show its near-duplicates, and compare them with the known ones."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What the index found in the sample, and the truth. Pairs are in the order of the documents."""
+    """The pairs found in the sample, and the true ones, in the order of the documents."""
 
     texts: dict[str, str]
     truth: dict[TextPair, str]  # pair → kind
@@ -117,7 +117,7 @@ def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) 
 
 
 def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
-    """Print all of it to stdout: plain text where that is no terminal."""
+    """Print the whole report to stdout; plain text unless stdout is a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(
         f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "

@@ -1,4 +1,4 @@
-"""What an index holds: `hsimhash describe` and `status`."""
+"""`hsimhash describe` and `status`: show what an index holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hsimhash doctor`: check an index from the outside in, and say what is wrong and what to do."""
+"""`hsimhash doctor`: check an index from the outside in; report what is wrong and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the program ends: exit codes, which error ends in which, what the user reads of it, Ctrl-C and SIGTERM."""
+"""End the program: exit codes, the code and message of each error, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then othe
 
 
 class ExitCode(IntEnum):
-    """What the process says at its end."""
+    """The exit codes of the process."""
 
     DONE = 0
     FAILED = 1

@@ -1,4 +1,4 @@
-"""`hsimhash explain`: how two documents differ, and why; or what a query reads."""
+"""`hsimhash explain`: show how two documents differ and why, or what a query reads."""
 
 from __future__ import annotations
 

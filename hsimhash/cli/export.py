@@ -1,4 +1,4 @@
-"""`hsimhash export`: write all documents of an index, so that `ingest` can create the same index from them."""
+"""`hsimhash export`: write all documents of an index in a form that `ingest` reads back."""
 
 from __future__ import annotations
 

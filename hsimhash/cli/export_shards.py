@@ -1,4 +1,4 @@
-"""`hsimhash export --shards`: all documents of an index on HBase as several files, each written by a process."""
+"""`hsimhash export --shards`: write the documents of an index on HBase to several files, one process per file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW_GROUP_DOCUMENTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `count` files of an index, in a folder."""
+    """One of the `count` files of an export, in a folder."""
 
     url: str
     number: int
@@ -35,7 +35,7 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """Where it is, once it is complete."""
+        """The path of the finished file."""
         return self.folder / f"part-{self.number:05d}-of-{self.count:05d}.{self.form}"
 
 

@@ -56,7 +56,7 @@ class PeerCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """What tells the two commands apart: for the help, in the messages, and from fingerprints and distance to lines."""
+    """The differences between the two commands: help, messages, and the function that makes the lines."""
 
     purpose: str
     given: str  # an example of fingerprints
@@ -233,7 +233,7 @@ def _write(name: str, what: str, lines: Iterator[bytes]) -> None:
 
 
 def _searched(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines; what goes wrong in finding them is no fault of the output."""
+    """Yield the lines; errors of the search are not reported as errors of the output."""
     try:
         yield from lines
     except OSError as error:

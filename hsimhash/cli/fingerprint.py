@@ -1,4 +1,4 @@
-"""`hsimhash fingerprint`: fingerprints and features of texts; `hsimhash distance`: two fingerprints compared."""
+"""`hsimhash fingerprint`: print fingerprints and features; `hsimhash distance`: compare two fingerprints."""
 
 from __future__ import annotations
 

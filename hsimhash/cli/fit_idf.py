@@ -1,4 +1,4 @@
-"""`hsimhash fit-idf`: a table of inverse document frequencies of your own texts."""
+"""`hsimhash fit-idf`: compute a table of inverse document frequencies from your own texts."""
 
 from __future__ import annotations
 

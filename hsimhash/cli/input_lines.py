@@ -1,4 +1,4 @@
-"""Lines that commands read: requests as JSON lines, and ids, one per line; `-` is stdin.
+"""Read lines: requests as JSON lines, and ids, one per line; `-` is stdin.
 
 An invalid line is reported on stderr with its number, and the others are processed.
 """
@@ -46,7 +46,7 @@ class Request:
 
     @property
     def label(self) -> dict[str, object]:
-        """What tells this request from the others, as JSON values."""
+        """The id or line number of this request, as JSON values."""
         fields = {"line": self.line, "id": self.doc_id}
         return {name: value for name, value in fields.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What long commands share: the job folder, options of walks over a table, Ctrl-C, progress, the summary."""
+"""Shared parts of long commands: the job folder, options of table walks, Ctrl-C, progress, the summary."""
 
 from __future__ import annotations
 

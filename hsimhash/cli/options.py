@@ -1,4 +1,4 @@
-"""What the commands share of options: the settings' flags, the index that the settings name, samples, questions."""
+"""Shared options of commands: setting flags, the index that the settings name, samples, questions."""
 
 from __future__ import annotations
 

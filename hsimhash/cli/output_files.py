@@ -1,4 +1,4 @@
-"""Files that commands write: they appear when they are complete, compressed if their name says so."""
+"""Write output files: a file appears when it is complete, and is compressed if its name says so."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _naming_part(part: Path, output: str) -> Iterator[None]:
 
 
 def _is_pipe(output: str) -> bool:
-    """Whether it is a pipe or a device: nothing to rename, and as /dev/stdout it may have no path but this link."""
+    """Whether it is a pipe or a device, which cannot be renamed, and may have no path but this link."""
     return Path(output).exists() and not Path(output).is_file()
 
 

@@ -1,4 +1,4 @@
-"""`hsimhash plan`: what an index costs on each store, and which layout to choose."""
+"""`hsimhash plan`: estimate what an index costs on each store, and recommend a layout."""
 
 from __future__ import annotations
 

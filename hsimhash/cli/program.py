@@ -1,4 +1,4 @@
-"""`hsimhash`: its commands, each imported when used, and the one place where errors become exit codes."""
+"""The `hsimhash` program: imports a command when it runs, and turns errors into exit codes."""
 
 from __future__ import annotations
 

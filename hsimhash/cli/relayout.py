@@ -1,4 +1,4 @@
-"""`hsimhash relayout`: the documents of an index into another one with another layout."""
+"""`hsimhash relayout`: copy the documents of an index to one with another layout."""
 
 from __future__ import annotations
 

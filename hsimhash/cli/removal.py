@@ -1,4 +1,4 @@
-"""`hsimhash remove`: documents by id; `hsimhash expire`: those first seen before a date."""
+"""`hsimhash remove` removes documents by id; `hsimhash expire` those first seen before a date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hsimhash serve`: an index over HTTP, served by processes that share a port."""
+"""`hsimhash serve`: serve an index over HTTP, from several processes that share a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hsimhash spark`: jobs of many documents as Spark applications."""
+"""`hsimhash spark`: run large jobs as Spark applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bulk-load` and `relayout` share: the options of a load as HFiles."""
+"""Options of loading HFiles, shared by `bulk-load` and `relayout`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams whose other end is gone.
+"""Handle standard streams that are closed or whose other end is gone.
 
 A stream that the caller closed: no file that is opened later may get its number, and what is written to a closed stdout
 is an error. A stderr that nobody reads any more, or whose disk is full: messages are lost, and the work continues.

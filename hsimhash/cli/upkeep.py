@@ -1,4 +1,4 @@
-"""Upkeep of an index: `hsimhash check`, `collect`, `compact` and `backup`."""
+"""Maintain an index: `hsimhash check`, `collect`, `compact` and `backup`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, tokens, limits, and errors as JSON with a status that says who can fix them."""
+"""The ASGI application: routes, tokens, limits, and JSON errors whose status says who can fix them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
-    """What one caller may take of a server."""
+    """Limits of one caller."""
 
     value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
     form_bytes: int = 256 << 10  # of the page's form, whose escapes take four times as long

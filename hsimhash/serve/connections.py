@@ -1,4 +1,4 @@
-"""What uvicorn lacks: deadlines for a caller's headers and for its reading, and requests that ask for an upgrade."""
+"""What uvicorn lacks: deadlines for slow clients, both sending headers and reading, and rejection of upgrades."""
 
 from __future__ import annotations
 

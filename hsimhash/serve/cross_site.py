@@ -1,4 +1,4 @@
-"""Refuses what a page of another site sends through its reader's browser.
+"""Reject requests that a page of another site sends through a visitor's browser.
 
 A browser sends the name in a page's address as `Host`, and the page's site as `Origin`. A page can have its own name
 lead to this machine (DNS rebinding), and is then of the same site as this server: only the name tells. So a server that

@@ -1,4 +1,4 @@
-"""Numbers to watch of a server: requests are counted around the application, and `GET /metrics` shows all numbers."""
+"""Metrics of a server: counts requests around the application, and serves all metrics at `GET /metrics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of an HFile: blocks with checksums, entries of indexes, numbers of variable length, the trailer."""
+"""The frame of an HFile: checksummed blocks, index entries, variable-length numbers, the trailer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAF_ENTRY_BYTES = ENTRY.size + 4  # of an entry of a leaf beside its key
 
 
 class Entry(NamedTuple):
-    """What an index says of a block: where it is, and its first key."""
+    """The index entry of a block: its place and its first key."""
 
     offset: int
     size: int

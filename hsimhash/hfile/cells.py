@@ -1,4 +1,4 @@
-"""Cells, and the bodies of data blocks that hold them: plain, or with the encoding FAST_DIFF.
+"""Encode cells into data blocks, plain or with FAST_DIFF.
 
 FAST_DIFF leaves out of a cell what it shares with the one before: the beginning of its key, lengths, type, value, the
 first bytes of its timestamp. The flag's low three bits say how many of those eight bytes are left out; the others say

@@ -1,4 +1,4 @@
-"""Blocks of cells with qualifiers, of one timestamp and values of one size, encoded by arrays: `column_bodies`.
+"""Encode blocks of cells with qualifiers, one timestamp and values of one size, by arrays: `column_bodies`.
 
 The bytes are those of `cells.cell_body` with FAST_DIFF, in a tenth of its time.
 """

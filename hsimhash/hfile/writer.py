@@ -1,4 +1,4 @@
-"""An HFile from sorted rows or cells, that HBase loads as its own: `HFileWriter`.
+"""Write sorted rows or cells to an HFile that HBase loads as its own: `HFileWriter`.
 
 What stands in the file, in order: data blocks, between them chunks of the Bloom filter and leaves of the index as soon
 as each is full; the root of the index, the empty one of meta blocks, the file info, the filter's meta block, the
@@ -73,7 +73,7 @@ class BloomFilter:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """What a table says of a family's files.
+    """The settings of a column family that decide how its files are written.
 
     Args:
         encoding: of data blocks, "FAST_DIFF" or "NONE".
@@ -96,7 +96,7 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a finished HFile has: cells, bytes."""
+    """The size of a finished HFile, in cells and bytes."""
 
     cells: int
     size: int

@@ -1,4 +1,4 @@
-"""The seam between an index and its storage: buckets, documents, registers and a record, in batches.
+"""The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
 A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
 says which fingerprint a document has now. The register is the truth: what the other rows say beyond it is left over
@@ -55,7 +55,7 @@ MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work it
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
-    """Return the error of a call on an index that is no longer what was opened."""
+    """Return the error for a call on an index that was dropped or replaced."""
     if is_replaced:
         return IndexNotFoundError(
             f"the index at {url} was dropped and created again since this process opened it; open it again"
@@ -64,7 +64,7 @@ def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> Index
 
 
 class Document(NamedTuple):
-    """What the register says of a document; `first_seen` in ms since 1970; a sketch or a key of 0 is none."""
+    """A document as its register has it; `first_seen` in ms since 1970; a sketch or a key of 0 means none."""
 
     doc_id: str
     fingerprint: int
@@ -110,7 +110,7 @@ class Match(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What became of a document that was claimed: it is new, and stored; or there was a match before it."""
+    """The decision on a claimed document: it is new and stored, or it had a match."""
 
     is_new: bool
     match: Match | None = None
@@ -118,7 +118,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far the job with a token came, as the index remembers it: what became of so many documents is known."""
+    """The progress of the job with a token, as the index remembers it: how many of its documents are decided."""
 
     token: str
     count: int = 0
@@ -136,7 +136,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How an index was made: its layout, its profile as JSON values, the distance that queries ask for by default.
+    """The record of how an index was made: layout, profile as JSON values, default distance of queries.
 
     No distance: the layout's k. `assumed` names what nobody asked for: an index that has another is as good.
     `identity` tells the index from others that had, or will have, its place; empty where none is recorded.
@@ -281,18 +281,18 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 class View(ABC):
-    """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
+    """Reads of a query: buckets, the documents of near fingerprints, registers."""
 
     answers = False  # whether `near` does: the store itself counts bits
 
     def __str__(self) -> str:
-        """Return what was read so far, where a view has more to say of it than its caller knows."""
+        """Return what was read so far, if the view knows more about it than its caller."""
         return ""
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
     ) -> list[Document]:
-        """Return the documents under 5-byte `prefixes` within a distance of the query, and those with its key, in one.
+        """Return the documents near the query under 5-byte `prefixes`, and those with its key, in one call.
 
         They come in any order, perhaps twice; with `most`, any so many. Only where the view `answers`.
         """
@@ -326,11 +326,11 @@ class View(ABC):
 
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        """Return what the register says of each document, None if it has no register."""
+        """Return each document as its register has it, or None if it does not have a register."""
 
 
 class Claims(ABC):
-    """Documents that claim to be new, each after those before it; numbered from 0 in that order."""
+    """Documents that claim to be new, numbered from 0; each is compared with those before it."""
 
     doc_ids: Sequence[bytes]
     signatures: Signatures
@@ -339,7 +339,7 @@ class Claims(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether some are not decided."""
+        """Whether some claims are undecided."""
 
     @abstractmethod
     def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
@@ -358,11 +358,11 @@ class Claims(ABC):
 
     @abstractmethod
     def settle(self, number: int, claim: Claim) -> None:
-        """Note what became of a document."""
+        """Record the decision on a document."""
 
 
 class Store(View, AbstractContextManager["Store"]):
-    """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
+    """The storage of an index. Thread-safe and fork-safe; `close` twice is harmless.
 
     Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
     written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
@@ -389,7 +389,7 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
-        """Return what `work` returns of a view, or, where the store lost that view meanwhile, of another one."""
+        """Call `work` with a view and return its result; call it again with a new view if the store lost the first."""
         with self.view(timeout_s=timeout_s) as view:
             return work(view)
 
@@ -410,7 +410,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Keep other processes and threads from writing during the block, where the store can; reentrant.
+        """Keep other processes and threads from writing during the block, if the store can; reentrant.
 
         On HBase it does nothing: its writers never wait for each other.
 
@@ -450,7 +450,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, 0 if there is no such mark."""
+        """Return the count of the mark with a token, or 0 if it does not exist."""
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
@@ -485,7 +485,7 @@ class Store(View, AbstractContextManager["Store"]):
         raise self._lacks("removal by ranges")
 
     def is_empty(self) -> bool:
-        """Whether there is no document."""
+        """Whether there are no documents."""
         return self.count() == 0
 
     @abstractmethod
@@ -538,7 +538,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
 
     def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
         """Return a bulk load that keeps its runs in `folder`."""
@@ -571,7 +571,7 @@ class Store(View, AbstractContextManager["Store"]):
 
 
 def resumed(work: Callable[[], T]) -> T:
-    """Return what `work` does. It is called again if it lost the right to write, and must then continue.
+    """Call `work` and return its result; call it again if it lost the right to write, so it must be able to continue.
 
     Raises:
         LostRightError: the right to write was lost too often.
@@ -583,6 +583,6 @@ def resumed(work: Callable[[], T]) -> T:
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return documents as far as the limit-th whose register has the fingerprint."""
+    """Return documents up to the limit-th whose register has the fingerprint."""
     places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
     return documents[: places[limit - 1] + 1] if len(places) > limit else documents

@@ -1,4 +1,4 @@
-"""The index in this process's memory: for tests, small jobs, and as the plainest reading of the store contract."""
+"""The store in this process's memory: for tests and small jobs, and the simplest implementation of the contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE_DOCUMENTS = 10_000
 
 
 class _Contents(View):
-    """What the stores of one URL share."""
+    """The contents that all stores of one URL share."""
 
     def __init__(self, record: Record) -> None:
         self.record = record

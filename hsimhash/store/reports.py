@@ -1,4 +1,4 @@
-"""What a store reports of itself: what a check found, and of a table how it is made and where its rows are."""
+"""Reports of a store: results of checks, and how a table is made and where its rows are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]  # done, total
 
 @dataclass(slots=True)
 class CheckReport:
-    """What `check` has found, counted up while it runs.
+    """The findings of `check`, counted while it runs.
 
     Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted write,
     are harmless. `repaired` counts the problems repaired and leftovers deleted; `examples` are the first few of both.
@@ -60,7 +60,7 @@ class CheckReport:
 
 
 class CollectReport(NamedTuple):
-    """What `collect` did: log entries read, cells deleted that they led to, entries that stay as something is young."""
+    """The result of `collect`: log entries read, cells deleted, and entries kept because a row is too young."""
 
     entries: int
     deleted: int
@@ -194,12 +194,12 @@ class Survey:
 
     @property
     def rows(self) -> int:
-        """How many drawer rows there are."""
+        """The number of drawer rows."""
         return sum(counted.rows for counted in self.regions)
 
     @property
     def skew(self) -> float | None:
-        """How many times as many rows as the mean the fullest region has; None for an empty table."""
+        """The rows of the fullest region relative to the mean; None for an empty table."""
         return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
 
     def to_json(self, drawers: int) -> dict[str, object]:

@@ -49,7 +49,7 @@ SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """How much of a bulk load is written in one step: it bounds memory, and what a kill makes the next merge repeat."""
+    """Limits of one step of a bulk load: they bound memory, and what the next merge repeats after a kill."""
 
     commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
     commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
@@ -67,7 +67,7 @@ Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature an
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Of a bulk load by files: what a worker puts together at once, which bounds its memory; how large a file gets."""
+    """Limits of a bulk load by files: what a worker holds in memory, and the size of a file."""
 
     rows: int = 1 << 19  # drawer rows
     documents: int = 1 << 16  # listings, or registers
@@ -76,7 +76,7 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """How documents are brought into a table by finished files; see `HSimIndex.bulk`.
+    """Options of a load by finished files; see `HSimIndex.bulk`.
 
     Args:
         stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
@@ -98,7 +98,7 @@ class StageOptions:
 
 
 class Run:
-    """One sorted run; arrays are read from their files slice by slice, so that little of it is in memory."""
+    """A sorted run; arrays are read from files slice by slice, to keep memory low."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -200,7 +200,7 @@ class Run:
 
     @property
     def key_row_count(self) -> int:
-        """How many rows of the key drawer `write_permuted` wrote."""
+        """The number of key drawer rows that `write_permuted` wrote."""
         return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
 
     def key_rows(self, low: int, high: int) -> NDArray[np.void]:
@@ -284,11 +284,11 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @property
     def runs(self) -> int:
-        """How many runs are durable."""
+        """The number of durable runs."""
         return len(self._runs)
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """Raise `StoreUnavailableError` where there is no room for about so many documents, each with such an id."""
+        """Raise `StoreUnavailableError` if the disk lacks room for about so many documents with such ids."""
 
     def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
@@ -303,12 +303,12 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @property
     def documents(self) -> int:
-        """How many documents the runs have; one that several have counts for each."""
+        """The number of documents in the runs, repeats included."""
         return sum(run.size for run in self._runs)
 
     @property
     def distinct_documents(self) -> int:
-        """How many documents the runs have; one that several have counts once."""
+        """The number of distinct documents in the runs."""
         if len(self._runs) < 2:
             return self.documents
         count = 0

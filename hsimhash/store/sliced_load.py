@@ -1,4 +1,4 @@
-"""Bulk loads that insert: sorted runs on disk, brought into the store in slices of their documents' digests.
+"""Bulk loads that insert: sorted runs on disk, inserted in slices of their documents' digests.
 
 The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
 once, and the last run counts. `merged.json` beside the runs says how far a merge came (`_Reached`). A merge that was
@@ -26,7 +26,7 @@ Announce = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a merge of so many runs, cut into so many slices, came: the next slice, what is new or changed so far.
+    """The progress of a merge in slices: how many runs and slices, the next slice, how many documents changed.
 
     `pending` is how many documents of the next slice are new or changed, once its writing was begun.
     """

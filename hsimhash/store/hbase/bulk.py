@@ -1,4 +1,4 @@
-"""The bulk path of HBase: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
+"""Bulk loads on HBase: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
 
 from __future__ import annotations
 

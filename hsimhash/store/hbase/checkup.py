@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds on HBase, gateway by gateway, then about the table behind them.
+"""The checks of `hsimhash doctor` on HBase: each gateway, then the table.
 
 A gateway gives each connection a thread for its life, of which it has 1,000 unless it was started with `-w`, and keeps
 as many more waiting without an answer; with a framed transport it may be started with `-threadedselector`, where

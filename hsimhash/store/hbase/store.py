@@ -1,4 +1,4 @@
-"""The index on HBase: buckets, listings, registers and the record as cells of one table, through a `Gateway`.
+"""The store on HBase: buckets, listings, registers and the record in the cells of one table, through a `Gateway`.
 
 `cells.py` says what the cells are, `protocol.py` in which order they are written, `audit.py` how leftovers go.
 """
@@ -108,7 +108,7 @@ class HBaseStore(Store):
 
     @cached_property
     def times(self) -> Times:
-        """How long writes may take."""
+        """The time limits of writes."""
         return self._ask_times()
 
     @classmethod
@@ -143,7 +143,7 @@ class HBaseStore(Store):
     def open(
         cls, url: str, gateway: Gateway, *, ask_times: Callable[[], Times] = Times, exclusive: bool = False
     ) -> HBaseStore:
-        """Open the index in a table, which takes one read; `IndexNotFoundError` where the table has no record.
+        """Open the index in a table by one read; raise `IndexNotFoundError` if the table does not have a record.
 
         Args:
             url: for messages.
@@ -181,7 +181,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def _acknowledged(self) -> Iterator[Writes]:
-        """Let a call write; raise at its end where the index is no longer the one that was opened."""
+        """Let a call write; raise at its end if the index is no longer the one that was opened."""
         with self.gateway.one_deadline():
             yield self._writes()
             self._same.check()

@@ -1,4 +1,4 @@
-"""`check` of the embedded store: registers, documents and drawer rows compared with each other, page by page.
+"""`check` of the embedded store: compare registers, documents and drawer rows page by page.
 
 | found | what it is | repair |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""The embedded store's rows: bytes and values, and rows of a transaction.
+"""Rows of the embedded store: values and their bytes, and the rows of a transaction.
 
 | database | key | value |
 |---|---|---|
@@ -86,7 +86,7 @@ def pack(number: int) -> bytes:
 
 
 class Registered(NamedTuple):
-    """What the register of a document says."""
+    """The contents of a document's register."""
 
     signature: Signature
     first_seen: int

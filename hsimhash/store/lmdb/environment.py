@@ -1,4 +1,4 @@
-"""LMDB's environment on an index: opened once in a process, shared by its stores, and left behind by a fork.
+"""LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
 
 LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process that are open on one
 folder share its environment, and a forked child leaves its parent's alone (it does not even close it: that would free
@@ -151,7 +151,7 @@ class Environment:
             self.lock.close()
 
     def leave_behind(self) -> None:
-        """In a forked child: never touch the parent's environment again, not even at the end of the process."""
+        """Abandon the parent's environment in a forked child: never touch it, not even when the process ends."""
         self.is_over = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.env))
 

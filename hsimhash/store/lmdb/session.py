@@ -1,4 +1,4 @@
-"""An index that is open: its environment, its views, and the right to write."""
+"""An open index: its environment, its views, and the right to write."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Session:
 
 
 class LmdbView(View):
-    """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
+    """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
 
     __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's tables and statements; numbers and bytes.
+"""PostgreSQL's tables, statements and values.
 
 | table | a row | indexes |
 |---|---|---|

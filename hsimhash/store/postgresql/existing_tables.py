@@ -1,4 +1,4 @@
-"""What is at an index's address: its tables, a part of them, or tables of others with their names."""
+"""Find the tables at an index's address: all of them, some, or tables of others with their names."""
 
 from __future__ import annotations
 

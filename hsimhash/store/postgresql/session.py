@@ -1,4 +1,4 @@
-"""Connections to a database: one for each thread at work, kept for the next, opened again after a fork or a failure.
+"""Connections to a database: one per active thread, kept for the next, reopened after a fork or a failure.
 
 A call is tried until its deadline where the server cannot be reached, starts up, or two transactions met. A write whose
 commit was not answered may have been done: it is sent again, and changes nothing then, for every write brings rows into
@@ -269,7 +269,7 @@ class DatabaseSession:
     # Calls.
 
     def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Return what `work` does on a connection, tried until the deadline; a long one has no such end once begun."""
+        """Call `work` with a connection, retried until the deadline; a long one is not interrupted once begun."""
 
         def attempt(until: float) -> T:
             self._refuse_closed()

@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: three tables, whose drawers are indexes; any number of readers and writers."""
+"""The store on PostgreSQL: three tables, with indexes as drawers; any number of readers and writers."""
 
 from __future__ import annotations
 

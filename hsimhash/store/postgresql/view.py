@@ -1,4 +1,4 @@
-"""Reads: a view is one snapshot, taken when it first reads; a query within few buckets is one statement."""
+"""Read for queries: a view is one snapshot, taken at its first read; a query of few buckets is one statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bulk load by HFiles made of sorted runs, region by region, by worker processes.
+"""Bulk loads by HFiles that worker processes write from sorted runs, region by region.
 
 The steps of the load are those of `load_steps.py`; between its beginning and its loading there are
 

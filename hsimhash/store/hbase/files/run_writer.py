@@ -1,4 +1,4 @@
-"""What worker processes write of each region for a bulk load by files, from the sorted runs.
+"""Write the files of each region from sorted runs, in the worker processes of a bulk load.
 
 Before that each run is *prepared*: its kept documents' drawer rows sorted by drawer (`write_permuted`), and their
 registers in the order of the table's rows: `table_registers`, `TABLE_REGISTER` each.
@@ -54,7 +54,7 @@ KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # of a document tha
 
 @dataclass(frozen=True, slots=True)
 class FilesJob:
-    """What every worker knows: the runs, where files go, how they are made."""
+    """The values that every worker needs: the runs, where files go, how they are made."""
 
     runs: tuple[Path, ...]
     record: Record

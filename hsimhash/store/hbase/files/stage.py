@@ -1,4 +1,4 @@
-"""Where the files of a bulk load wait: a folder on this machine, or one that fsspec reaches, such as `hdfs://…`."""
+"""The stage where files of a bulk load wait: a local folder, or one that fsspec reaches, such as `hdfs://…`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bulk load by files writes of documents that the table may have: by their registers, in batches."""
+"""Compare documents of a bulk load with the registers of a table, in batches, to decide which to write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASKED_AT_ONCE = 5_000  # registers
 
 
 class Effect(NamedTuple):
-    """Whether a document is written, is new or changed, was known; and its register as it will be."""
+    """Whether a document is written, is new or changed, and was known; and its register afterwards."""
 
     is_written: bool
     is_news: bool

@@ -1,4 +1,4 @@
-"""Which of several gateways the next connection goes to.
+"""Choose the gateway for the next connection.
 
 A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
 as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
@@ -61,7 +61,7 @@ class _Standing:
 
 
 class Choice:
-    """What this process knows of the gateways.
+    """The state of each gateway, as this process knows it.
 
     Not thread-safe: the pool's lock is held around every call that changes something. `works` and `has_other` read
     single values, and may be a moment behind.
@@ -113,7 +113,7 @@ class Choice:
         self._standings[gateway].is_tried = False
 
     def failed(self, gateway: Endpoint) -> None:
-        """Leave a gateway alone; what fails while it rests was sent before, and is no news."""
+        """Let a gateway rest; a failure while it rests is of an earlier call and changes nothing."""
         one, now = self._standings[gateway], time.monotonic()
         if not one.failures or now >= one.rests_until_s:
             one.rests_until_s = now + min(FIRST_REST_S * 2**one.failures, LONGEST_REST_S)

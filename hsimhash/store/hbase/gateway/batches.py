@@ -1,4 +1,4 @@
-"""What a call to a gateway carries: work of bounded size, ranges of rows, filters that region servers apply.
+"""Batches for calls to a gateway: work of bounded size, ranges of rows, filters that region servers apply.
 
 Filters are text, which both gateways read, or bytes, which Thrift2 alone takes. The bytes are protobuf's:
 `Filter {1: class name, 2: body}`; the body of a MultiRowRangeFilter is a list of

@@ -1,4 +1,4 @@
-"""What went wrong: what a gateway's error means, why a connection fails, and what listens at a port instead.
+"""Classify failures: the meaning of a gateway's error, why a connection fails, and what listens at a port instead.
 
 Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
 is true even for a missing table where the call was a batch, and happybase does not read it.
@@ -130,7 +130,7 @@ def _first_line(message: str) -> str:
 
 
 class Service(NamedTuple):
-    """What answers at a port and, for a gateway, how to talk to it; `name` is None where its answer gives it."""
+    """The service at a port and, for a gateway, how to talk to it; `name` is None if its answer has the name."""
 
     name: str | None = None
     is_gateway: bool = False

@@ -1,4 +1,4 @@
-"""From an address to the gateway that answers there, through the interface that it speaks: `open_gateway`."""
+"""Open the gateway at an address, through the interface that it supports: `open_gateway`."""
 
 from __future__ import annotations
 

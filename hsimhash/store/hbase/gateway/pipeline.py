@@ -1,4 +1,4 @@
-"""Tasks under way on many connections at once, without threads: requests are sent on all, then replies are read.
+"""Run tasks on many connections at once without threads: send requests on all, then read replies.
 
 A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
 one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
@@ -56,7 +56,7 @@ def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
 
 
 class Patience(threading.local):
-    """How long what this thread asks may take.
+    """The time limits of this thread's calls.
 
     `silent_s` is for how long calls were waited for since the last reply, where several share one deadline; what the
     thread does between them does not count. `end_s` is when everything ends.
@@ -158,7 +158,7 @@ class _PipelineRun:
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing was heard."""
+        """The time since the last reply, in seconds."""
         return time.monotonic() - self._heard_s
 
     @property
@@ -178,7 +178,7 @@ class _PipelineRun:
         )
 
     def go(self) -> None:
-        """Begin every task that has no result; raises `TransientError` where some still have none."""
+        """Begin every task that does not have a result; raise `TransientError` if some still do not."""
         self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
         self._lanes: deque[_Lane] = deque()
         self._failures: list[TransientError] = []

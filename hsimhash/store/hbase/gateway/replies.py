@@ -1,4 +1,4 @@
-"""What scans of the second Thrift interface reply, read as arrays from the bytes of the binary protocol.
+"""Parse replies to scans on the second Thrift interface as arrays, from the bytes of the binary protocol.
 
 | bytes | what |
 |---|---|

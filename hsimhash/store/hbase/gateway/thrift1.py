@@ -1,4 +1,4 @@
-"""The table through HBase's first Thrift gateway, in happybase's terms.
+"""Access the table through HBase's first Thrift gateway, in happybase's terms.
 
 It has no one-call scan, no get that takes a filter or a limit, and no filter as bytes: what may be wide is read by
 scans, and a batch of queries is a batch of scans.

@@ -1,4 +1,4 @@
-"""What is in the cells: rows, qualifiers and values of HBase's three column families.
+"""The contents of cells: rows, qualifiers and values of HBase's three column families.
 
 | row | family:qualifier | value |
 |---|---|---|
@@ -73,7 +73,7 @@ _HEADS = {
 
 
 class Register(NamedTuple):
-    """What a register says; no signature: the document is removed, or was never there.
+    """The contents of a register; without a signature the document was removed or never existed.
 
     A signature that is `claimed`, and since when, is tentative: no more than claims know of it (`claims.py`).
     """
@@ -236,7 +236,7 @@ class Orphan(NamedTuple):
 
 
 def key_rowkey(signature: Signature) -> bytes | None:
-    """Return the rowkey of a signature in the key drawer, None if it has no key."""
+    """Return the rowkey of a signature in the key drawer, or None if it does not have a key."""
     if not signature.key:
         return None
     return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")

@@ -1,4 +1,4 @@
-"""Where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
+"""Survey where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
 
 A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
 width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
@@ -119,7 +119,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
 
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_SampleWindow]:
-    """Return a window in each of a region's equal parts, or the parts where they are no wider."""
+    """Return a window in each of a region's equal parts, or the whole parts if they are not wider."""
     lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]

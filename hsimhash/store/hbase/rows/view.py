@@ -1,4 +1,4 @@
-"""The reads of a query: buckets by scans, listings row by row, each document confirmed by its register."""
+"""Read for queries: buckets by scans, listings row by row, each document confirmed by its register."""
 
 from __future__ import annotations
 

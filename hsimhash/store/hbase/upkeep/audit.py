@@ -1,4 +1,4 @@
-"""The rules of `check` on HBase: what of registers, listings and drawer rows is wrong or left over, and its repair.
+"""The rules of `check` on HBase: which registers, listings and drawer rows are wrong or left over, and their repair.
 
 Judged are the cells that `full_check.py` found to be suspect, or a sample, or what the log of orphans names
 (`collect.py`).

@@ -1,4 +1,4 @@
-"""The log of orphans worked off: what `collect` deletes, and in which order.
+"""`collect`: delete what moves and removals left behind, by the log of orphans.
 
 A move or a removal logs what the document leaves (`protocol.py`), in a row that begins with the hour. So the entries of
 all hours are one short range of the table, in which the index has next to nothing else. An entry is no more than a hint

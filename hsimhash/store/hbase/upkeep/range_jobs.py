@@ -1,4 +1,4 @@
-"""A walk over a table: ranges of rows, each read by a worker process, and the results kept, so that any end resumes.
+"""Jobs over a table: worker processes take ranges of rows, and results are kept, so that a job can resume.
 
 | file | what |
 |---|---|
@@ -55,14 +55,14 @@ class RangeTask:
 
 
 class RangeWork(Protocol):
-    """What is done with a range: a function of a module, which returns JSON values."""
+    """The work on a range: a module-level function that returns JSON values."""
 
     def __call__(self, gateway: Gateway, task: RangeTask) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What is walked over, by how many workers; 1 is this process.
+    """The ranges of a job, and how many workers take them; 1 is this process.
 
     Args:
         url: of the index.

@@ -1,4 +1,4 @@
-"""Documents that claim to be new: which of a batch have a match before them, in the index or in the batch itself.
+"""Decide which documents of a batch are new: which have no match before them in the index or in the batch.
 
 A claim is decided once all claims before it are that it depends on: those near it, those of its own id, and those that
 may move the document which it met. So what a round stores changes nothing of what that round decides. A claim that
@@ -49,7 +49,7 @@ class Turns(Claims):
 
     @property
     def decided(self) -> list[Claim]:
-        """What became of all, in the order given."""
+        """The decision on each document, in the order given."""
         return [self._claims[number] for number in range(len(self.doc_ids))]
 
     def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:

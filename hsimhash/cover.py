@@ -1,4 +1,4 @@
-"""Covers: which buckets a query for any distance reads, so that it misses nothing.
+"""Covers: the buckets that a query for any distance reads, so that it misses nothing.
 
 A *probe* reads, of one drawer, every bucket whose segment differs from the query's in at most `radius` of its leading
 `bits`. A *cover* is a set of probes such that, whichever k bits of a fingerprint are flipped, the drawer of some probe
@@ -41,7 +41,7 @@ FlipCounts = NDArray[np.int8]  # of flips: shape (spreads, probes)
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a store takes, in µs.
+    """The prices of a store, in µs and bytes.
 
     Args:
         read_us: to read one bucket of a query that reads few.
@@ -357,7 +357,7 @@ def _flipped(positions: Sequence[Sequence[int]], flips: int) -> FlipCounts:
 
 
 def _disjoint(drawers: Sequence[Drawer]) -> tuple[Drawer, ...]:
-    """Return drawers whose segments share no bit."""
+    """Return a set of drawers whose segments do not overlap."""
     chosen, taken = [], set[int]()
     for drawer in drawers:
         if taken.isdisjoint(drawer.positions):

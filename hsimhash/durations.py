@@ -1,4 +1,4 @@
-"""Times and durations as people write them; work at a given rate; how long to wait before another try."""
+"""Parse and print times and durations; limit a rate; compute pauses before retries."""
 
 from __future__ import annotations
 

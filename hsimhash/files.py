@@ -1,4 +1,4 @@
-"""Files and folders that last: made durable, whole or not at all, and errors that name the file and the remedy."""
+"""Write files and folders durably, whole or not at all; errors name the file and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`HSimIndex`: fingerprints and documents in, every near-duplicate out; on any store.
+"""`HSimIndex`: add fingerprints and documents, and find every near-duplicate, on any store.
 
 A query scans the buckets of its prefixes, one per drawer, counts differing bits, and asks the store for the documents
 of the fingerprints that are near enough.
@@ -89,7 +89,7 @@ class QueryOptions(ClaimOptions, total=False):
 
 
 class TextsAdded(NamedTuple):
-    """What `add_texts` did."""
+    """The result of `add_texts`."""
 
     changed: int  # how many documents are new, or have another signature than before
     too_short: list[str]  # the ids whose texts are too short for a fingerprint; nothing was written for them
@@ -628,7 +628,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.count(before=before, workers=workers)
 
     def is_empty(self) -> bool:
-        """Whether there is no document; on HBase far cheaper than to count them."""
+        """Whether the index is empty; on HBase far cheaper than to count its documents."""
         return self.store.is_empty()
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:

@@ -1,4 +1,4 @@
-"""Layouts: how 64 bits are cut into blocks, and which choices of blocks make the drawers.
+"""Layouts: cut 64 bits into blocks, and make a drawer of each choice of blocks.
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
 (pigeonhole). So one copy of every fingerprint is kept per choice of `c` blocks (a *drawer*), filed under the bits of
@@ -57,7 +57,7 @@ def _runs(positions: Sequence[int], target_bits: int) -> tuple[_BitRun, ...]:
 
 @dataclass(frozen=True)
 class Drawer:
-    """One copy of all fingerprints, filed by a choice of blocks.
+    """A copy of all fingerprints, filed by one choice of blocks.
 
     Args:
         number: 1 to 253, the flag of its rowkeys.
@@ -78,12 +78,12 @@ class Drawer:
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
-        """How the segment is made of a fingerprint: what (shift right, mask, shift left) give, joined by or."""
+        """The moves from fingerprint to segment, as (shift right, mask, shift left); their results are joined by or."""
         return [(run.source, run.mask, run.target) for run in self._to_segment]
 
     @property
     def segment_bits(self) -> int:
-        """How many bits the segment has, 1 to 32; the rest of its 4 bytes is zero."""
+        """The number of bits in the segment, 1 to 32; the rest of its 4 bytes is zero."""
         return len(self.positions)
 
     def segment(self, fingerprint: int) -> int:
@@ -125,12 +125,12 @@ class Cut:
 
     @property
     def max_distance(self) -> int:
-        """How many flipped bits always leave `choose` blocks as they were."""
+        """The number of flipped bits that always leave `choose` blocks unchanged."""
         return len(self.blocks) - self.choose
 
     @property
     def choices(self) -> int:
-        """How many ways there are to choose."""
+        """The number of ways to choose."""
         return math.comb(len(self.blocks), self.choose)
 
     def chosen(self, bits: Sequence[int]) -> list[tuple[int, ...]]:
@@ -201,7 +201,7 @@ class Layout:
 
     @cached_property
     def _steps(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """What a single query spends its time on: for each drawer its number, and (shift right, mask) of its runs.
+        """For each drawer its number and (shift right, mask) pairs: most of a single query's time goes there.
 
         Of a fingerprint that is shifted left so far that every shift from there is one to the right.
         """
@@ -255,7 +255,7 @@ class Layout:
 
     @property
     def text_form(self) -> str:
-        """What `parse` reads: the cuts as blocks/choice."""
+        """The form that `parse` reads: the cuts as blocks/choice."""
         return f"{self.outer}+{self.inner}" if self.inner else str(self.outer)
 
     def candidates(self, documents: int) -> float:

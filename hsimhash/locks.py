@@ -1,4 +1,4 @@
-"""Locks on files, among processes and among the threads of one; gone with whoever holds them.
+"""File locks between processes, and between threads of one process; released when their holder ends.
 
 A lock is an open file that is locked (flock), and nothing else: to close it is to unlock it. Its holder is a `with`
 over that file, whose exit is in C, so that no exception raised by a signal comes between; and where there is no `with`
@@ -106,7 +106,7 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
 
 
 def _is_over(pid: str) -> bool:
-    """Whether there is no process of that number here, or one that has ended, which the system tells (Linux)."""
+    """Whether the process with that number does not exist or has ended, as Linux reports."""
     try:
         os.kill(int(pid), 0)
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"

@@ -1,4 +1,4 @@
-"""Numbers to watch, for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
+"""Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
 They are off until `enable` is called, and cost one look at `current` for each operation then. They are those of this
 process, unless it shares a folder with others; processes that a command starts to help it count for themselves, and

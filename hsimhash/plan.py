@@ -24,7 +24,7 @@ SAMPLED_BUCKETS = 1 << 22  # of a sample's fingerprints, as queries
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a layout costs on a store, for a number of documents and queries of a distance."""
+    """The cost of a layout on a store, for a number of documents and queries of one distance."""
 
     cover: Cover
     prices: Prices
@@ -110,7 +110,7 @@ def _bucket(layout: Layout, documents: int) -> float:
 
 
 def _is_beyond_chance(count: float, expected: float) -> bool:
-    """Whether a count in the sample tells of skew; a few rows in one of a million buckets are chance."""
+    """Whether a count in the sample shows skew; a few rows in one of a million buckets are chance."""
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 

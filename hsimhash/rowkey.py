@@ -1,4 +1,4 @@
-"""Rowkeys, the 13 bytes under which every store files a row; and what the documents in them may be.
+"""Rowkeys: the 13 bytes under which every store files a row; and validation of documents.
 
 | offset | bytes | meaning |
 |---|---|---|

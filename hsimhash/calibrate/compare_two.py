@@ -1,4 +1,4 @@
-"""Two documents: how far apart they are, whether a query by one finds the other, and what moved which bits.
+"""Compare two documents: their distance, whether a query by one finds the other, and which features move which bits.
 
 A bit of a fingerprint is 1 where the weights of the features that vote for it outweigh the others. Between two texts a
 feature changes the sum of each bit by what it weighs more or less, for the bit or against it: its *push*. The pushes of
@@ -27,7 +27,7 @@ FEATURES_OF_BIT = 3
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: a text, or a document of an index, whose text is not at hand."""
+    """One of the two documents: a text, or a document of an index, whose text is not available."""
 
     name: str  # what to call it
     signature: Signature
@@ -77,7 +77,7 @@ class FlippedBit:
 
 @dataclass(frozen=True, slots=True)
 class TwoDocuments:
-    """What is to be said of two documents."""
+    """The result of comparing two documents."""
 
     sides: tuple[Side, Side]
     distance: int

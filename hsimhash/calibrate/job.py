@@ -1,4 +1,4 @@
-"""A calibration: profiles and distances compared on a user's own texts, and what to take."""
+"""Run a calibration: compare profiles and distances on the user's texts, and recommend the best."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FITTING_SHARE = 0.05  # of the texts, from which on the profiles of a script ar
 
 
 class _TriedTexts(NamedTuple):
-    """What every profile is tried on."""
+    """The texts that every profile is tried on."""
 
     own: Sequence[str]  # of the sample
     edited: Planted

@@ -1,4 +1,4 @@
-"""Which documents are near, as somebody decided: a table of pairs, or of clusters.
+"""Human judgements of which documents are near: a table of pairs, or of clusters.
 
 | columns, separated by tabs | say |
 |---|---|
@@ -34,7 +34,7 @@ NEAR, UNLIKE, OPEN = 1, 0, -1
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a file says of ids: pairs that are near or not, or the cluster of each."""
+    """Labels by document id: pairs that are near or not, or the cluster of each document."""
 
     pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What is known of the pairs of a sample, by the places of their documents."""
+    """The known pairs of a sample, by the positions of their documents."""
 
     left: Int64s  # of pairs that are near
     right: Int64s

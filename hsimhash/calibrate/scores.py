@@ -1,4 +1,4 @@
-"""From pairs to numbers: precision, recall and F1 of each distance, false pairs of a collection, and what to take."""
+"""Score distances: precision, recall and F1 of each, false pairs in a whole collection, and a recommendation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class FalsePairs:
 
 
 def _rounded_up(number: float) -> str:
-    """Return a number of two digits that is no less."""
+    """Return the smallest number with two significant digits that is at least as large."""
     if number < 0.01:
         return "0.01"
     unit = 10.0 ** (math.floor(math.log10(number)) - 1)
@@ -60,7 +60,7 @@ def _rounded_up(number: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DistanceScore:
-    """How well a distance does."""
+    """The scores of one distance."""
 
     distance: int
     precision: float
@@ -74,7 +74,7 @@ class DistanceScore:
 
     @property
     def most_f1(self) -> float:
-        """The F1 if there are no false pairs but those in the sample."""
+        """The F1 if the collection had no false pairs beyond those in the sample."""
         return self.f1 if self.false_pairs.seen else 2 * self.recall / (1 + self.recall)
 
     @property
@@ -115,7 +115,7 @@ class Curve:
 
 
 class Recommendation(NamedTuple):
-    """What to take."""
+    """The recommended profile and distance."""
 
     curve: Curve
     score: DistanceScore

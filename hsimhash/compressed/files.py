@@ -20,7 +20,7 @@ TABLES_VERSION = 1  # on disk: never reuse
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What tables hold: `fingerprints` distinct ones, of so many documents.
+    """The contents of the tables: how many documents, and how many distinct fingerprints.
 
     `parts`: of tables whose drawers are folders, what each file but the first begins with at the least, as 16
     hexadecimal digits, drawer by drawer; no segment lies in two files.

@@ -1,4 +1,4 @@
-"""Many queries against compressed tables: each table is read once, and its rows meet the queries of their segment."""
+"""Match many queries against compressed tables: read each table once, and compare its rows segment by segment."""
 
 from __future__ import annotations
 

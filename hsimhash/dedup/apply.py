@@ -1,4 +1,4 @@
-"""Apply the results of a dedup to the inputs it read: copy the records to keep, those to drop, or all of them.
+"""Apply the results of a dedup to its inputs: copy the records to keep, those to drop, or all of them.
 
 As in the dedup, the first record with an id is the document, and later records with that id are left out. So pass all
 of its inputs, in the same order. A record that the dedup rejected because its text took too much time or memory is left

@@ -1,4 +1,4 @@
-"""Inputs → documents in columns: what is needed of each to compare it, to choose which to keep, and to find it again.
+"""Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
 Texts are not held, and neither are ids and places: they wait in files of the results' folder. The first record with an
 id is the document. A later one with the same id is a repeat, which is only counted, if its signature and its length are
@@ -48,7 +48,7 @@ _RowArray = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who follows what is read: lines for the lists, warnings, and (bytes read, in all, documents)."""
+    """Receives lines for the lists, warnings, and progress as (bytes read, total bytes, documents)."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
@@ -85,7 +85,7 @@ class SpilledRows:
 
 
 class PolicyValues:
-    """What a policy with a field compares of each document, in a file of `folder`."""
+    """The values that a policy with a field compares, one per document, in a file of `folder`."""
 
     def __init__(self, folder: Path, number: int, policy: Policy) -> None:
         self._policy = policy
@@ -201,7 +201,7 @@ class _Columns:
         return [reject_line(one, reject) for reject in rejects]
 
     def _refused(self, documents: Documents, rows: _RowArray, earlier: Int64s) -> Iterator[Reject]:
-        """Yield rejects for those records with an id seen before that are no repeats; count the others."""
+        """Yield rejects for records whose id was seen before with other content; count the exact repeats."""
         places = np.flatnonzero(earlier >= 0)
         if not len(places):
             return

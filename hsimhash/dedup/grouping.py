@@ -1,4 +1,4 @@
-"""Documents → clusters: which document stands for which, among those of the inputs and those stored in an index.
+"""Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
 
 Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow behind them.
 """

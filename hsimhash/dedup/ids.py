@@ -1,4 +1,4 @@
-"""Ids of documents in a file, and which of them come again: too many to be held.
+"""Keep document ids in a file and find repeated ones, when there are too many for memory.
 
 A table of digests tells which ids may have come before. It takes 16 to 32 bytes an id while documents are read, where a
 dict of the ids takes 200; what it tells is compared with the ids themselves, so that no two are taken for one.
@@ -93,7 +93,7 @@ class DigestTable:
 
 
 class SpilledIds:
-    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line: an id has no control characters."""
+    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line; ids have no control characters."""
 
     def __init__(self, folder: Path, digests_of: Callable[[Sequence[bytes]], Uint64s] = murmur_digests) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Inputs → pairs, clusters, and what to keep, in a folder of results: the steps of `hsimhash dedup`.
+"""The steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
 
 Results depend on inputs and options alone: only what `stats.json` has under `run` differs from one run to the next.
 """
@@ -144,7 +144,7 @@ class _DedupRun:
             return collect(self.inputs, self.options, self._profile, self.folder, listener)
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
+        """Warn if a policy has no effect, as with a misspelt field, or ignores values."""
         for policy in filter(documents.values.get, self.options.keep):
             values = documents.values[policy]
             if values.count and not values.compared:

@@ -1,4 +1,4 @@
-"""What a run of dedup does, who watches it, and what it tells at its end."""
+"""Options, progress and summary of a dedup run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_clusters(method: str, max_cluster_size: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """What a run does."""
+    """Options of a run."""
 
     max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
@@ -66,7 +66,7 @@ def reading_from(options: Mapping[str, object]) -> InputOptions:
 
 
 def shown_path(name: str | Path) -> str:
-    """Return the name of a file or folder; bytes of it that are no UTF-8 become escapes."""
+    """Return the name of a file or folder; bytes that are not UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""The texts that the report compares, read from the inputs a second time and held in a temporary file."""
+"""Texts that the report compares: read from the inputs a second time, and kept in a temporary file."""
 
 from __future__ import annotations
 

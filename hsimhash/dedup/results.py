@@ -1,4 +1,4 @@
-"""The results as they are written: tables, lists of ids, the report, and at last the numbers."""
+"""Write the results: tables, lists of ids, the report, and last the numbers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SIGNATURE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("similarity", "share")
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What is written of an outcome; `url` is the index that was compared with, `out` where the results will be."""
+    """Writes an outcome. `url` is the index that was compared with; `out` is where the results will be."""
 
     outcome: Outcome
     inputs: Sequence[Input]

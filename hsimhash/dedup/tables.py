@@ -1,4 +1,4 @@
-"""Tables as they are written: Parquet, or JSON lines; column by column, in blocks of rows."""
+"""Write tables as Parquet or JSON lines, column by column, in blocks of rows."""
 
 from __future__ import annotations
 

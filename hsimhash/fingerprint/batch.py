@@ -1,4 +1,4 @@
-"""Normalised texts of a batch, and what several parts of their signatures need of them, found once."""
+"""A batch of normalised texts, with everything that several parts of their signatures share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprints as numbers and as words: what is one, how it is written, how far it is from another.
+"""Fingerprints as numbers and as words: validation, formats, distances.
 
 How fingerprints are written is decided for a whole input and never word by word:
 
@@ -47,7 +47,7 @@ _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
 class _Form(NamedTuple):
-    """How a format writes the 2**64 numbers from `least` on."""
+    """A way to write 64 bits: as the numbers from `least` on."""
 
     accepted: str
     pattern: re.Pattern[str]

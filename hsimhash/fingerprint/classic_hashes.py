@@ -1,4 +1,4 @@
-"""Hashes that other libraries and articles use, of many spans of a buffer at once.
+"""Hashes of other libraries and articles, computed for many spans of a buffer at once.
 
 Each is a small function of numbers that takes whole arrays as well as single integers, so the short spans of a batch
 are hashed together, place by place, and a long one alone by the same definition.

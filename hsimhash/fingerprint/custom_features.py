@@ -1,4 +1,4 @@
-"""Features of one's own, with what they weigh: of images, of other segmenters, of anything that is no text.
+"""Weighted features from callers: of images, of other segmenters, of anything that is not text.
 
 As JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
 `[name, weight]`; without a weight it is 1.

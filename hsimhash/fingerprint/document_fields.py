@@ -1,4 +1,4 @@
-"""Documents of several fields, as one text: the fields in the profile's order, U+001F (unit separator) between them.
+"""Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
 So a document of fields goes wherever a text goes: through batches, processes and files.
 """

@@ -1,4 +1,4 @@
-"""What words with spaces between them weigh: by a table of one's own; by that of English, as far as a text is English.
+"""Weigh space-separated words: by the user's table, or by the English one as far as a text is English.
 
 English words weigh their tf · idf, as heavy in sum as the pairs that `auto-1` counts. Other languages have other
 frequent words, which the table would make heavy, so a text is only as much weighed by it as it is English: by the share

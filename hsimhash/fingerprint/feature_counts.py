@@ -1,4 +1,4 @@
-"""How often each feature of a long text was found, counted window by window, in 12 bytes for each feature of a window.
+"""Count the features of a long text window by window, in 12 bytes for each feature of a window.
 
 The counts of a window are sorted by hash. At the end they are merged one range of hashes after the other, so that the
 merge takes little memory beside them.
@@ -40,7 +40,7 @@ _NO_IDF: Floats = np.empty(0)
 
 
 class Tally:
-    """How often each feature was found."""
+    """Counts of each feature."""
 
     def __init__(self) -> None:
         self.windows: list[_Window] = []

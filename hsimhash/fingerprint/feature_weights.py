@@ -1,4 +1,4 @@
-"""What a feature weighs by how often it was found: what each name that a profile may give makes of a count."""
+"""Weigh a feature by how often it occurs, in each way that a profile can name."""
 
 from __future__ import annotations
 

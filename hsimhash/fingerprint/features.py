@@ -1,4 +1,4 @@
-"""Texts → weighted features → fingerprints, sketches and keys, a batch at a time, as a recipe says."""
+"""Turn batches of texts into weighted features, and those into fingerprints, sketches and keys, by a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of long texts, window by window: those of the whole text, bit for bit, in a bounded amount of memory.
+"""Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
 
 A window ends where no word ends later because of what follows. Rows of units (shingles) cross windows: the last units
 of a stretch that is still open are kept for the next window. Chinese is cut behind a character that no word of the
@@ -230,7 +230,7 @@ class _Held:
 
 
 class _Rows:
-    """Which rows of n adjacent units a window completes.
+    """Finds the rows of n adjacent units that a window completes.
 
     The last n units of a stretch that is still open are kept for the next window. They are n and not n - 1, so that a
     stretch of which fewer than n units are in sight has no more, and is a row by itself once it ends.
@@ -365,7 +365,7 @@ class _Chinese:
 
 @dataclass(slots=True)
 class _Found:
-    """What was found in one text: words by themselves, rows of words or pieces, rows of characters, jieba's words."""
+    """The features of one text: single words, rows of words or pieces, rows of characters, jieba's words."""
 
     words: Tally = field(default_factory=Tally)
     rows: Tally = field(default_factory=Tally)

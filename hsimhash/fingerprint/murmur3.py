@@ -1,4 +1,4 @@
-"""The hash of a feature: the low 64 bits of murmur3 x64-128 of its UTF-8, of one string or of spans of a buffer.
+"""Hash a feature: the low 64 bits of murmur3 x64-128 of its UTF-8, for one string or for spans of a buffer.
 
 "Low" are the first 8 bytes of the digest, read little-endian: `mmh3.hash64(text, seed, signed=False)[0]`.
 """

@@ -1,4 +1,4 @@
-"""The hashes that a profile may name: of one feature, and of many spans of a buffer at once, with the same numbers.
+"""The hashes that a profile can name, each for one feature and, with the same result, for many spans at once.
 
 All but the two of UTF-16 are of a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
 `blake2b-64` the digest of 8 bytes, each read as a big-endian number.

@@ -1,4 +1,4 @@
-"""Normalisation `nfkc-casefold-1`, and what kind of character each code point is, in arrays of code points.
+"""Normalisation `nfkc-casefold-1`, and the class of each code point, as arrays.
 
 1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces;
    default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.

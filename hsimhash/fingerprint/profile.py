@@ -1,4 +1,4 @@
-"""A profile: everything that decides a text's fingerprint, frozen, named and versioned.
+"""Profiles: everything that decides a text's fingerprint, frozen, named and versioned.
 
 An index is tied to its profile. What a built-in profile gives never changes; better ideas get a new name.
 """
@@ -59,7 +59,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Profile(Recipe):
-    """What decides a fingerprint; make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
+    """Decides the fingerprints of texts. Make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
 
     probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; `verify` compares
 

@@ -1,4 +1,4 @@
-"""How a profile is written in one word: a known name, and what differs from it.
+"""Parse and write profiles as one word: a known name and the options that differ from it.
 
     words-1:n=3,hash=fnv-1a-64,tie=one
     auto-2:sketch=off

@@ -1,4 +1,4 @@
-"""What a profile is made of: its fields, which values they may have, and the built-in ones."""
+"""Recipes of profiles: their fields, the valid values, and the built-in recipes."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class Recipe:
 
     @property
     def warning(self) -> str:
-        """What who chooses the profile must know; usually nothing."""
+        """A warning for whoever chooses the profile; usually empty."""
         bits = HASHES[self.hash].bits
         if bits == 64:
             return ""

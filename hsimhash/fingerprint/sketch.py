@@ -1,4 +1,4 @@
-"""Sketches and keys: what confirms a near fingerprint, and what finds a text whose surroundings changed.
+"""Sketches confirm a near fingerprint; keys find a text whose surroundings changed.
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
 Jaccard similarity J agree in a bit with probability (1 + J) / 2, so of 64 bits about 32 · (1 - J) differ.

@@ -1,4 +1,4 @@
-"""Words that every sentence has, and menus and advertising have few of: what the tokens `stop-words` look for.
+"""Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`.
 
 The list is part of what profiles with these tokens give, so it never changes.
 """

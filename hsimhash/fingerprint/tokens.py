@@ -1,4 +1,4 @@
-"""Words and characters of normalised text, found for a whole batch at once, and the shingles they make.
+"""Find the words and characters of normalised texts, a whole batch at once, and their shingles.
 
 A *word* is a run of letters, digits and marks of scripts with spaces; an apostrophe inside is left out (`don't` and
 `don’t` are `dont`). A *stretch* is a row of words with nothing but spaces between them, or a run of characters of

@@ -1,4 +1,4 @@
-"""Web archives → documents: of WARC the pages and plain texts that were answered with status 200, of WET all texts.
+"""Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
 
 Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
 pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one

@@ -1,4 +1,4 @@
-"""How a CSV file separates its columns, and one row of it → values, with Python's csv module where there are quotes."""
+"""Detect the separator of a CSV file, and parse a row; rows with quotes go through Python's csv module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CARRIAGE_RETURN = "\u0100"
 
 
 class Dialect:
-    """What separates the columns of a CSV file.
+    """The separator of a CSV file.
 
     A quote inside a quoted field is written twice, or behind a backslash if the row is invalid otherwise.
 

@@ -1,4 +1,4 @@
-"""The lines of a CSV file: one after the other, and as far ahead as a row may reach."""
+"""The lines of a CSV file, with as much lookahead as a row may need."""
 
 from __future__ import annotations
 

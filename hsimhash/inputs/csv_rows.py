@@ -1,4 +1,4 @@
-"""CSV as people write it → rows of named columns, from any row on; the first line that is not blank has the names.
+"""Read CSV as people write it into rows of named columns, from any row on; the first non-blank line is the header.
 
 RFC 4180 has the format. Delimiters other than the comma are found by the header (`csv_header.py`).
 

@@ -1,4 +1,4 @@
-"""Values of fields → ids, texts, times, fingerprints; `ValueError` names the field and says what is wrong."""
+"""Parse field values into ids, texts, times and fingerprints; `ValueError` names the field and the fault."""
 
 from __future__ import annotations
 

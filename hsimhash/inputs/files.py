@@ -1,4 +1,4 @@
-"""What is to be read: files, folders, stdin; what each holds, and how a later look tells that it changed.
+"""Inputs as found: files, folders, stdin; what each holds, and a state that shows later whether it changed.
 
 | input | holds |
 |---|---|
@@ -54,7 +54,7 @@ _BY_SUFFIX: dict[str, InputKind] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How inputs are read.
+    """Options for reading inputs.
 
     Args:
         format: one of `FORMATS`.
@@ -101,7 +101,7 @@ class InputOptions:
 
     @property
     def formats(self) -> Formats:
-        """Which formats fingerprints may have, before any was read."""
+        """The possible formats of fingerprints, before any were read."""
         return formats_named(self.fingerprint_format)
 
     @property
@@ -151,13 +151,13 @@ class Input:
     problem: str = ""  # why none of it can be read
 
     def open(self) -> InputFile:
-        """Open an input that is no folder."""
+        """Open an input other than a folder."""
         file = self.remote.open() if self.remote else None
         packing = "" if self.is_stream else packing_of(self.name)
         return InputFile(self.name, packing, is_stream=self.is_stream, file=file)
 
     def source(self) -> BinaryIO:
-        """Open an input that is no folder as it is, packed or not."""
+        """Open an input other than a folder without unpacking it."""
         return self.remote.open() if self.remote else open_input(self.name)
 
     @property
@@ -167,7 +167,7 @@ class Input:
 
     @property
     def label(self) -> str:
-        """What ids of records without one begin with: its name, within the folder if that is all that is read."""
+        """The prefix of ids for records without one: the input's name, relative to its folder if only that is read."""
         name = self.prefix + os.path.relpath(self.name, self.folder) if self.folder else self.name
         return "stdin" if name == STDIN else name
 

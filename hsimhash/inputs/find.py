@@ -1,4 +1,4 @@
-"""Names on a command line → inputs: what each one holds, found without reading more than its beginning."""
+"""Turn names on a command line into inputs; reads only the beginning of each to detect what it holds."""
 
 from __future__ import annotations
 

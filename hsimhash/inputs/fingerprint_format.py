@@ -1,4 +1,4 @@
-"""How an input writes its fingerprints: what its first values tell, and what later ones rule out."""
+"""Detect how an input writes its fingerprints: from its first values, narrowed down by later ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hsimhash.fingerprint.bits import Formats, fitting, narrow, spoken
 
 
 class Narrowing:
-    """Which formats an input's fingerprints may have, as it is read."""
+    """The formats that an input's fingerprints may still have."""
 
     def __init__(self, formats: Formats) -> None:
         self.formats = formats

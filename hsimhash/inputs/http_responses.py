@@ -1,4 +1,4 @@
-"""HTTP answers as crawlers store them → their type, charset and unpacked body.
+"""Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
 
 Crawlers differ: some end lines with a newline alone, and some unpack a body but leave the header that says how it was
 packed. A body that is not packed as its header says is taken as it is, if it looks like text.

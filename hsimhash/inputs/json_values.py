@@ -1,4 +1,4 @@
-"""JSON that is not one value a line: an array, or objects spread over several lines → blocks with one value a line.
+"""Read JSON that does not have one value per line, arrays or objects over several lines, into blocks that do.
 
 This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
@@ -103,7 +103,7 @@ class _Values:
         self._offset += end
 
     def rest(self) -> bytes:
-        """Return what is held: at the end of the input a value that has no end, or nothing."""
+        """Return the rest at the end of the input: an unfinished value, or nothing."""
         return bytes(self._held).strip(_BETWEEN)
 
     @property

@@ -1,4 +1,4 @@
-"""Bytes of an input → blocks of whole lines, each with its place, so that a later run can continue behind it."""
+"""Read an input in blocks of whole lines; each has a position from which a later run can continue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unpacker(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What follows the member."""
+        """The data after the member."""
 
     def decompress(self, data: bytes, /) -> bytes:
         """Return what `data` unpacks to."""
@@ -221,7 +221,7 @@ def _unpacked(file: BinaryIO, packing: str) -> Callable[[int], bytes]:
 
 
 class _PackedMembers:
-    """One or more members; zstandard's own `stream_reader` would take a file that is cut off for a whole one."""
+    """One or more members; zstandard's own `stream_reader` would accept a truncated file as complete."""
 
     def __init__(self, file: BinaryIO, new: Callable[[], Unpacker]) -> None:
         self._file = file

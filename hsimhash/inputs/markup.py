@@ -1,4 +1,4 @@
-"""HTML in values: whether a text is a page or a fragment of HTML, and the text that a reader of it sees.
+"""Detect HTML in values, whole pages or fragments, and extract the visible text.
 
 Everything here takes linear time on any input, without a parser:
 

@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file and the headers of its pages say about their sizes.
+"""Read sizes from the footer of a Parquet file and from its page headers.
 
 pyarrow shows neither page headers nor, for an encrypted column, the footer: it ends the process instead. So both are
 read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
@@ -24,7 +24,7 @@ _HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # the field with what is said of 
 
 
 class Chunk(NamedTuple):
-    """What the footer says about a column in a row group; sizes are in bytes."""
+    """The footer's entry for a column in a row group; sizes are in bytes."""
 
     values: int
     unpacked: int
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page's header says; sizes are in bytes."""
+    """The header of a page; sizes are in bytes."""
 
     unpacked: int
     packed: int

@@ -1,4 +1,4 @@
-"""Parquet as people write it → rows of named columns, from any row on. Of a place, offset and line are rows.
+"""Read Parquet as people write it into rows of named columns, from any row on. Positions count rows.
 
 Only the columns that a document needs are read, and only the row groups behind the place. A row group that cannot be
 read is a reject that says which rows are missing.

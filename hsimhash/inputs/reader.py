@@ -1,4 +1,4 @@
-"""Inputs → batches of documents, from any position on; and a second look: texts, and records as they stand."""
+"""Read inputs in batches of documents from any position on; reread single texts, or records unchanged."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def parsed_blocks(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Block, Documents]]:
-    """Yield the lines of an input that is no folder from `start` on, and the documents among them."""
+    """Yield the lines of an input other than a folder from `start` on, with the documents among them."""
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):

@@ -1,4 +1,4 @@
-"""Blocks of lines → documents in columns; a record that is no document is rejected with a reason, never raised."""
+"""Parse blocks of lines into columns of documents; invalid records are rejected with a reason and never raise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that is no document; `preview` is its beginning, as printable text; `path`: its file in a folder."""
+    """An invalid record; `preview` is its beginning as printable text, `path` its file in a folder."""
 
     line: int
     reason: str

@@ -1,4 +1,4 @@
-"""Files behind URLs, read through fsspec block by block; a later run continues at its byte where the server has ranges.
+"""Read files behind URLs block by block through fsspec; resumes at a byte if the server supports ranges.
 
 Of a URL only what holds no secret is ever shown or stored: no user, no password, no query (a signed URL has its
 signature there). So a file whose URL was signed anew is the same input. Whether it changed its size tells, with the
@@ -66,7 +66,7 @@ class RemoteSource:
 
     @property
     def note(self) -> str:
-        """What the user must know of it; usually nothing."""
+        """A note for the user; usually empty."""
         return (
             ""
             if self.has_ranges
@@ -201,7 +201,7 @@ def _reason(url: str, error: Exception) -> str:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; where the server has no ranges, going back means to download it from its beginning.
+    """The bytes of a remote file; without ranges, seeking back downloads it again from the beginning.
 
     Every failure is an `InputUnavailableError`: none of them is the fault of a record, or damage of the file.
     """

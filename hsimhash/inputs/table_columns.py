@@ -1,4 +1,4 @@
-"""What CSV and Parquet share: batches of rows, and the columns that a document needs."""
+"""Shared parts of reading CSV and Parquet: batches of rows, and the columns that documents need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of Parquet and CSV → documents in columns, from any row on."""
+"""Turn rows of Parquet and CSV into columns of documents, from any row on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents → index: read, fingerprint, and add them in bulk, or decide about each as if they came one by one.
+"""Ingest documents: read, fingerprint, then add them in bulk or decide on each as if they arrived one by one.
 
 Every way to end keeps what the last checkpoint acknowledged, and the same call continues there (where a stream is read,
 it begins anew):
@@ -222,7 +222,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
 
 
 def _refuse_numbered(one: Input, count: int) -> None:
-    """Raise if records of a stream have no id: numbers would be the same in the next stream."""
+    """Raise if records of a stream lack ids: their numbers would repeat in the next stream."""
     if one.is_stream and count:
         raise ValueError(
             f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
@@ -364,7 +364,7 @@ class _Run:
         )
 
     def end(self) -> Summary:
-        """Return what came of the job that is done, and write it down."""
+        """Return the result of the finished job, and write it down."""
         summary = self.summary(is_complete=True)
         self._job.end(summary)
         return summary

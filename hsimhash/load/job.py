@@ -1,4 +1,4 @@
-"""The job folder: how far an ingest came, and what it found on the way, so that it can continue after any end.
+"""The job folder: the state of an ingest and its lists, so that it can resume after any interruption.
 
 | file | what |
 |---|---|
@@ -71,7 +71,7 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
 
 
 class State(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     RUNNING = "running"
     MERGING = "merging"  # all was read; the runs go into the index
@@ -138,7 +138,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is acknowledged; `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
+    """The acknowledged state: `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
 
     The token is empty in the checkpoint of 0.1.0.
     """
@@ -154,7 +154,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a job is begun with: settings by name, and the inputs' marks by absolute name, in order.
+    """The start of a job: settings by name, and the inputs' marks by absolute name, in order.
 
     With `is_stream` an input cannot be looked at again: such a job always begins anew.
     """
@@ -360,7 +360,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def end(self, summary: Summary) -> None:
-        """Write down what came of it, once, and delete the decisions: they may be gigabytes."""
+        """Write the summary, once, and delete the decisions, which may be gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())

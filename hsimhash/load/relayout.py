@@ -1,4 +1,4 @@
-"""One index's documents into another that has its profile and another layout: in bulk, resumable.
+"""Copy the documents of an index to one with the same profile and another layout: in bulk, resumable.
 
 | file | what |
 |---|---|

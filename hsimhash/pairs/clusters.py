@@ -1,4 +1,4 @@
-"""Clusters of near documents, and the one that is kept of each; by vectorised rounds over the pairs.
+"""Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
 
 A *star*: every member is near the kept document. A *component*: every member can be reached from any other by steps
 from one to a near one, so its ends may be far apart: `diameters` tells how far.
@@ -25,7 +25,7 @@ ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Which document stands for which."""
+    """The representative of each document."""
 
     kept: Int64s  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
     distance: Uint8s  # shape (n,), in bits, its fingerprint's to the kept one's
@@ -54,7 +54,7 @@ def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
 def components(
     fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
 ) -> Clusters:
-    """Join all that hangs together, and keep the most preferred document of each.
+    """Join connected documents into clusters, and keep the most preferred document of each.
 
     Args:
         fingerprints: as for `star`, like `pairs` and `rank`.

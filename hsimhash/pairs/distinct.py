@@ -1,4 +1,4 @@
-"""Equal fingerprints as one: the distinct values, sorted, and where each stands first; and the files for too many.
+"""Find distinct fingerprints, sorted, with the first position of each; in files if there are too many.
 
 The order comes from one sort of (leading bits, index) words; only runs of values whose leading bits do not tell them
 apart are sorted again.

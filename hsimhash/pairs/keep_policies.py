@@ -1,4 +1,4 @@
-"""Keep policies: which document of a cluster to keep, as an ordered list of preferences → a rank."""
+"""Keep policies: an ordered list of preferences that ranks which document of a cluster to keep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DocIds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One preference."""
+    """A preference."""
 
     kind: (
         str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` before other ids; or of WITH_FIELD

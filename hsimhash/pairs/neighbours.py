@@ -1,4 +1,4 @@
-"""The near pairs of one drawer: sort by segment, then compare neighbours.
+"""Find the near pairs of one drawer: sort by segment, then compare neighbours.
 
 The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one behind it, the
 second one behind it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
@@ -63,7 +63,7 @@ class Meetings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One drawer's share of all pairs."""
+    """The search of one drawer."""
 
     drawer: Drawer  # by whose segment values meet
     max_distance: int
@@ -99,14 +99,14 @@ class Search:
             yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
 
     def _new(self, pairs: Meetings, ordered: Uint64s) -> Meetings:
-        """Return the pairs that share no bucket in an earlier drawer."""
+        """Return the pairs that do not share a bucket in an earlier drawer."""
         if not len(pairs.first) or not self.earlier:
             return pairs
         is_new = self.are_new(ordered[pairs.first] ^ ordered[pairs.second])
         return pairs if is_new.all() else pairs.at(is_new)
 
     def are_new(self, differing: Uint64s) -> Bools:
-        """Return which pairs share no bucket in an earlier drawer, by the bits in which they differ, permuted."""
+        """Return which pairs do not share a bucket in an earlier drawer, from their permuted differing bits."""
         is_new = np.ones(len(differing), np.bool_)
         for mask in self.earlier:
             is_new &= differing & np.uint64(mask) != 0

@@ -1,4 +1,4 @@
-"""Pairs as arrays: all of them, and in blocks of bounded size."""
+"""Pairs as arrays: all at once, and in blocks of bounded size."""
 
 from __future__ import annotations
 

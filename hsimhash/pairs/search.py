@@ -1,4 +1,4 @@
-"""Every pair of near fingerprints or signatures, each once, and the groups of equal ones.
+"""Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
 Equal fingerprints are made one first. Then each drawer of a layout is sorted and neighbours are compared; by the
 layout's promise no pair within its distance is missed. The drawers are searched in threads, each in memory of its own;
@@ -127,7 +127,7 @@ def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """What was asked, checked; it is worked on in memory, or in files where the budget has no room."""
+    """The checked arguments; the search runs in memory, or in files if the memory budget is too small."""
 
     values: Uint64s
     max_distance: int

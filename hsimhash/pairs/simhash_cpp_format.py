@@ -1,4 +1,4 @@
-"""Decimal fingerprints, one a line, and lists of them, one a line: what simhash-cpp's programs read and write.
+"""Read and write the files of simhash-cpp's programs: decimal fingerprints, or lists of them, one per line.
 
 Whole blocks at once: a Python loop over lines would cost more than the search does.
 """

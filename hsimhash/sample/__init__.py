@@ -1,4 +1,4 @@
-"""The sample corpus and its truth."""
+"""The sample corpus and its true near-duplicates."""
 
 from hsimhash.sample.corpus import PAIR_KINDS, documents, truth
 

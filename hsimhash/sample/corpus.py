@@ -1,4 +1,4 @@
-"""A few hundred short self-written documents in Chinese and English, and which of them are near-duplicates.
+"""A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
 `documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
 `zh-metro/edit`. Traps that are no duplicates lie between: families of one template with other facts, articles that

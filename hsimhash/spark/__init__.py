@@ -1,4 +1,4 @@
-"""The jobs of many documents on Spark: DataFrames in, DataFrames out, and nothing on the driver that grows with them.
+"""Large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
 
 PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors run. Work is cut into parts that one
 task holds in memory, as arrays; between tasks these travel as bytes, not as rows.

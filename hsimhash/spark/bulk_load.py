@@ -1,4 +1,4 @@
-"""Documents → an index on HBase by finished files, made by tasks: what 'hsimhash bulk-load' does on one machine.
+"""Load documents into an index on HBase as HFiles made by Spark tasks, as 'hsimhash bulk-load' does on one machine.
 
 The steps are those of `store/hbase/files/load_steps.py`, and their state is in the stage: another driver continues with
 what was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so
@@ -54,7 +54,7 @@ _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_se
 
 @dataclass(frozen=True, slots=True)
 class SparkStageOptions(StageOptions):
-    """How documents are brought into a table by files that tasks write; `workers` is not asked.
+    """Options of a load by files that Spark tasks write; `workers` has no effect.
 
     Args:
         limits: the rows, or the documents, of a part: what a task holds.
@@ -65,7 +65,7 @@ class SparkStageOptions(StageOptions):
 
 @dataclass(frozen=True, slots=True)
 class BulkLoadTotals:
-    """How many documents were given; of them new or changed, left as they were, no documents, and without fingerprint.
+    """Counts of documents: given, new or changed, unchanged, invalid, and without fingerprint.
 
     Unchanged are also those that a later one with the same id replaced.
     """
@@ -238,7 +238,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Comparing:
-    """What every task knows that compares documents with the table."""
+    """The values that every task needs to compare documents with the table."""
 
     address: str
     record: Record

@@ -1,4 +1,4 @@
-"""Documents → clusters, and the one that is kept of each: the answers of 'hsimhash dedup'."""
+"""Cluster documents and choose the one to keep of each cluster, as 'hsimhash dedup' does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How near documents are put together."""
+    """Options of clustering."""
 
     method: str = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars

@@ -1,4 +1,4 @@
-"""Columns of DataFrames that come and go, fingerprints in them, and steps that several jobs take.
+"""Columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
 Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same 64 bits as a signed `bigint`;
 `hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, is none.
@@ -66,7 +66,7 @@ def has_signatures(documents: DataFrame) -> bool:
 
 
 def signature_columns(documents: DataFrame) -> list[Column]:
-    """Return fingerprint, sketch and key as `bigint`; 0 where there is no sketch or key."""
+    """Return fingerprint, sketch and key as `bigint`; 0 if a document does not have a sketch or a key."""
     found = [bits_of(documents, "fingerprint").alias("fingerprint")]
     for name in SIGNATURE[1:]:
         there = name in documents.columns

@@ -1,4 +1,4 @@
-"""Files → pairs, clusters, and what to keep, as folders of Parquet: 'hsimhash dedup' beyond one machine."""
+"""Deduplicate files beyond one machine: writes pairs, clusters and what to keep as folders of Parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # i
 
 @dataclass(frozen=True, slots=True)
 class SparkDedupOptions:
-    """What a run does."""
+    """Options of a run."""
 
     records: RecordOptions = field(default_factory=RecordOptions)
     near: NearOptions = field(default_factory=NearOptions)

@@ -1,4 +1,4 @@
-"""All near pairs of distinct fingerprints: every drawer's sorted values, cut into parts that a task searches in memory.
+"""Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
 
 What a part is, is planned from a sample: about as many values for each, no bucket cut. A bucket that is too large for a
 part is cut again, by the bits that vary in it, into finer drawers of its own. A pair is found once, in the first drawer
@@ -28,7 +28,7 @@ ROW_NS = 60.0  # what a value costs beside the search: it is sorted, written, se
 
 @dataclass(frozen=True, slots=True)
 class PairLimits:
-    """How much a task and an executor hold, and how exactly the parts of tasks are planned."""
+    """Limits on the memory of tasks and executors, and the precision with which parts are planned."""
 
     part: int = 1 << 20  # values
     spread: int = 1 << 20  # values that are sorted and sent together
@@ -61,7 +61,7 @@ class PartTable:
 
     @property
     def parts(self) -> int:
-        """How many parts it has."""
+        """The number of parts."""
         return len(self.cuts) + 1
 
     def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
@@ -95,7 +95,7 @@ class PartPlan:
 
     @cached_property
     def keys(self) -> list[int]:
-        """What brings each part to a partition of its own."""
+        """The key of each part, which puts it into a partition of its own."""
         return partition_keys(int(self.starts[-1]))
 
     @classmethod

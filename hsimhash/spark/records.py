@@ -1,4 +1,4 @@
-"""Files → records → documents with signatures, each id once, as 'hsimhash dedup' reads them.
+"""Read files into documents with signatures, each id once, as 'hsimhash dedup' does.
 
 The first record with an id is the document. A later one with the same id is a repeat, which is only counted, if its
 signature and its length are the same, else a reject.
@@ -46,7 +46,7 @@ _OUT = (
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """How files are read, and what becomes of their records."""
+    """Options for reading files and their records."""
 
     profile: Profile = field(default_factory=lambda: Profile.named(DEFAULT_PROFILE))
     format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines by their name's end, else Parquet
@@ -75,7 +75,7 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class ReadDocuments:
-    """What was read, computed once.
+    """The documents, computed once.
 
     Attributes:
         documents: `id`, the signature (null where a text is too short), `kind`, `length` (characters), `place`, `rank`.
@@ -317,7 +317,7 @@ def _first_seen(text: str | None, field: str | None) -> int | str | None:
 
 
 def _reason(doc_id: str | None, broken: str | None, reason: str, seen: int | str | None) -> str | None:
-    """Return why a record is no document; None where it is one."""
+    """Return why a record is invalid, or None if it is valid."""
     if broken is not None:
         return "not a JSON object"
     if doc_id is None:

@@ -1,4 +1,4 @@
-"""Documents → HFiles of a table's regions: their rows, cut into parts of which a task sorts one and writes its file.
+"""Write documents as HFiles of a table's regions: rows are cut into parts, and each task sorts and writes one.
 
 A part has rows of one kind, of one region, between two segments. How many there are is planned from a sample. Between
 tasks rows travel as blocks of bytes; a part's file has the same bytes whichever attempt of a task writes it.
@@ -73,7 +73,7 @@ class RegionPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FilePlan:
-    """What every task knows: the parts, in order of their kinds and segments, how files are made, and where."""
+    """The values that every task needs: the parts by kind and segment, and how and where to write files."""
 
     parts: tuple[RegionPart, ...]
     record: Record
@@ -82,7 +82,7 @@ class FilePlan:
 
     @cached_property
     def keys(self) -> list[int]:
-        """What brings each part to a partition of its own."""
+        """The key of each part, which puts it into a partition of its own."""
         return partition_keys(len(self.parts))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Texts → fingerprints: the same 64 bits, sketches and keys as `Profile.signatures` makes."""
+"""Compute fingerprints, sketches and keys of texts, identical to those of `Profile.signatures`."""
 
 from __future__ import annotations
 

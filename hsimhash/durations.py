@@ -54,7 +54,7 @@ class Pace:
         self._due_s = time.monotonic()
 
     def keep(self, documents: int) -> None:
-        """Wait after work on so many documents, until more are due."""
+        """Wait after that many documents, to keep the rate."""
         if self._rate is None:
             return
         self._due_s = max(self._due_s + documents / self._rate, time.monotonic())

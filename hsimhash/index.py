@@ -660,7 +660,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
 
     def collect(self, *, progress: Callable[[int, int], None] | None = None) -> CollectReport:
-        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on other stores.
+        """Delete leftovers of moves and removals over an hour old on HBase; `HsimhashError` on other stores.
 
         It reads their log, never the whole table. Others may read and write meanwhile.
 

@@ -98,7 +98,7 @@ class Drawer:
         return _move(fingerprints, self._to_segment).astype(np.uint32)
 
     def permute(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the fingerprints with the segment's bits moved to the top and the others, in order, behind them.
+        """Return the fingerprints with the segment's bits moved to the top; the others follow in order.
 
         Sorted permuted values are sorted by (segment, fingerprint): within a bucket the segment's bits are the same.
         """

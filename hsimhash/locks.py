@@ -57,7 +57,7 @@ def take_lock(path: Path) -> HeldLock | None:
 
 
 def lock_data(path: Path, *, is_shared: bool) -> HeldLock | None:
-    """Lock a file that is there, to read it, with others or alone; None where a lock of others excludes that."""
+    """Lock an existing file to read it, shared or exclusive; return None if a lock of others prevents it."""
     return _take(lambda: HeldLock(path), fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
 
 
@@ -164,7 +164,7 @@ def writer_of(lock: Path) -> str | None:
 
 
 def users_of(path: Path) -> list[int]:
-    """Return the pids of the processes that have a file locked, as far as the system tells (Linux)."""
+    """Return the pids of the processes that have a file locked, as far as Linux reports them."""
     inode = str(path.stat().st_ino)
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()

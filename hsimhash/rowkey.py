@@ -142,7 +142,7 @@ def register_rowkey(doc_id: bytes) -> bytes:
 
 
 def register_numbers(doc_ids: Iterable[bytes]) -> tuple[Uint64s, Uint64s]:
-    """Return what stands before and behind the flag in the register rows of document ids: shape (n,), uint64, each."""
+    """Return the parts of register rows before and after the flag, for document ids: shape (n,), uint64, each."""
     digests = np.frombuffer(b"".join([mmh3.mmh3_x64_128_digest(one, 0) for one in doc_ids]), ">u4").reshape(-1, 4)
     numbers = digests.astype(np.uint64)
     return numbers[:, 0], numbers[:, 1] << np.uint64(32) | numbers[:, 2]

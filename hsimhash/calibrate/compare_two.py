@@ -58,7 +58,7 @@ class ProbeMeeting:
 
 @dataclass(frozen=True, slots=True)
 class FeaturePush:
-    """A feature that weighs otherwise in the two texts, and what it did to the bits that differ."""
+    """A feature with different weights in the two texts, and its effect on the differing bits."""
 
     text: str
     weights: tuple[float, float]  # in the vote of either; 0 where it is missing

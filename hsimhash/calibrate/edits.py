@@ -107,7 +107,7 @@ EDITS: Mapping[str, Edit] = {
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Edited texts: of each the place of its original, the kind of edit, and what it became."""
+    """Edited texts, each with the position of its original and the kind of edit."""
 
     original: tuple[int, ...]
     kinds: tuple[str, ...]

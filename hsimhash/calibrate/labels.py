@@ -57,7 +57,7 @@ class Truth:
 
     @staticmethod
     def of(labels: Labels, doc_ids: Sequence[str]) -> Truth:
-        """Return what labels say of documents; what they say of others is passed over."""
+        """Return the labels of the sample's documents; labels of other documents are ignored."""
         place = {doc_id: at for at, doc_id in enumerate(doc_ids)}
         near: list[tuple[int, ...]] = []
         unlike: list[tuple[int, ...]] = []
@@ -77,7 +77,7 @@ class Truth:
         return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
 
     def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
-        """Return what pairs of documents are; OPEN where nobody said, and the texts do not tell.
+        """Return the judgement on each pair; OPEN if neither labels nor texts decide.
 
         Args:
             left: places, shape (n,).

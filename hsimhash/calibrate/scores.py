@@ -31,7 +31,7 @@ class FalsePairs:
     weight: int = 1  # how many pairs each one that was looked at stands for
 
     def among(self, documents: int) -> tuple[float, float]:
-        """Return how many there are in a collection of so many documents; and how many at most, one-sided at 95 %.
+        """Return how many false pairs a collection of that size has, and the one-sided 95 % upper bound.
 
         0 where the sample has no unrelated pair that could tell.
         """
@@ -161,7 +161,7 @@ def _best(curves: Sequence[Curve]) -> Recommendation:
 
 
 def expected(seen: Floats) -> Floats:
-    """Return how many unrelated pairs each distance is expected to find, where so many were seen; 0 to 64 bits.
+    """Return the expected number of unrelated pairs at each distance from 0 to 64 bits, given how many were seen.
 
     Where none was seen, the tail above tells: below the first distance with SEEN pairs it is taken to fall on as
     steeply as over TAIL_BITS there. Distances of unrelated texts fall steeper and steeper, so that this says rather

@@ -295,7 +295,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
-    """Open the index that the settings name; a layout or profile that somebody set must be the index's own.
+    """Open the index that the settings name; a layout or profile set explicitly must be the index's.
 
     Args:
         settings: which.
@@ -406,7 +406,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints of a file, one a line, alone or behind a tab; `flag` named the file."""
+    """Return the fingerprints of a file, one per line, alone or after a tab; `flag` named the file."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:

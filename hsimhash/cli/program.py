@@ -86,7 +86,7 @@ class Program(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, without importing them, or the options."""
+        """Return the commands, without importing them, or the options that start with the word."""
         named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 

@@ -27,7 +27,7 @@ class NearPairs(NamedTuple):
     distances: Uint8s
 
     def by_query(self, count: int) -> Iterator[slice]:
-        """Yield where the pairs of each of so many queries are."""
+        """Yield the slice of the pairs of each query."""
         edges = np.searchsorted(self.queries, np.arange(count + 1)).tolist()
         return (slice(start, stop) for start, stop in pairwise(edges))
 
@@ -139,7 +139,7 @@ def row_groups(name: str, stream: BinaryIO, columns: list[str]) -> Iterator[Any]
 
 
 def scanned_distance(layout: Layout, max_distance: int | None) -> int:
-    """Return the distance of a match, by default the layout's own; `ValueError` where its tables do not tell."""
+    """Return the distance to match, by default the layout's; raise `ValueError` if its tables cannot answer it."""
     distance = layout.max_distance if max_distance is None else max_distance
     check_distance(distance, layout)
     if distance > layout.max_distance:

@@ -155,7 +155,7 @@ class _Application:
             self._first_reject = f"{first.path or one.name}:{first.line}: {first.reason}"
 
     def end(self) -> None:
-        """Count what was not met; raise `ValueError` where nothing was, so that no output appears."""
+        """Count results whose records were missing; raise `ValueError` if all were, so that no output appears."""
         self.count.missing = sum(is_kept is not None for is_kept in self.is_kept.values())
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))

@@ -65,7 +65,7 @@ class SpilledRows:
         self._rows = Column(folder / name, dtype, "")
 
     def append(self, rows: _RowArray) -> None:
-        """Add rows behind those that are there."""
+        """Append rows."""
         with output_errors(self._folder):
             self._rows.append(rows)
 

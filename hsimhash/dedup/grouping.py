@@ -62,7 +62,7 @@ class Grouping:
 def find_near(
     signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Pairs:
-    """Return the pairs that the options ask for; `tell` is that of `find_pairs`."""
+    """Return the near pairs by the options; `tell` is passed to `find_pairs`."""
     return find_pairs(
         signatures,
         max_distance=options.max_distance,

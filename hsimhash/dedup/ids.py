@@ -178,7 +178,7 @@ class SpilledIds:
             return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
 
     def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
-        """Return the ids of some numbers; those of `beyond` follow behind the last."""
+        """Return the ids with the given numbers; the ids in `beyond` have the numbers after the last."""
         if not len(numbers):
             return []
         distinct, places = np.unique(numbers, return_inverse=True)

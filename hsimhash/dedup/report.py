@@ -195,7 +195,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A warning: what is odd, and what to do about it."""
+    """A warning: the problem, and what to do about it."""
 
     title: str
     detail: str

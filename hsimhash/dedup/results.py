@@ -113,7 +113,7 @@ class Results:
         return names
 
     def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[ShownPair]:
-        """Write the report; return the pairs that it shows, but for the clusters'. `tell` is called for each of all."""
+        """Write the report; return the pairs that it shows outside clusters. `tell` is called for each pair."""
         data = self._report_data(folder, f"clusters.{form}", tell)
         with (folder / REPORT).open("x", encoding="utf-8", newline="\n") as file:
             write_report(file, data)

@@ -68,7 +68,7 @@ class Outcome:
     stored: Stored | None  # the stored documents near them; None where there was no index to compare with
 
     def names(self, numbers: Int64s) -> list[str]:
-        """Return the ids of documents; the numbers of stored ones are behind the others."""
+        """Return the ids of documents; stored documents have the numbers after those of the inputs."""
         return self.documents.doc_ids.at(numbers, self.stored.doc_ids if self.stored else ())
 
     def _name(self, number: int) -> str:

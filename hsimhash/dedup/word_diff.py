@@ -190,7 +190,7 @@ def _plain(text: str) -> str:
 
 
 def opening(text: str) -> str:
-    """Return how a text begins."""
+    """Return the beginning of a text."""
     shown = _plain(text[:OPENING_CHARS]).strip()
     return shown + (" …" if len(text) > OPENING_CHARS else "")
 

@@ -111,7 +111,7 @@ class TextBatch:
         return bool(np.isin(self.classes, LETTERS).any())
 
     def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
-        """Return the words, and the characters of scripts without spaces, of which sketches are made; their hashes."""
+        """Return the hashes of the units of sketches: words, and characters of scripts without spaces."""
         if not (self.has_han or self.has_unspaced):
             return self.words, self.word_hashes
         units = tokens.word_units(*self.bare, every_script=True)

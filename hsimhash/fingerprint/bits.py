@@ -124,7 +124,7 @@ def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
 
 
 def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
-    """Return the numbers of spans of `lengths` that begin at `starts`, one span behind the other."""
+    """Return the concatenated ranges of `lengths` numbers that begin at `starts`."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
 

@@ -187,7 +187,7 @@ class _LongText:
         yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
 
     def texts(self, outside: re.Pattern[str], most: int | None = None) -> Iterator[str]:
-        """Yield parts of the normalised text that end behind a character `outside` matches; see `_Held`."""
+        """Yield parts of the normalised text that end after a character that `outside` matches; see `_Held`."""
         held = _Held(outside, most)
         for codes in self.codes():
             yield from held.take(to_text(codes))

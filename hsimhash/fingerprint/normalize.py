@@ -88,7 +88,7 @@ def normalize(texts: Sequence[str]) -> Uint32s:
 
 
 def normalized_windows(chunks: Iterable[str]) -> Iterator[Uint32s]:
-    """Yield the normalised code points of a text that comes in chunks; together they are those of the whole.
+    """Yield the normalised code points of a text in chunks; joined, they equal those of the whole text.
 
     A window ends before a code point that neither joins what stands before it nor is dropped, because normalisation
     never looks across such a place.

@@ -244,7 +244,7 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
 
 
 def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:
-    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of so many characters; a long text is a row alone."""
+    """Split texts into batches of at most `BATCH_DOCUMENTS` and a bounded size; a long text is a batch alone."""
     start = characters = 0
     for index, text in enumerate(texts):
         is_long = len(text) > LONG_CHARACTERS

@@ -75,7 +75,7 @@ def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
 
 
 def write_options(values: Mapping[str, Value]) -> str:
-    """Return values as they are written behind a known name's colon; nothing where there are none."""
+    """Return values as written after the colon of a known name; empty if there are none."""
     return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
 
 

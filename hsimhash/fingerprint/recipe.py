@@ -176,17 +176,17 @@ class Recipe:
 
     @property
     def lists(self) -> WordLists:
-        """The lists of words that it goes by."""
+        """The word lists that it uses."""
         return WordLists(self.idf_sha256, self.words, self.stops)
 
     @property
     def has_lists(self) -> bool:
-        """Whether one of them is one's own."""
+        """Whether one of its lists is the user's."""
         return self.idf == OWN or self.words is not None or self.stops is not None
 
     @property
     def lacks_lists(self) -> bool:
-        """Whether it needs lists of one's own that it does not have."""
+        """Whether it needs user lists that are missing."""
         return self.tokens == "cppjieba" and (self.idf != OWN or self.words is None or self.stops is None)
 
     @property

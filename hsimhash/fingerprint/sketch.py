@@ -42,7 +42,7 @@ def sketches(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
 
 
 def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
-    """Return the least shingle of each bit, shape (documents, 64), of which `sketches_of` makes sketches.
+    """Return the smallest shingle of each bit, shape (documents, 64); `sketches_of` turns them into sketches.
 
     Those of a text in parts are the minimum of its parts.
     """

@@ -120,7 +120,7 @@ class _Attempt(Generic[T]):
             return RefusedText(f"no fingerprint found because of {type(error).__name__}: {error}"[:_MOST_REASON])
 
     def here(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return the same; too little memory, which a worker process would meet for it, is met here."""
+        """Return the same result, computed in this process; a text that needs too much memory is refused."""
         try:
             return self(texts)
         except MemoryError:

@@ -60,7 +60,7 @@ def varint(number: int) -> bytes:
 
 
 def writable_int(number: int) -> bytes:
-    """Return a number from 0 on as Hadoop writes one of variable length: itself, or its bytes behind their count."""
+    """Return a non-negative number as Hadoop's variable-length integer: itself, or the byte count and the bytes."""
     if number < 0x80:
         return bytes([number])
     found = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -83,7 +83,7 @@ def root_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def leaf_entries(entries: list[Entry]) -> bytes:
-    """Return the body of a leaf: the number of entries, where each begins and the last one ends, entries."""
+    """Return the body of a leaf: the number of entries, the offset of each and of the end, the entries."""
     parts = [ENTRY.pack(one.offset, one.size) + one.key for one in entries]
     starts = [0]
     for part in parts:

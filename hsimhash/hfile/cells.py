@@ -165,7 +165,7 @@ def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
 
 
 def shared_bytes(one: bytes, other: bytes) -> int:
-    """Return how many bytes both begin with."""
+    """Return the length of the common prefix."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most

@@ -42,7 +42,7 @@ class CellColumns(NamedTuple):
         return KeyValue(row, self.qualifiers[place], self.timestamp, value)
 
     def same_rows(self) -> Bools:
-        """Return of each cell whether it lies in the row of the one before: shape (n,)."""
+        """Return for each cell whether it is in the row of the one before: shape (n,)."""
         return np.append(False, (self.rows[1:] == self.rows[:-1]).all(axis=1))
 
 

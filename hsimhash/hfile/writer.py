@@ -203,7 +203,7 @@ class HFileWriter:
                     self._put_waiting()
 
     def finish(self) -> Staged:
-        """Write what stands behind the cells; `ValueError` if there are none."""
+        """Write everything that follows the cells; raise `ValueError` if there are no cells."""
         with self._appending():
             self._put_waiting()
             if self._first is None or self._last is None:
@@ -437,7 +437,7 @@ class _Bloom:
         return _BLOOM_META.pack(*numbers) + b"\0" + root_entries(self.chunks)
 
     def info(self) -> dict[bytes, bytes]:
-        """Return what the file info says of the filter."""
+        """Return the filter's entries in the file info."""
         if self.wanted.prefix_bytes is None:
             return {b"BLOOM_FILTER_TYPE": b"ROW", b"LAST_BLOOM_KEY": self._last}
         return {

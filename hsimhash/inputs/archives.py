@@ -283,7 +283,7 @@ class _Frames:
 def read_archive(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield the documents of a web archive behind a place, and the place behind each batch.
+    """Yield batches of documents of a web archive from a position on, each with the position after it.
 
     A document's fields are `url`, which is its `id`, `record-id` and `date`; fields that the options name for its text
     do not count.

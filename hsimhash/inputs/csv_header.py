@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
 
 def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
-    """Read the header, and go on to the line behind it.
+    """Read the header and advance to the next line.
 
     The columns end at a comma, or at a tab in `.tsv`. If that yields no column for any of `contents` and a semicolon,
     a tab or a bar does, they end there.

@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
 
 class CsvRows:
-    """The rows of a CSV file from a line on, by the rules above; `lines` is behind the row that came last."""
+    """The rows of a CSV file from a line on, by the rules above; `lines` is after the last row."""
 
     def __init__(self, lines: CsvLines, dialect: Dialect, width: int, id_at: int | None) -> None:
         self.lines = lines

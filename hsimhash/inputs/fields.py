@@ -59,7 +59,7 @@ def _each_name(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:
-    """Return which field all of these records lack, which ones they have, and what to pass; usually nothing.
+    """Name the field that all of these records lack, the fields they have, and what to pass; usually empty.
 
     A single record proves nothing: it may be the odd one.
     """
@@ -70,7 +70,7 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
 
 
 def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
-    """Return which column a table lacks, which ones it has, and what to pass; usually nothing."""
+    """Name the column that a table lacks, the columns it has, and what to pass; usually empty."""
     shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
     return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
 

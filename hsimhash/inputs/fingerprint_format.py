@@ -22,7 +22,7 @@ class Narrowing:
         return len(self.formats) > 1
 
     def take(self, written: Iterable[str | int]) -> str:
-        """Rule out formats by what a block of the input has; return what to tell the user, if there is news."""
+        """Rule out formats by a block of the input; return a message for the user if the choice narrowed."""
         before, self.formats = self.formats, narrow(self.formats, written)
         is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
         return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
@@ -57,7 +57,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
 
 
 def written_in(lines: Iterable[bytes]) -> Iterator[str]:
-    """Yield what stands for a fingerprint in lines: what is behind the last tab."""
+    """Yield the fingerprints in lines: the text after the last tab."""
     for line in lines:
         with suppress(ValueError):  # a bad record decides nothing
             yield line.rpartition(b"\t")[2].decode()

@@ -108,7 +108,7 @@ class _Values:
 
     @property
     def size(self) -> int:
-        """The place behind all bytes that were cut."""
+        """The position after all bytes that were cut."""
         return self._offset + len(self._ahead)
 
     def _in_string(self, data: bytes, at: int) -> tuple[int, int | None]:

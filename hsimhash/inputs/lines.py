@@ -318,7 +318,7 @@ def text_in(record: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins so is not a text: it has a zero byte, as texts have in UTF-16 alone."""
+    """Whether a file with this beginning is binary: it has a zero byte, which text has only in UTF-16."""
     return b"\0" in head[:_SNIFFED_BYTES] and not utf16_of(head)
 
 

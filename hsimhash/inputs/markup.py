@@ -115,7 +115,7 @@ _PART = 1 << 18  # characters changed at once
 
 
 def is_page(text: str) -> bool:
-    """Return whether a text begins as a whole HTML page does: perhaps with comments, then a doctype or `<html`."""
+    """Whether a text starts like a whole HTML page: after any comments, with a doctype or `<html`."""
     return _PAGE.match(text) is not None
 
 

@@ -85,7 +85,7 @@ def _chunk(fields: object) -> Chunk:
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
-    """Yield what the headers of a column's pages in a row group say, as far as they can be read.
+    """Yield the page headers of a column in a row group, as far as they can be read.
 
     Raises:
         ValueError: a page ends behind the file, for which Arrow would take as much memory as its header says.

@@ -137,7 +137,7 @@ class _Table:
         self._values = ArrowValues(arrow)
 
     def parts(self, start: Place, block_bytes: int) -> Iterator[_Part]:
-        """Yield the rows behind a place, each part of about `block_bytes` at most, or of one row."""
+        """Yield the rows after a position, in parts of at most about `block_bytes`, or of one row."""
         last, metadata = 0, self._table.metadata
         for number in range(metadata.num_row_groups):
             first, last = last, last + max(0, metadata.row_group(number).num_rows)

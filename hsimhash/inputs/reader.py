@@ -49,7 +49,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents that follow each other in one input, and the position behind them; none where a stream is silent."""
+    """Consecutive documents of one input, and the position after them; empty while a stream is silent."""
 
     input: int
     documents: Documents
@@ -139,7 +139,7 @@ def documents_of(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
+    """Yield batches of an input's documents from a position on, pages unchanged, each with the position after it."""
     start = start or Place()
     if one.problem:
         return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])

@@ -52,7 +52,7 @@ def shown_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSource:
-    """A file behind a URL, as it was found."""
+    """A file behind a URL, as found."""
 
     url: str = field(repr=False)  # with its secrets
     name: str  # as it is shown and stored
@@ -117,7 +117,7 @@ def _url_of(url: str, system: Any, path: str) -> str:
 
 
 def find_remote(url: str) -> RemoteSource:
-    """Look at the file behind a URL.
+    """Look up the file behind a URL.
 
     Raises:
         ValueError: there is none, it may not be read, or the protocol needs a package that is missing.
@@ -236,7 +236,7 @@ class _RemoteFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read up to so many bytes; 0 at the end alone."""
+        """Read into the buffer; return 0 only at the end."""
         source, wanted = self._source, len(buffer)
         try:
             data: bytes = self._file.read(wanted)

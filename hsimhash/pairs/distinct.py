@@ -132,7 +132,7 @@ class Column:
         return self._rows
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Write rows behind those that are there."""
+        """Append rows."""
         with naming(self._path.parent, self._remedy), self._path.open("ab") as file:
             file.write(np.ascontiguousarray(rows, self._dtype).data)
         self._rows += len(rows)

@@ -102,7 +102,7 @@ def rank(
     values: Mapping[Policy, Sequence[Floats]] | None = None,
     places: Int64s | Sequence[int] | None = None,
 ) -> Int64s:
-    """Return each document's rank, 0 for the one to keep first, by the first policy that tells two apart.
+    """Return each document's rank, 0 for the one to keep first; the first policy that distinguishes two decides.
 
     Ties are broken by document id, then by position.
 

@@ -273,7 +273,7 @@ def all_near(values: Uint64s, max_distance: int) -> Generator[Meetings]:
 
 
 def drawers_ns(values: int, segment_bits: Iterable[int]) -> float:
-    """Return what drawers with these segments cost for so many values, spread evenly."""
+    """Return the estimated cost of drawers with these segments for that many evenly spread values, in ns."""
     return sum(DRAWER_NS + values * (SORT_NS + _compare_ns(values / 2.0**bits)) for bits in segment_bits)
 
 

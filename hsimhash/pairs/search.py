@@ -207,7 +207,7 @@ class _Task:
 
 
 def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout:
-    """Return the layout by which the pairs of so many fingerprints are found soonest.
+    """Return the layout that finds the pairs of that many fingerprints fastest.
 
     Args:
         count: of fingerprints, distinct ones, spread evenly.

@@ -79,7 +79,7 @@ class TimedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End a request, likewise."""
+        """End a request."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

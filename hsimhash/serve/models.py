@@ -159,7 +159,7 @@ class DocumentAnswer(BaseModel):
 
 
 class ClaimAnswer(DocumentAnswer):
-    """Whether the document is new, and stored; else the match that is there already."""
+    """Whether the document is new and was stored; otherwise the match that was there first."""
 
     is_new: bool
     match: MatchAnswer | None

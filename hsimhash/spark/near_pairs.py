@@ -100,7 +100,7 @@ class PartPlan:
 
     @classmethod
     def of(cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits) -> PartPlan:
-        """Return the plan for `count` fingerprints, as a sample of them tells.
+        """Return the plan for `count` fingerprints, from a sample of them.
 
         Args:
             drawers: which there are.

@@ -69,7 +69,7 @@ class RecordOptions:
 
     @property
     def seen_field(self) -> str | None:
-        """The field that says when a document was first seen; beside fingerprints `first_seen`, where that is there."""
+        """The field with the time a document was first seen; by default `first_seen` beside fingerprints."""
         return self.first_seen_field or ("first_seen" if self.fingerprint_field else None)
 
 

@@ -108,7 +108,7 @@ def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tupl
 
 
 def cuts_of(documents: DataFrame, record: Record, limits: FileLimits) -> Cuts:
-    """Return how the rows of documents are cut, as a sample tells; `documents` have `fingerprint` and `key`."""
+    """Return where to cut the rows of documents, from a sample; `documents` have `fingerprint` and `key`."""
     sample, count = sample_of(documents.select("fingerprint"), PAIR_LIMITS.sample)
     segments = [record.layout.segments(sample).astype(np.uint64).ravel()]
     if record.has_signatures:

@@ -141,7 +141,7 @@ def open_store(
     deadline_s: float = DEADLINE_S,
     password: str | None = None,
 ) -> Store:
-    """Open the index at `url`; `IndexNotFoundError` if there is no index, `ValueError` if it is not the URL of a store.
+    """Open the index at `url`; `IndexNotFoundError` if it does not exist, `ValueError` if the URL is not valid.
 
     Args:
         url: of the store.

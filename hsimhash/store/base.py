@@ -181,7 +181,7 @@ class Record:
 
     @property
     def lists(self) -> dict[str, str]:
-        """The SHA-256 of each list of words of one's own that its profile goes by, and what is in it."""
+        """The kind of each user list that the profile needs, by the list's SHA-256."""
         fields = {"words": WORDS, "stops": STOPS} | ({"idf_sha256": IDF} if self.profile.get("idf") == OWN else {})
         return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}
 
@@ -198,7 +198,7 @@ class Record:
         }
 
     def learn_lists(self, read: Callable[[bytes], bytes | None], index: str) -> Record:
-        """Return the record; this process then has its lists, whose pieces `read` returns by name, if they are there.
+        """Load the record's lists into this process, from the pieces that `read` returns by name; return the record.
 
         Raises:
             CorruptionError: a list is not there, or damaged.
@@ -496,7 +496,7 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
-        """Yield the documents of one of so many shards, numbered from 0, in pages; each has documents of its own."""
+        """Yield the documents of one of `shards` disjoint shards, numbered from 0, in pages."""
         low, high = ((number << 64) // shards for number in (shard, shard + 1))
         for page in self.walk():
             yield [document for document in page if low <= document.fingerprint < high]
@@ -512,11 +512,11 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
-        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
+        """Check about `documents` documents and as many drawer rows, drawn by the seed; the report counts those."""
         raise self._lacks("check of a sample")
 
     def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        """Delete what moves and removals left behind, as their log has it: on HBase and Redis.
+        """Delete leftovers of moves and removals, as their log lists them: on HBase and Redis.
 
         Elsewhere a document's rows go with it.
         """

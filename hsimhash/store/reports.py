@@ -176,7 +176,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """A fingerprint whose row lists so many documents at least, in so many bytes, and its share of all documents."""
+    """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
 
     fingerprint: int
     documents: int
@@ -186,7 +186,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A table's regions in order, and the fullest that was met: buckets (prefix and rows, at least), fingerprints."""
+    """A table's regions in order, and the fullest buckets (prefix and minimum of rows) and fingerprints seen."""
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
@@ -203,7 +203,7 @@ class Survey:
         return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
 
     def to_json(self, drawers: int) -> dict[str, object]:
-        """Return the sums, of which `fingerprints` follows from the number of drawers, then what they are made of."""
+        """Return the totals, `fingerprints` derived from the number of drawers, then the details."""
         return {
             "regions": len(self.regions),
             "servers": len({counted.region.server for counted in self.regions} - {""}),

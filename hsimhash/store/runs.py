@@ -186,7 +186,7 @@ class Run:
                         yield key, document_value(seen[at], doc_id)
 
     def registers(self, low: int, high: int) -> tuple[NDArray[np.void], int]:
-        """Return the registers whose digests begin with a number in [low, high), and the position of the first."""
+        """Return the registers with digests that start with a number in [low, high), and the position of the first."""
         starts = self.map("registers", self.register)["high"]
         start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
         stop = bisect_left(starts, high, key=int)
@@ -213,7 +213,7 @@ class Run:
 
 
 class Found(NamedTuple):
-    """Registers of documents, of which each was the last with its id, and where they are."""
+    """The latest registers of documents, one per id, and their positions."""
 
     registers: NDArray[np.void]
     runs: Int64s  # numbers from 0
@@ -225,7 +225,7 @@ class Found(NamedTuple):
 
 
 def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of digests that hold about so many documents each."""
+    """Return half-open ranges of digests with about so many documents each."""
     count = max(1, -(-sum(run.size for run in runs) // documents))
     return list(itertools.pairwise((number << 64) // count for number in range(count + 1)))
 
@@ -319,7 +319,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return count
 
     def slice_of(self, number: int, slices: int) -> Slice:
-        """Return the documents of one of so many slices, numbered from 0, as the last run has them.
+        """Return the documents of one of `slices` slices, numbered from 0, as the last run has them.
 
         A slice has the documents whose digests lie in one range, of every run: so it has all that is known of each.
         """
@@ -334,7 +334,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return documents
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
+        """Drop the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
         if runs > len(self._runs):
             raise CorruptionError(
                 f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
@@ -380,7 +380,7 @@ def document_order(
 
 
 def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
-    """Return an order in which positions that are the same as the one before (`is_same`, one fewer) go by a key."""
+    """Sort an order by a key within stretches of equal positions; `is_same` compares each with the one before."""
     is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
@@ -460,7 +460,7 @@ def ranges_of(sample: Uint64s, count: int) -> list[tuple[int, int]]:
 
 
 def listing_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of the fingerprints' first 32 bits that hold about so many documents each."""
+    """Return half-open ranges of the fingerprints' first 32 bits with about so many documents each."""
     samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
     return ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // documents))
 

@@ -76,7 +76,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class HBaseStore(Store):
-    """The index in the table behind `gateway`; see the module's text and `Store`.
+    """The index in the table of `gateway`; see the module and `Store`.
 
     Args:
         url: `hbase://…`, for messages.

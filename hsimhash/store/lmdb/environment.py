@@ -144,7 +144,7 @@ class Environment:
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
 
     def close(self) -> None:
-        """Close the environment, behind what is being written; what still reads through it gets an error."""
+        """Close the environment after writes in progress; reads still in progress get an error."""
         with self.turn:
             self.is_over = True
             self.env.close()
@@ -238,7 +238,7 @@ def release(environment: Environment, user: object) -> None:
 
 
 def close_alone(environment: Environment) -> None:
-    """Close an environment that nobody else in this process uses; `StoreBusyError` where somebody does."""
+    """Close an environment that nobody else in this process uses; `StoreBusyError` if someone does."""
     with _registry_lock:
         if len(environment.users) > 1:
             raise StoreBusyError(

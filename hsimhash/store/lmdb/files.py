@@ -124,7 +124,7 @@ def read_only(path: Path) -> StoreUnavailableError:
 
 
 def is_full(path: Path, error: BaseException) -> bool:
-    """Whether an error tells that the disk is full: LMDB says input/output error where a write was cut short."""
+    """Whether an error means that the disk is full: LMDB reports an input/output error for a short write."""
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
     if not isinstance(error, (lmdb.Error, OSError)) or os.strerror(errno.EIO) not in str(error):

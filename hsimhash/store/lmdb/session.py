@@ -122,13 +122,13 @@ class Session:
         return Rows(record.layout, databases, transaction, has_signatures=record.has_signatures)
 
     def last_transaction(self) -> tuple[str, int]:
-        """Return what tells the data file from another, and the number of its last committed transaction."""
+        """Return the identity of the data file and the number of its last committed transaction."""
         environment = self.environment
         with lmdb_errors(self.path):
             return self.data_file(), int(environment.env.info()["last_txnid"])
 
     def data_file(self) -> str:
-        """Return what tells the data file from the one that a compaction puts in its place."""
+        """Return the identity of the data file, which a compaction changes."""
         return str(os.fstat(self.environment.lock.fileno()).st_ino)
 
     def file_bytes(self) -> int:
@@ -224,7 +224,7 @@ class LmdbView(View):
         ]
 
     def confirmed(self, doc_id: bytes) -> Document | None:
-        """Return what the register says of a document."""
+        """Return the document of a register."""
         value = self.transaction.get(digest(doc_id), db=self.databases["register"])
         return None if value is None else Document(decode_id(doc_id), *register_fields(value))
 

@@ -142,7 +142,7 @@ class LmdbStore(Store):
         return SortedRuns(self.session, folder, limits)
 
     def describe(self) -> dict[str, str | int]:
-        """Return where the index is, its rows, and the bytes of its databases and its file, of which some are free."""
+        """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""
         with LmdbView(self.session) as view:
             stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
         used = {

@@ -36,7 +36,7 @@ class Remains(NamedTuple):
     has_record: bool
 
     def half(self, address: DatabaseAddress) -> str:
-        """Return what to say of a part of an index."""
+        """Return the error message for an incomplete index."""
         if self.has_record:
             return (
                 f"part of the index at {address} is gone: {self.lost}; restore a backup, or drop it with 'hsimhash "
@@ -65,7 +65,7 @@ def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
 
 
 def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
-    """Raise unless all tables of an index are there.
+    """Raise unless all tables of an index exist.
 
     Raises:
         IndexNotFoundError: there is none.

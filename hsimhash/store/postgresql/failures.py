@@ -101,7 +101,7 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Return what an error means: what is wrong, where, and what to do."""
+    """Turn an error of psycopg into ours: what is wrong, where, and the remedy."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)

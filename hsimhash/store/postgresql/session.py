@@ -135,7 +135,7 @@ class Link(psycopg.Connection[TupleRow]):
         return super().wait(gen, interval, timeout)
 
     def server_process(self) -> int:
-        """Return the number of the server process that answers; behind a pooler `info.backend_pid` is another."""
+        """Return the pid of the server process that answers; through a pooler it differs from `info.backend_pid`."""
         ((number,),) = self.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchall()
         return int(number)
 

@@ -167,7 +167,7 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_tables`."""
+    """Return the record of an index, and the result of `made_sql`; for errors see `refuse_no_tables`."""
     refuse_no_tables(link.rows, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     try:

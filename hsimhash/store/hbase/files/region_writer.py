@@ -42,7 +42,7 @@ class Cuts:
 
 
 def register_ranges(documents: int, at_once: int) -> list[Segments]:
-    """Return half-open ranges of segments that hold the registers of about so many documents each."""
+    """Return half-open ranges of segments that hold about so many documents' registers each."""
     count = -(-documents // at_once)
     return [(number * SEGMENTS // count, (number + 1) * SEGMENTS // count) for number in range(count)]
 

@@ -63,7 +63,7 @@ class FilesJob:
 
 
 def needed_bytes(documents: int, id_bytes: int, drawers: int) -> tuple[int, int]:
-    """Return how many bytes the runs and the files of so many documents have, about: with keys, and each id once."""
+    """Estimate the bytes of the runs and files of that many documents, with keys and distinct ids."""
     return documents * (8 * drawers + 150 + id_bytes), documents * (17 * (drawers + 1) + 120 + 2 * id_bytes)
 
 

@@ -38,7 +38,7 @@ class TableComparison:
     is_repeated: bool
 
     def of(self, ids: Sequence[bytes], signatures: Iterable[Signature], first_seen: Iterable[int]) -> list[Effect]:
-        """Return what becomes of documents, at most `ASKED_AT_ONCE`, each id once. To repeat it is harmless."""
+        """Return the effect on each of at most `ASKED_AT_ONCE` documents, ids distinct. Repeating it is harmless."""
         cells = self.writes.gateway.get([register_key(doc_id) for doc_id in ids], DOCUMENT_FAMILY)
         found, moves = list[Effect](), list[tuple[bytes, Signature | None, Signature | None]]()
         for cell, signature, seen in zip(cells, signatures, first_seen, strict=True):

@@ -54,7 +54,7 @@ class CellArrays(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[CellArrays]) -> CellArrays:
-        """Return one behind the other; none at all is as good as an empty one."""
+        """Return the concatenation; an empty sequence gives an empty one."""
         every = [cls.of([]), *parts]
         return cls(
             np.concatenate([one.rows for one in every]),
@@ -244,7 +244,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
-        """Make the table as far as the gateway can; `IndexExistsError` if it exists."""
+        """Create the table as far as the gateway can; `IndexExistsError` if it exists."""
 
     @abstractmethod
     def delete_table(self) -> None:

@@ -323,7 +323,7 @@ class Connection:
         return found
 
     def send(self, call: Call, timeout_s: float) -> None:
-        """Send a call, behind others perhaps; its reply must be received within the time-out."""
+        """Send a call, possibly after others; its reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
         if self._wire is None:
             self.connect(timeout_s)

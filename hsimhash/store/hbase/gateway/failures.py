@@ -170,7 +170,7 @@ AGAIN = "it answers now: try again"  # the end of what is said of a gateway that
 
 
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
-    """Return what is wrong with a gateway that failed with `error`, and what to do; asks the port what it is."""
+    """Return what is wrong with a gateway that failed with `error`, and the remedy; probes the port."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):
         return f"{endpoint}: {why}; is it spelled as on the cluster?"

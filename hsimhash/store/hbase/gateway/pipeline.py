@@ -47,7 +47,7 @@ def one_call(call: Call) -> Task:
 
 
 def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
-    """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
+    """Return the task; its result is `UNKNOWN` if `is_timely` is false when it begins, or begins again."""
 
     def steps() -> Steps:
         return (yield from task()) if is_timely() else UNKNOWN

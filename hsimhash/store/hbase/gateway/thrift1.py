@@ -200,7 +200,7 @@ class _OpenScan(DrawerScan):
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
-    """Return the regions of a gateway's `TRegionInfo`s, of which each replica has one, named `…_0001.…` and so on."""
+    """Return the regions of `TRegionInfo`s; each replica has its own, named `…_0001.…` and so on."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
         for info in infos

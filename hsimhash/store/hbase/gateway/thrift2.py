@@ -286,7 +286,7 @@ class _RowScan(DrawerScan):
 
 
 def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
-    """Return the regions of a gateway's `THRegionLocation`s, of which each replica has one."""
+    """Return the regions of `THRegionLocation`s; each replica has its own."""
     return sorted(
         Region(
             location.regionInfo.startKey or b"",
@@ -335,7 +335,7 @@ def _decoded(values: dict[bytes, bytes] | None) -> dict[str, str]:
 
 
 def sorted_rows(rows: Uint8s) -> Uint8s:
-    """Return drawer rows in ascending order: cut into calls, each then meets few regions."""
+    """Return drawer rows in ascending order, so that each call for a part of them reaches few regions."""
     whole = np.ascontiguousarray(rows).view(f"V{ROWKEY_BYTES}").ravel()
     return np.sort(whole).view(np.uint8).reshape(-1, ROWKEY_BYTES)
 

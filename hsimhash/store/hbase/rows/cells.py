@@ -243,7 +243,7 @@ def key_rowkey(signature: Signature) -> bytes | None:
 
 
 def segment_key(segment: int) -> bytes:
-    """Return the key at which a segment's rows begin; behind the last one, the table's end."""
+    """Return the key at which a segment's rows begin; after the last segment, the table's end."""
     return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
 
 

@@ -116,14 +116,14 @@ def pages(
 
 
 def rest_of_row(gateway: Gateway, family: bytes, cell: Cell) -> Iterator[list[Cell]]:
-    """Yield the cells of a row behind one of its cells, in pages."""
+    """Yield the cells of a row after a given cell, in pages."""
     while page := gateway.cells(cell.row, family, after=cell.qualifier, limit=PAGE_CELLS):
         yield page
         cell = page[-1]
 
 
 def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:
-    """Yield the cells of a family's rows in a sample of about so many documents, in order, in pages."""
+    """Yield the cells of a family's rows in a sample of about `documents` documents, in order, in pages."""
     strata, rng = min(STRATA, documents), np.random.default_rng([seed, *family])
     rows_each = -(-documents // strata)
     if family == DOCUMENT_FAMILY:

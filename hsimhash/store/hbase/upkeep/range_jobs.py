@@ -179,7 +179,7 @@ def _work(url: str, work: RangeWork, task: RangeTask) -> Any:
 
 
 def whole_table(gateway: Gateway) -> list[Region]:
-    """Return the regions of a table, of which each begins where the one before ends.
+    """Return the regions of a table without gaps: each begins where the one before ends.
 
     Raises:
         StoreUnavailableError: there is a hole between two.
@@ -196,7 +196,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
 
 
 def ranges_of_table(gateway: Gateway, record: Record, rows: int = RANGE_ROWS) -> list[Bounds]:
-    """Return ranges that cover the table, each within a region, with about so many drawer rows if these lie evenly."""
+    """Return ranges that cover the table, each within one region, with about so many drawer rows if evenly spread."""
     regions = whole_table(gateway)
     wanted = -(-rows_about(gateway, record) // rows)
     found = []

@@ -2,7 +2,7 @@
 
 | offset | bytes | meaning |
 |---|---|---|
-| 0 | 4 | segment: the drawer's chosen bits, left-justified, zeros behind |
+| 0 | 4 | segment: the drawer's chosen bits, left-justified, then zeros |
 | 4 | 1 | flag: drawer 1 to 251; 0 documents, 252 log of orphans, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
 

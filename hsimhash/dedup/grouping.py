@@ -1,6 +1,6 @@
 """Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
 
-Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow behind them.
+Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow after them.
 """
 
 from __future__ import annotations

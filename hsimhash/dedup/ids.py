@@ -48,7 +48,7 @@ class DigestTable:
         return digests & np.uint64(len(self._slots) - 1)
 
     def _next(self, slots: Uint64s, digests: Uint64s) -> Uint64s:
-        """Return the slots behind these; the step is odd, so that a sequence comes by every slot."""
+        """Return the slots after these; the step is odd, so that a sequence comes by every slot."""
         return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
 
     def find(self, digests: Uint64s) -> Int64s:

@@ -34,7 +34,7 @@ class TextBatch:
         recipe: what normalised them.
         codes: their code points.
         ends: shape (texts,), where the separator of each is.
-        fields: how many fields a document has; each is a text, one document's behind the other's.
+        fields: how many fields a document has; each is a text, one document's after the other's.
     """
 
     def __init__(self, recipe: Recipe, codes: Uint32s, ends: Int64s, fields: int = 1) -> None:

@@ -172,7 +172,7 @@ def lookup3_spans(buffer: bytes, starts: Int64s, ends: Int64s) -> Uint64s:
 
 
 def _three_words(octets: NDArray[np.uint8], at: Int64s, rest: Int64s) -> Uint64s:
-    """Return the next 12 bytes as three little-endian words, shape (3, m); those behind a span's end are 0."""
+    """Return the next 12 bytes as three little-endian words, shape (3, m); those after a span's end are 0."""
     place = np.arange(_BLOCK_BYTES)
     block = np.where(place < rest[:, None], octets[at[:, None] + place], 0).astype(np.uint8)
     return np.ascontiguousarray(block).view("<u4").T.astype(np.uint64)

@@ -23,7 +23,7 @@ from hsimhash.fingerprint.vote import SCALE
 ENGLISH_NAME = "english-1"
 WHOLE = 64  # parts of a text that is all English
 
-_LEADING = np.uint64(48)  # behind the 16 leading bits
+_LEADING = np.uint64(48)  # after the 16 leading bits
 _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
 
 
@@ -31,7 +31,7 @@ _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages
 class WordWeights:
     """A table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
 
-    hashes: Uint64s  # and behind them the greatest number
+    hashes: Uint64s  # and after them the greatest number
     weights: Floats
     is_common: Bools
     median: float

@@ -275,7 +275,7 @@ class _Shingles:
         """Return the rows that a window completes; see `_Rows.take`.
 
         Args:
-            units: the window's, one behind the other in their buffer.
+            units: the window's, one after the other in their buffer.
             stretch: see there.
             breaks: see there.
             chosen: counts the units, of those before each, that a row must hold one of.
@@ -330,7 +330,7 @@ class _Sketch:
 
 
 def _breaks(batch: TextBatch, *, every_script: bool) -> int:
-    """Return how many breaks a window has, without the separator behind it."""
+    """Return how many breaks a window has, without the separator after it."""
     return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
 
 

@@ -128,7 +128,7 @@ def _with_length(word: Words, sizes: Int64s, ended: slice) -> Words:
 def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
     """Return the 16 words of one block of spans, of which `rest` bytes are left and end with 0x80.
 
-    Where as many are left of all, as of characters' n-grams, those behind the end are alike, and one number each.
+    Where as many are left of all, as of characters' n-grams, those after the end are alike, and one number each.
     """
     words: list[Words] = []
     least, most = int(rest[0]), int(rest[-1])

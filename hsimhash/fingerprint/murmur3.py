@@ -66,7 +66,7 @@ def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uin
 
 
 def _hash_blocks(words: Uint64s, offset: Int64s, rest: Int64s, h1: Uint64s, h2: Uint64s) -> None:
-    """Take every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` behind them, in place."""
+    """Take every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` after them, in place."""
     left = np.flatnonzero(rest >= _BLOCK_BYTES)
     while len(left):
         at = offset[left]

@@ -146,7 +146,7 @@ def _compose_joining(codes: Uint32s, raw: Uint32s) -> Uint32s:
     """Return `codes` with joining code points composed with what stands before them.
 
     Only the stretch from the last code point apart to the next one takes part, and all stretches go through
-    `unicodedata` as one string, each behind a separator: no call for each document, whatever its length.
+    `unicodedata` as one string, each after a separator: no call for each document, whatever its length.
     """
     apart = np.flatnonzero((codes != _JOINING) & (codes != _DROPPED))
     behind = np.searchsorted(apart, np.flatnonzero(codes == _JOINING))

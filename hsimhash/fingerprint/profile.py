@@ -95,7 +95,7 @@ class Profile(Recipe):
         Args:
             idf: a word and its inverse document frequency a line, as `fit_idf` makes them; words that are not listed
                 get the median. Words of all languages with spaces weigh by it too, one by one.
-            words: a word a line that the segmenter is to know, perhaps its frequency behind it, perhaps its tag.
+            words: a word a line that the segmenter is to know, perhaps its frequency after it, perhaps its tag.
             stops: a word a line that is no feature, beside jieba's own stop words.
             name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
 

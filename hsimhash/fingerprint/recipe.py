@@ -333,7 +333,7 @@ def _values(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changed(base: Recipe, written: str) -> dict[str, Any]:
-    """Return the fields of a built-in recipe with the options that are written behind its name."""
+    """Return the fields of a built-in recipe with the options that are written after its name."""
     given = read_options(written)
     for option in given:
         if option not in _OPTIONS:

@@ -189,7 +189,7 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
 
 
 def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
-    """Return UTF-8 with a space behind each unit, where the next of `offset` says."""
+    """Return UTF-8 with a space after each unit, where the next of `offset` says."""
     if len(offset) == 2:  # one word of 16 million characters would be held three times
         return bytes(buffer) + b" "
     is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)

@@ -2,7 +2,7 @@
 
 A key is in a chunk if all of its seven bits are set: h1 = murmur(key, 0), h2 = murmur(key, h1), bit i is
 |(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's MurmurHash, a 2 of 32 bits, whose last bytes,
-behind whole words, are signed.
+after whole words, are signed.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
-    """Return a cell as FAST_DIFF writes it behind another one."""
+    """Return a cell as FAST_DIFF writes it after another one."""
     row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)

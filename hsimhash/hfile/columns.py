@@ -79,7 +79,7 @@ def _cuts(plain: Int64s, block_bytes: int) -> list[int]:
 
 
 def _diffs(cells: CellColumns, lengths: Int64s, key_bytes: Int64s, family_bytes: int) -> tuple[Uint8s, Int64s]:
-    """Return all cells as they stand behind the one before, and where each ends."""
+    """Return all cells as encoded after the one before, and where each ends."""
     rows, values = cells.rows, cells.values
     count, width = rows.shape
     is_same_row = cells.same_rows()

@@ -265,7 +265,7 @@ class HFileWriter:
     def _take(self, cell: KeyValue) -> None:
         """Check a cell against the one before and the region."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
-            raise ValueError(f"cell {_shown(cell)} does not lie behind {_shown(self._last)}; sort the cells, each once")
+            raise ValueError(f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, each once")
         self._check(cell)
         if self._first is None:
             self._first = cell
@@ -323,7 +323,7 @@ class HFileWriter:
                 self._bloom.chunks.append(self._put(BLOOM_CHUNK, bits, keys[0].tobytes()))
 
     def _put_end(self, last_key: bytes) -> None:
-        """Write all behind the last leaf."""
+        """Write all after the last leaf."""
         entries = self._index.roots or self._index.leaf
         root_body = root_entries(entries)
         last_data = self._previous[MAGIC[self.settings.encoding]]
@@ -468,7 +468,7 @@ def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))
-        raise ValueError(f"row {other} does not lie behind {one}; sort the rows, each once")
+        raise ValueError(f"row {other} does not come after {one}; sort the rows, each once")
 
 
 def _shown(cell: KeyValue) -> str:

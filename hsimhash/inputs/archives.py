@@ -2,7 +2,7 @@
 
 Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
 pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
-is looked for; so is the next packed member behind one that is damaged. ISO 28500 has the format;
+is looked for; so is the next packed member after one that is damaged. ISO 28500 has the format;
 `http_responses.py` reads what a server sent.
 
 A place is in bytes, unpacked, and its line counts records of any kind.
@@ -52,7 +52,7 @@ _HTTP_TYPE = "application/http"
 _HTTP = b"HTTP/"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
-_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place behind it differs from the one before it
+_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place after it differs from the one before it
 _NO_RECORD = "no WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
@@ -69,9 +69,9 @@ _ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
 
 class _Members:
-    """The unpacked bytes of a file of packed members, each usually a record; behind a damaged one the next is read.
+    """The unpacked bytes of a file of packed members, each usually a record; after a damaged one the next is read.
 
-    `read` gives the same pieces whenever it is called, so that places hold behind damage too.
+    `read` gives the same pieces whenever it is called, so that places hold after damage too.
     """
 
     def __init__(self, file: BinaryIO, packing: str) -> None:
@@ -122,7 +122,7 @@ class _Members:
         self._unzstd = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content))
 
     def _damaged(self, reason: str) -> DamagedInputError:
-        """Go to the next member, if there is one within what was read, or behind it; return the error."""
+        """Go to the next member, if there is one within what was read, or after it; return the error."""
         where, magic = self._file.tell(), _MAGIC[self._packing]
         rest = bytes(self._member[1:]) + self._ahead
         while (found := rest.find(magic)) < 0 and (more := self._file.read(BLOCK_BYTES)):
@@ -134,7 +134,7 @@ class _Members:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A record's bytes, or why they are none; `end` is the place behind it."""
+    """A record's bytes, or why they are none; `end` is the place after it."""
 
     begin: int
     end: Place

@@ -131,7 +131,7 @@ def prescanned(data: bytes) -> str | None:
 
 
 def _attributes(head: bytes, place: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, each the first of its name, and the place behind them."""
+    """Return the attributes of a tag, each the first of its name, and the place after them."""
     found: dict[bytes, bytes] = {}
     while match := _ATTRIBUTE.match(head, place):
         value = match[2] or b""

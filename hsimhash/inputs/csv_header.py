@@ -22,7 +22,7 @@ class Header(NamedTuple):
 
     names: list[str]  # of the columns; none if the file has no line that is not blank
     dialect: Dialect
-    end: Place  # behind it
+    end: Place  # after it
 
 
 def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:

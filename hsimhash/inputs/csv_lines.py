@@ -29,7 +29,7 @@ class CsvLines:
     def __init__(self, file: InputFile, start: Place) -> None:
         self._blocks = blocks_of(partial(file.read, BLOCK_BYTES), start, file.tell)
         self._ahead: deque[Block] = deque()
-        self._end = start  # behind the block that is split
+        self._end = start  # after the block that is split
         self.offset = start.offset  # of the current line; the last line may lack the newline that is counted
         self._line = start.line  # lines before the current one
         self._damage: DamagedInputError | None = None
@@ -130,7 +130,7 @@ class CsvLines:
         return None
 
     def _block(self, number: int) -> Block | None:
-        """Return the block `number` behind the one that is split; None behind the last that can be read."""
+        """Return the block `number` after the one that is split; None after the last that can be read."""
         while len(self._ahead) <= number and self._damage is None:
             try:
                 block = next(self._blocks, None)

@@ -144,7 +144,7 @@ class Input:
     mark: str  # changes when the input does
     note: str = ""  # what was found out, for the user
     formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
-    remote: RemoteSource | None = None  # of a URL: what is behind it
+    remote: RemoteSource | None = None  # the file behind a URL
     folder: str = ""  # in which it was found, as that was given
     prefix: str = ""  # of paths in a folder that is not the only input: its name, so that no two have the same id
     skips_records: bool = False  # of a folder: whether its files of records are inputs of their own
@@ -229,7 +229,7 @@ def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (path within the folder, with `/`; path) of every file, in the order of names.
 
     Hidden files are left out, and so are those with which Spark and its like mark a finished folder. What is within the
-    folder is yielded behind `prefix`.
+    folder is yielded after `prefix`.
     """
     with os.scandir(folder) as found:
         entries = sorted((one for one in found if not _LEFT_OUT.match(one.name)), key=lambda entry: entry.name)

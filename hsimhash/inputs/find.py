@@ -64,7 +64,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
     urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
     found = [one for name in chain.from_iterable(urls) for one in _found(name, options, is_only=len(names) == 1)]
     for one in found[:-1]:
-        if one.is_stream:  # what comes behind it could not be resumed
+        if one.is_stream:  # what comes after it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     if found and all(one.problem for one in found):
         raise ValueError(f"input {found[0].name}: " + found[0].problem)
@@ -115,7 +115,7 @@ def _stream(name: str, options: InputOptions) -> Input:
 
 
 def _folder(name: str, options: InputOptions) -> list[Input]:
-    """Return the texts and pages of a folder as one input, and behind it each of its files of records."""
+    """Return the texts and pages of a folder as one input, and after it each of its files of records."""
     if options.format == "files":
         return [_texts(name, options, skips_records=False)]
     paths = [path for _, path in files_of(name) if options.format != "auto" or is_records(path)]
@@ -294,7 +294,7 @@ def _first_lines(one: Input) -> Generator[bytes, None, None]:
 
 
 def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
-    """Return whether the first lines of a TSV file have fingerprints, not texts, behind their tabs.
+    """Return whether the first lines of a TSV file have fingerprints, not texts, after their tabs.
 
     Raises:
         ValueError: some have, others have not.

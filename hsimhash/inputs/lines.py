@@ -75,8 +75,8 @@ class Block:
 
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
-    end: Place  # the place behind them
-    damage: str = ""  # why nothing behind them can be read
+    end: Place  # the place after them
+    damage: str = ""  # why nothing after them can be read
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
@@ -233,7 +233,7 @@ class _PackedMembers:
         parts: list[bytes] = []
         while size > 0:
             self._packed = self._packed or self._file.read(_STEP_BYTES)
-            if self._member is None and self._packed:  # zeros may pad a file, as they may behind the last gzip member
+            if self._member is None and self._packed:  # zeros may pad a file, as they may after the last gzip member
                 self._packed = self._packed.lstrip(b"\0")
                 if not self._packed:
                     continue

@@ -88,7 +88,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     """Yield the page headers of a column in a row group, as far as they can be read.
 
     Raises:
-        ValueError: a page ends behind the file, for which Arrow would take as much memory as its header says.
+        ValueError: a page extends beyond the file, for which Arrow would take as much memory as its header says.
     """
     size = source.seek(0, 2)
     offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
@@ -100,7 +100,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
         page, length = header
         offset += length + page.packed
         if offset > size:
-            raise ValueError(f"a page ends behind the file, {offset - size:,} bytes further")
+            raise ValueError(f"a page extends beyond the file, {offset - size:,} bytes further")
         yield page
 
 

@@ -1,6 +1,6 @@
 """Read Parquet as people write it into rows of named columns, from any row on. Positions count rows.
 
-Only the columns that a document needs are read, and only the row groups behind the place. A row group that cannot be
+Only the columns that a document needs are read, and only the row groups after the place. A row group that cannot be
 read is a reject that says which rows are missing.
 
 **Memory.** A batch takes about `BATCH_BYTES` per column and twice its largest page, whatever values repeat

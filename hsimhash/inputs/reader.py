@@ -108,7 +108,7 @@ def _batches(
 
 
 def _behind(number: int, documents: Documents, end: Place) -> Position:
-    """Return the position behind documents of an input; a job that resumes must not report its damage again."""
+    """Return the position after documents of an input; a job that resumes must not report its damage again."""
     return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
 
 

@@ -285,7 +285,7 @@ class DecisionLog:
 
 
 def _decisions_behind(path: Path, offset: int) -> Iterator[tuple[Decision, int]]:
-    """Yield the whole decisions behind `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
+    """Yield the whole decisions after `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError), path.open("rb") as file:
         file.seek(offset)
         for line in file:

@@ -111,7 +111,7 @@ def rank(
         doc_ids: of all documents, in the order of the input.
         lengths: of the texts, where `needs_lengths`.
         values: for each policy with a field the columns of `Policy.parts_of`, of every document; the first at least,
-            behind which zeros may be left out.
+            after which zeros may be left out.
         places: in the order of ids, where `needs_places`; documents that are never compared may have any.
     """
     missing = [str(policy) for policy in policies if policy.field and not (values or {}).get(policy)]

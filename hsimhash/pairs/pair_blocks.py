@@ -69,7 +69,7 @@ class Pairs:
         start_of, size_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start_of[members[starts]], size_of[members[starts]] = starts, sizes
 
-        # Equal ones: each occurrence with those behind it in its group.
+        # Equal ones: each occurrence with those after it in its group.
         for place, rank in _ragged(np.repeat(starts + sizes, sizes) - np.arange(count) - 1):
             yield PairBlock(members[place], members[place + 1 + rank], np.zeros(len(place), np.uint8))
 

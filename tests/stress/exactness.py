@@ -124,7 +124,7 @@ def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
 
 
 def planted(rng: np.random.Generator, layout: Layout, k: int, stored: Numbers, count: int) -> Planted:
-    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones behind them."""
+    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones after them."""
     found = cells(layout)
     widths = [len(cell) for cell in found]
     ways = [way for flips in range(k + 2) for way in patterns(widths, flips)]

@@ -3,7 +3,7 @@
 | database | key | value |
 |---|---|---|
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
-| `documents` | fingerprint (8), id; or a cut id | first seen (8); behind it the id, where the key cuts it |
+| `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); in format 2 sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
 

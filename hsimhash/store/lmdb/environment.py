@@ -83,7 +83,7 @@ class Environment:
             raise
 
     def _check_length(self, data: Path) -> None:
-        """Make a file as long as its last page says: reading a page behind its end would end the process by SIGBUS.
+        """Make a file as long as its last page says: reading a page beyond its end would end the process by SIGBUS.
 
         A file that was cut off has pages of zeros then, which LMDB tells from its own. A whole one may lack its last
         pages too: those that a transaction took and gave back are never written.

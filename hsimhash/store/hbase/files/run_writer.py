@@ -44,7 +44,7 @@ from hsimhash.store.runs import (
 TABLE_REGISTER = np.dtype(
     [
         ("segment", ">u4"),
-        ("rest", ">u8"),  # of the row, behind the flag
+        ("rest", ">u8"),  # of the row, after the flag
         *SIGNED_VALUE.descr,
         ("place", "u4"),  # in the run
     ]

@@ -126,7 +126,7 @@ def _first_line(message: str) -> str:
     return lines[0][:200]
 
 
-# What stands behind a port.
+# What listens at a port.
 
 
 class Service(NamedTuple):

@@ -257,7 +257,7 @@ class _PipelineRun:
             return
         self._hear(lane)
         self._lanes.rotate(-1)
-        lane.begun.rotate(-1)  # its next call is sent behind those of the others
+        lane.begun.rotate(-1)  # its next call is sent after those of the others
         if self._step(lane, number, reply):
             self._fill(lane)
 

@@ -202,7 +202,7 @@ class Orphan(NamedTuple):
     """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
 
     `signature` has the fingerprint and a key of the same row in the key drawer: the qualifier has the key's first 4
-    bytes, behind a zero, which no id has; nothing stands behind the id where the document had no key. A zero alone: it
+    bytes, after a zero, which no id has; nothing follows the id where the document had no key. A zero alone: it
     left nothing any more, but its register is to be forgotten (`is_register`).
     """
 

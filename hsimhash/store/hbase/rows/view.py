@@ -59,7 +59,7 @@ class HBaseView(View):
     def _up_to(
         self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
     ) -> list[Document]:
-        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
+        """Return the documents of a row up to the limit, reading on after the first page where that is not enough."""
         while len(listed) == most:
             if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
                 break

@@ -1,4 +1,4 @@
-"""The program's beginning: `hsimhash`, and `python -m hsimhash`.
+"""Entry point of the program: `hsimhash`, and `python -m hsimhash`.
 
 Signals have their handlers before anything else is imported, which takes a good part of a second.
 """
@@ -18,14 +18,14 @@ def main() -> None:
             signal.signal(number, _end)
     signal.signal(signal.SIGXCPU, _end)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a thread for each core that nothing here would use
-    from hsimhash.cli import program, streams
+    from hsimhash.cli import program, standard_streams
 
-    streams.open_closed_streams()  # else an index's files would take their numbers
-    streams.ignore_stderr_errors()
+    standard_streams.open_closed_streams()  # else an index's files would take their numbers
+    standard_streams.ignore_stderr_errors()
     try:
         program.main(prog_name="hsimhash")
     except OSError as error:  # of --help and --version, which print before a command begins
-        streams.flush_or_drop()
+        standard_streams.flush_or_drop()
         sys.exit(f"hsimhash: error: standard output: {error.strerror}")
 
 

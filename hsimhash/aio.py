@@ -1,4 +1,4 @@
-"""An index for asyncio: tasks that ask at the same time share calls, as threads do, and no task has a thread.
+"""An index for asyncio. Concurrent tasks share calls to the store, and no task needs a thread of its own.
 
 async with await AsyncHSimIndex.open("hbase://gw1:9091/crawl:pages") as index:
     matches = await index.query(fingerprint)
@@ -39,7 +39,7 @@ def _in_thread(
 
 
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
-    """What `HSimIndex` does, awaited. For one event loop.
+    """The methods of `HSimIndex` as coroutines, for one event loop.
 
     A task that is cancelled disturbs no other one; what it wrote just then may be stored or not.
 

@@ -1,4 +1,4 @@
-"""Many callers, few calls: threads and tasks that ask one index at the same time share calls to its store.
+"""Share calls: threads and tasks that use one index at the same time are answered by one call to its store.
 
 Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
 together, in one call. Each gets its own answer, or its own error. Whom one call answered together soon ask again, so
@@ -78,7 +78,7 @@ class Asked(Generic[Question, Answer]):
     following: Asked[Any, Any] | None = None  # whom it wakes when it is answered, since the same call answered both
 
     def left_s(self) -> float | None:
-        """Return what is left of the time allowed; None where that has no end."""
+        """Return the time left in seconds, or None without a limit."""
         return None if self.end_s is None else self.end_s - time.monotonic()
 
     def alike(self) -> Hashable:
@@ -106,7 +106,7 @@ class _Turn:
 
 
 class _Crowd(NamedTuple):
-    """Whom a shared call answered, and who waited meanwhile to ask alike: so many are expected until `until_s`."""
+    """The callers of the last shared call. Until `until_s` the next call waits for as many, as they tend to return."""
 
     alike: Hashable = None
     size: int = 0
@@ -123,7 +123,7 @@ class _Crowd(NamedTuple):
 
 
 class Callers:
-    """Those who make one kind of calls; thread-safe and fork-safe."""
+    """The callers of one kind of call; thread-safe and fork-safe."""
 
     def __init__(self) -> None:
         self._start_afresh()
@@ -248,7 +248,7 @@ class Callers:
             return self._crowd.lacks(self._waiting)
 
     def _expect(self, batch: Sequence[Asked[Any, Any]], took_s: float) -> None:
-        """Expect those whom a call answered that took so long."""
+        """Expect the callers of a call that took so long to return soon."""
         alike, until_s = batch[0].alike(), time.monotonic() + min(_GATHER_SHARE * took_s, _GATHER_MOST_S)
         with self._lock:
             self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)

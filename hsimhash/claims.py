@@ -1,4 +1,4 @@
-"""Documents that claim to be new: which of a batch have a match before them, in the index or in the batch itself.
+"""Decide which documents of a batch are new: which have no match before them in the index or in the batch.
 
 A claim is decided once all claims before it are that it depends on: those near it, those of its own id, and those that
 may move the document which it met. So what a round stores changes nothing of what that round decides. A claim that
@@ -14,11 +14,11 @@ import numpy as np
 from hsimhash.fingerprint.bits import Bools, Int64s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.matching import Rule
-from hsimhash.store.base import Claim, Claims, Document, Match, Reader
+from hsimhash.store.base import Claim, Claims, Document, Match, View
 
 ROUND_DOCUMENTS = 2_000  # each is compared with those before it
 
-Ask = Callable[[Reader, Sequence[int]], list[list[Match]]]  # the matches of claims by their numbers, nearest first
+Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of claims by their numbers, nearest first
 
 
 class Turns(Claims):
@@ -49,16 +49,16 @@ class Turns(Claims):
 
     @property
     def decided(self) -> list[Claim]:
-        """What became of all, in the order given."""
+        """The decision on each document, in the order given."""
         return [self._claims[number] for number in range(len(self.doc_ids))]
 
-    def look(self, reader: Reader, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
+    def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
         """See `Claims`."""
         most = most or ROUND_DOCUMENTS
         numbers = [number for number in range(len(self.doc_ids)) if number not in self._claims][:most]
-        found, first = self.nearest(reader, numbers), numbers[0]
+        found, first = self.nearest(view, numbers), numbers[0]
         matched = [self.doc_ids[number] for number, match in zip(numbers, found, strict=True) if match is not None]
-        own = dict(zip(matched, reader.lookup(matched), strict=True))
+        own = dict(zip(matched, view.lookup(matched), strict=True))
         ready, matches, open_ids = list[int](), dict[int, Match](), set[str]()
         is_waiting = np.zeros(len(self.doc_ids), np.bool_)
         for number, match in zip(numbers, found, strict=True):
@@ -73,13 +73,13 @@ class Turns(Claims):
             open_ids.add(doc_id)
         is_waiting[ready] = False
         if is_waiting.any():
-            ready = self._unmissed(reader, ready, is_waiting)
+            ready = self._unmissed(view, ready, is_waiting)
         return ready, matches
 
-    def _unmissed(self, reader: Reader, ready: Sequence[int], is_waiting: Bools) -> list[int]:
+    def _unmissed(self, view: View, ready: Sequence[int], is_waiting: Bools) -> list[int]:
         """Return those that move no document which an earlier claim may meet; the others wait too."""
         found, first = list[int](), int(np.argmax(is_waiting))
-        for number, stored in zip(ready, reader.lookup([self.doc_ids[one] for one in ready]), strict=True):
+        for number, stored in zip(ready, view.lookup([self.doc_ids[one] for one in ready]), strict=True):
             is_met = stored is not None and self._near(stored.signature, first, number)[is_waiting[first:number]].any()
             is_waiting[number] = is_met
             if not is_met:
@@ -92,9 +92,9 @@ class Turns(Claims):
         near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
         return near | (some.keys == np.uint64(value.key)) if value.key else near
 
-    def nearest(self, reader: Reader, numbers: Sequence[int]) -> list[Match | None]:
+    def nearest(self, view: View, numbers: Sequence[int]) -> list[Match | None]:
         """See `Claims`."""
-        return [matches[0] if matches else None for matches in self._ask(reader, numbers)]
+        return [matches[0] if matches else None for matches in self._ask(view, numbers)]
 
     def meets(self, number: int, document: Document) -> bool:
         """See `Claims`."""

@@ -1,4 +1,4 @@
-"""Covers: which buckets a query for any distance reads, so that it misses nothing.
+"""Covers: the buckets that a query for any distance reads, so that it misses nothing.
 
 A *probe* reads, of one drawer, every bucket whose segment differs from the query's in at most `radius` of its leading
 `bits`. A *cover* is a set of probes such that, whichever k bits of a fingerprint are flipped, the drawer of some probe
@@ -36,12 +36,12 @@ _WORK = 1 << 24  # of those cells, looked at while the cheapest cover found is d
 _ROUNDS = 8, 200  # at least and at most so often
 _SWEPT_DRAWERS = 2  # more drawers have too many rows under a shorter prefix
 
-Counts = NDArray[np.int8]  # of flips: shape (spreads, probes)
+FlipCounts = NDArray[np.int8]  # of flips: shape (spreads, probes)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a store takes, in µs.
+    """The prices of a store, in µs and bytes.
 
     Args:
         read_us: to read one bucket of a query that reads few.
@@ -77,8 +77,8 @@ class Probe:
     radius: int
 
     @property
-    def reads(self) -> int:
-        """How many buckets, or ranges of them, it reads."""
+    def bucket_count(self) -> int:
+        """The number of buckets, or ranges of buckets, that it reads."""
         return _neighbours(self.bits, self.radius)
 
 
@@ -86,29 +86,29 @@ ALL_ROWS = (Probe(1, 0, 0),)  # whatever drawer it names, its range has the rows
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Probes whose rows are read together: by whole prefixes, or by ranges of them.
+class ProbeSet:
+    """Probes that are read together: either all as buckets, or all as ranges of buckets.
 
-    A *number* stands for what is read: a prefix as 40 bits, shifted right by `shift`. 0: whole prefixes.
+    A *number* names what to read: a prefix as 40 bits, shifted right by `shift`. With a shift of 0 it is a bucket.
     """
 
     shift: int
     drawers: tuple[Drawer, ...]
-    places: Int64s  # of each read its place in `drawers`
-    flips: Uint64s  # of each read what is flipped of the drawer's own number
+    places: Int64s  # for each number its position in `drawers`
+    flips: Uint64s  # for each number the bits that differ from the query's own
 
     def own_numbers(self, fingerprints: Uint64s) -> Uint64s:
-        """Return where fingerprints of shape (n,) themselves lie: shape (n, drawers), uint64."""
+        """Return the numbers under which fingerprints of shape (n,) are filed: shape (n, drawers), uint64."""
         own = [drawer.segments(fingerprints).astype(np.uint64) << 8 | drawer.number for drawer in self.drawers]
         numbers: Uint64s = np.stack(own, axis=-1) >> np.uint64(self.shift)
         return numbers
 
     def numbers(self, fingerprints: Uint64s) -> Uint64s:
-        """Return what queries of shape (n,) read: shape (n, reads), uint64."""
+        """Return the numbers that queries of shape (n,) read: shape (n, reads), uint64."""
         return self.own_numbers(fingerprints)[:, self.places] ^ self.flips
 
     def numbers_of(self, fingerprint: int) -> Uint64s:
-        """Return what one query reads; quicker than `numbers` of an array of one."""
+        """Return the numbers that one query reads; faster than `numbers` for an array of one."""
         own = [(drawer.segment(fingerprint) << 8 | drawer.number) >> self.shift for drawer in self.drawers]
         return np.array(own, np.uint64)[self.places] ^ self.flips
 
@@ -136,51 +136,51 @@ class Cover:
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether it is the layout's own, which the pigeonhole proves: one bucket of each drawer."""
+        """Whether it reads one bucket of each drawer, which is complete by the pigeonhole principle."""
         return self.distance <= self.layout.max_distance and self.probes == own_probes(self.layout)
 
     @cached_property
     def is_swept(self) -> bool:
-        """Whether a query reads ranges of buckets: what that takes grows with the number of documents."""
-        return any(reading.shift for reading in self.readings)
+        """Whether a query reads ranges of buckets, so that its time grows with the number of documents."""
+        return any(probe_set.shift for probe_set in self.probe_sets)
 
     @property
-    def reads(self) -> int:
-        """How many buckets, or ranges of them, a query reads."""
-        return sum(probe.reads for probe in self.probes)
+    def bucket_count(self) -> int:
+        """The number of buckets, or ranges of buckets, that a query reads."""
+        return sum(probe.bucket_count for probe in self.probes)
 
     def candidates(self, documents: int) -> float:
-        """Return the rows that a query reads on average, for that many uniform fingerprints."""
-        return sum(probe.reads * _rows(probe, self.layout, documents) for probe in self.probes)
+        """Return how many rows a query reads on average among that many uniform fingerprints."""
+        return sum(probe.bucket_count * _rows(probe, self.layout, documents) for probe in self.probes)
 
     def time_us(self, documents: int, prices: Prices, queries: int = 1) -> float:
-        """Return what each of so many queries takes that are asked together."""
+        """Return the estimated time of one query in a batch of `queries`, in µs."""
         if self.is_own:
-            return self.reads * prices.read_us + self.candidates(documents) * prices.candidate_us
+            return self.bucket_count * prices.read_us + self.candidates(documents) * prices.candidate_us
         if self.probes == ALL_ROWS:  # they are read once for all
             rows = _rows(ALL_ROWS[0], self.layout, documents)
             return (prices.neighbour_us + rows * (prices.swept_us + (queries - 1) * prices.compare_us)) / queries
         return sum(_price_us(probe, self.layout, documents, prices) for probe in self.probes)
 
     @cached_property
-    def readings(self) -> tuple[Reading, ...]:
-        """What a query reads: buckets by their prefixes together, then the ranges of each probe that has fewer bits."""
+    def probe_sets(self) -> tuple[ProbeSet, ...]:
+        """What a query reads: first all buckets at once, then the ranges of each probe with fewer bits."""
         whole = [probe for probe in self.probes if _is_whole(probe, self.layout)]
         ranges = [[probe] for probe in self.probes if not _is_whole(probe, self.layout)]
-        return tuple(map(self.reading, [whole, *ranges] if whole else ranges))
+        return tuple(map(self.probe_set, [whole, *ranges] if whole else ranges))
 
-    def reading(self, probes: Sequence[Probe]) -> Reading:
-        """Return what a query reads for some of the probes: any that read buckets, or one that reads ranges."""
+    def probe_set(self, probes: Sequence[Probe]) -> ProbeSet:
+        """Return some probes as a set: any number of probes that read buckets, or one that reads ranges."""
         shift = 0 if _is_whole(probes[0], self.layout) else PREFIX_BITS - probes[0].bits
         flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
         places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
-        return Reading(shift, tuple(map(self._drawer, probes)), places, np.concatenate(flips))
+        return ProbeSet(shift, tuple(map(self._drawer, probes)), places, np.concatenate(flips))
 
     def _drawer(self, probe: Probe) -> Drawer:
         return self.layout.drawers[probe.drawer - 1]
 
     def _prove(self) -> None:
-        """Raise `ValueError` where some spread of flips is missed."""
+        """Raise `ValueError` if the probes miss some spread of flips."""
         flipped = _flipped([self._drawer(probe).positions[: probe.bits] for probe in self.probes], self.distance)
         missed = flipped[(flipped > np.array([probe.radius for probe in self.probes])).all(axis=1)]
         if len(missed):
@@ -188,12 +188,12 @@ class Cover:
 
 
 def most_distance(layout: Layout) -> int:
-    """Return the greatest distance that queries on a layout can have."""
+    """Return the greatest distance of a query on a layout."""
     return max(MOST_DISTANCE, layout.max_distance)
 
 
 def check_distance(distance: int, layout: Layout) -> int:
-    """Return a distance as an `int`; raise `ValueError` or `TypeError` if no query on the layout can have it."""
+    """Return a distance as an `int`; raise `ValueError` or `TypeError` if queries on the layout do not support it."""
     distance = whole_number(distance, "max_distance")
     most = most_distance(layout)
     if not 0 <= distance <= most:
@@ -203,14 +203,14 @@ def check_distance(distance: int, layout: Layout) -> int:
 
 @lru_cache(1 << 10)
 def cover(layout: Layout, distance: int, documents: int, prices: Prices, queries: int = 1) -> Cover:
-    """Return the cheapest cover that was found.
+    """Return the cheapest cover that the search finds.
 
     Args:
         layout: of the index.
-        distance: of the queries: 0 to 16 bits, or to the layout's k where that is greater.
-        documents: about so many are in the index.
-        prices: what its store takes.
-        queries: so many are asked together.
+        distance: of the queries: 0 to 16 bits, or up to the layout's k if that is greater.
+        documents: about how many the index has.
+        prices: of its store.
+        queries: how many are in a batch.
 
     Raises:
         ValueError: the distance is out of range.
@@ -250,7 +250,7 @@ def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> f
     if not (is_whole or prices.is_ordered):
         probe = ALL_ROWS[0]
     row_us = prices.candidate_us if is_whole else prices.swept_us
-    return probe.reads * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
+    return probe.bucket_count * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
 
 
 def _neighbours(bits: int, radius: int) -> int:
@@ -283,7 +283,7 @@ def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
     return ways[flips]
 
 
-def _flipped(positions: Sequence[Sequence[int]], flips: int) -> Counts:
+def _flipped(positions: Sequence[Sequence[int]], flips: int) -> FlipCounts:
     """Return for every spread of so many flips how many of them fall into each of the sets of positions."""
     cells = _cells(positions)
     member = np.zeros((len(cells), len(positions)), np.int8)
@@ -302,7 +302,7 @@ def _flipped(positions: Sequence[Sequence[int]], flips: int) -> Counts:
 
 
 def _disjoint(drawers: Sequence[Drawer]) -> tuple[Drawer, ...]:
-    """Return drawers whose segments share no bit."""
+    """Return a set of drawers whose segments do not overlap."""
     chosen, taken = [], set[int]()
     for drawer in drawers:
         if taken.isdisjoint(drawer.positions):
@@ -359,7 +359,7 @@ class _Search:
             found = found - self._counted(seen) if len(seen) < len(missed) else self._counted(missed)
         return radii
 
-    def _counted(self, spreads: Counts) -> Int64s:
+    def _counted(self, spreads: FlipCounts) -> Int64s:
         """Return for each probe in how many spreads how many flips fall into it."""
         width = self.price.shape[1] - 1
         numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width

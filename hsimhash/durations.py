@@ -1,4 +1,4 @@
-"""Times and durations as people write them; work at a given rate; how long to wait before another try."""
+"""Parse and print times and durations; limit a rate; compute pauses before retries."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pace:
         self._due_s = time.monotonic()
 
     def keep(self, documents: int) -> None:
-        """Wait after work on so many documents, until more are due."""
+        """Wait after that many documents, to keep the rate."""
         if self._rate is None:
             return
         self._due_s = max(self._due_s + documents / self._rate, time.monotonic())

@@ -1,4 +1,4 @@
-"""Every error that hsimhash raises of its own; a wrong argument is a `ValueError` or `TypeError` instead.
+"""All errors that hsimhash defines. A wrong argument raises `ValueError` or `TypeError` instead.
 
     HsimhashError
     ├── IndexExistsError
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 
 class Remedy(str):
-    """What to do about an error, in two wordings: a call for Python callers, a command or flag for the command line.
+    """A remedy in two wordings: a call for Python, a command or flag for the command line.
 
     As text it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so a message
     of any exception can end with one; an f-string keeps only the wording for Python.
@@ -95,7 +95,7 @@ class IndexExistsError(HsimhashError):
 
 
 class IndexNotFoundError(HsimhashError):
-    """There is no index."""
+    """The index does not exist."""
 
 
 class LayoutMismatchError(HsimhashError):
@@ -153,7 +153,7 @@ class StoreTimeoutError(StoreUnavailableError):
 
 
 class TextTooShortError(HsimhashError):
-    """The text has no feature, so it has no fingerprint."""
+    """The text is too short to have features, so it does not have a fingerprint."""
 
 
 class StopAskedError(Exception):

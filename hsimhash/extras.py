@@ -1,4 +1,4 @@
-"""Packages that only some uses need: each is imported where it is used; the error names the extra to install."""
+"""Import optional packages when they are used; the error for a missing one names the extra to install."""
 
 from __future__ import annotations
 

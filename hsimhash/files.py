@@ -1,4 +1,4 @@
-"""Files and folders that last: made durable, whole or not at all, and errors that name the file and the remedy."""
+"""Write files and folders durably, whole or not at all; errors name the file and the remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sync_folder(path: Path) -> None:
 
 
 def copy_owner(of: Path, to: Path) -> bool:
-    """Give a file the owner and the mode of another, as far as this user may; return whether that was all."""
+    """Give a file the owner and mode of another, as far as this user may; return whether both were copied."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
@@ -110,7 +110,7 @@ def file_errors(
 
 
 class AppendLog:
-    """A file of lines that is only appended to, behind its first `size` bytes; it is made with its first line."""
+    """A file of lines that is only appended to, after its first `size` bytes; created with its first line."""
 
     def __init__(
         self, path: Path, size: int = 0, errors: Callable[[Path], AbstractContextManager[None]] = file_errors

@@ -1,4 +1,4 @@
-"""`HSimIndex`: fingerprints and documents in, every near-duplicate out; on any store.
+"""`HSimIndex`: add fingerprints and documents, and find every near-duplicate, on any store.
 
 A query scans the buckets of its prefixes, one per drawer, counts differing bits, and asks the store for the documents
 of the fingerprints that are near enough.
@@ -37,8 +37,8 @@ from hsimhash.fingerprint.signature import (
 )
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
-from hsimhash.matching import QUERY_BATCH, Rule, matches_of, matches_of_one, ranges, read
-from hsimhash.query_log import SLOW_S, Reads
+from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, ranges
+from hsimhash.query_log import SLOW_S, QueryStats
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -67,9 +67,9 @@ from hsimhash.store import (
     open_store,
     url_of,
 )
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, View
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
-from hsimhash.store.facts import Explanation, ProbeRead
+from hsimhash.store.reports import Explanation, ProbeRead
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class QueryOptions(ClaimOptions, total=False):
 
 
 class TextsAdded(NamedTuple):
-    """What `add_texts` did."""
+    """The result of `add_texts`."""
 
     changed: int  # how many documents are new, or have another signature than before
     too_short: list[str]  # the ids whose texts are too short for a fingerprint; nothing was written for them
@@ -347,27 +347,25 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         values = self.store.record.stored(values)
         rule = self._rule(max_distance, max_sketch, 1)
 
-        def ask(reader: Reader, numbers: Sequence[int]) -> list[list[Match]]:
-            return self._ask_for_claims(reader, values[numbers], [doc_ids[number] for number in numbers], rule)
+        def ask(view: View, numbers: Sequence[int]) -> list[list[Match]]:
+            return self._ask_for_claims(view, values[numbers], [doc_ids[number] for number in numbers], rule)
 
         turns = Turns(encoded, values, times, ask=ask, rule=rule)
         self.store.claim(turns)
         return turns.decided
 
-    def _ask_for_claims(
-        self, reader: Reader, asked: Signatures, doc_ids: Sequence[str], rule: Rule
-    ) -> list[list[Match]]:
-        """Return what matches documents that are claimed, each but itself."""
-        cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader), Reads("claim")
+    def _ask_for_claims(self, view: View, asked: Signatures, doc_ids: Sequence[str], rule: Rule) -> list[list[Match]]:
+        """Return the matches of claimed documents, each without itself."""
+        cover, stats = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), QueryStats("claim")
         try:
             if len(asked) == 1:
-                found = [matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
+                found = [matches_of_one(view, cover, asked.at(0), doc_ids[0], rule, stats)]
             else:
-                found = matches_of(reader, cover, asked, doc_ids, rule, reads)
-            reads.matches = sum(map(len, found))
+                found = matches_of(view, cover, asked, doc_ids, rule, stats)
+            stats.matches = sum(map(len, found))
             return found
         finally:
-            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def query(
         self,
@@ -428,19 +426,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
-        reads = Reads("query")
+        stats = QueryStats("query")
 
-        def answered(reader: Reader) -> list[Match]:
-            return matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+        def answered(view: View) -> list[Match]:
+            return matches_of_one(view, self.cover(rule.max_distance, view=view), query, exclude, rule, stats)
 
         try:
-            found = self.store.reading(answered, timeout_s=timeout)
-            reads.matches = len(found)
+            found = self.store.with_view(answered, timeout_s=timeout)
+            stats.matches = len(found)
             if metrics.current is not None:
-                metrics.current.matches.inc(reads.matches)
+                metrics.current.matches.inc(stats.matches)
             return found
         finally:
-            reads.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
+            stats.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
 
     def _answers(
         self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
@@ -484,20 +482,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
-        rule, reads = self._rule(max_distance, max_sketch, limit), Reads("query_many")
+        rule, stats = self._rule(max_distance, max_sketch, limit), QueryStats("query_many")
 
-        def answered(reader: Reader) -> list[list[Match]]:
-            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader)
-            return matches_of(reader, cover, asked, exclude, rule, reads)
+        def answered(view: View) -> list[list[Match]]:
+            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
+            return matches_of(view, cover, asked, exclude, rule, stats)
 
         try:
-            found = self.store.reading(answered, timeout_s=timeout)
-            reads.matches = sum(map(len, found))
+            found = self.store.with_view(answered, timeout_s=timeout)
+            stats.matches = sum(map(len, found))
             if metrics.current is not None:
-                metrics.current.matches.inc(reads.matches)
+                metrics.current.matches.inc(stats.matches)
             return found
         finally:
-            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document by its text. See `add`.
@@ -587,7 +585,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
     ) -> Explanation:
-        """Return what `query` reads, and what it takes; the probes are read one by one, each with its own time."""
+        """Return what `query` reads and how long that takes; reads the probes one by one to time each."""
         cover, query = self.cover(max_distance), self._asked(as_signature(signature))
         matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
         regions = self.store.regions() if isinstance(self.store, HasTable) else []
@@ -601,10 +599,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             probes.append(ProbeRead(probe, start, stop, region, len(rows), near, took))
 
         for probe in cover.probes:
-            reading = cover.reading([probe])
-            numbers = reading.numbers_of(query.fingerprint)
-            ((start, stop),) = ranges(reading, numbers[:1])
-            take(probe, start, stop, partial(read, self.store, reading, np.sort(numbers)))
+            probe_set = cover.probe_set([probe])
+            numbers = probe_set.numbers_of(query.fingerprint)
+            ((start, stop),) = ranges(probe_set, numbers[:1])
+            take(probe, start, stop, partial(fetch, self.store, probe_set, np.sort(numbers)))
         if query.key:
             prefix = key_prefix(query.key)
             take(None, *bucket_range(prefix), partial(self.store.scan, [prefix]))
@@ -635,7 +633,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.count(before=before, workers=workers)
 
     def is_empty(self) -> bool:
-        """Whether there is no document; on HBase far cheaper than to count them."""
+        """Whether the index is empty; on HBase far cheaper than to count its documents."""
         return self.store.is_empty()
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
@@ -730,8 +728,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
-    def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
-        """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
+    def cover(self, max_distance: int | None = None, *, queries: int = 1, view: View | None = None) -> Cover:
+        """Return the buckets that a query in a batch of `queries` reads; `view` estimates the size of the index."""
         distance = self.distance if max_distance is None else max_distance
         if type(distance) is int and distance == self._own.distance:
             return self._own
@@ -739,7 +737,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
-            documents = 1 << (reader or self.store).estimate().bit_length()
+            documents = 1 << (view or self.store).estimate().bit_length()
             known = cheapest_cover(self.layout, distance, documents, self.backend.prices, 1 << size - 1)
             self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
         return known

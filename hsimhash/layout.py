@@ -1,4 +1,4 @@
-"""Layouts: how 64 bits are cut into blocks, and which choices of blocks make the drawers.
+"""Layouts: cut 64 bits into blocks, and make a drawer of each choice of blocks.
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
 (pigeonhole). So one copy of every fingerprint is kept per choice of `c` blocks (a *drawer*), filed under the bits of
@@ -32,7 +32,7 @@ _TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _BitRun:
     """`width` adjacent bits, at `source` of one word and `target` of another, both counted from the lowest bit."""
 
     source: int
@@ -44,20 +44,20 @@ class _Run:
         return (1 << self.width) - 1
 
 
-def _runs(positions: Sequence[int], target_bits: int) -> tuple[_Run, ...]:
+def _runs(positions: Sequence[int], target_bits: int) -> tuple[_BitRun, ...]:
     """Return the moves that bring the bits at `positions` (0 is the highest bit) to the top of a `target_bits` word."""
-    runs: list[_Run] = []
+    runs: list[_BitRun] = []
     start = 0
     for end in range(1, len(positions) + 1):
         if end == len(positions) or positions[end] != positions[end - 1] + 1:
-            runs.append(_Run(FINGERPRINT_BITS - 1 - positions[end - 1], target_bits - end, end - start))
+            runs.append(_BitRun(FINGERPRINT_BITS - 1 - positions[end - 1], target_bits - end, end - start))
             start = end
     return tuple(runs)
 
 
 @dataclass(frozen=True)
 class Drawer:
-    """One copy of all fingerprints, filed by a choice of blocks.
+    """A copy of all fingerprints, filed by one choice of blocks.
 
     Args:
         number: 1 to 253, the flag of its rowkeys.
@@ -68,22 +68,22 @@ class Drawer:
     positions: tuple[int, ...]
 
     @cached_property
-    def _to_segment(self) -> tuple[_Run, ...]:
+    def _to_segment(self) -> tuple[_BitRun, ...]:
         return _runs(self.positions, SEGMENT_BITS)
 
     @cached_property
-    def _to_permuted(self) -> tuple[_Run, ...]:
+    def _to_permuted(self) -> tuple[_BitRun, ...]:
         rest = [position for position in range(FINGERPRINT_BITS) if position not in self.positions]
         return _runs([*self.positions, *rest], FINGERPRINT_BITS)
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
-        """How the segment is made of a fingerprint: what (shift right, mask, shift left) give, joined by or."""
+        """The moves from fingerprint to segment, as (shift right, mask, shift left); their results are joined by or."""
         return [(run.source, run.mask, run.target) for run in self._to_segment]
 
     @property
     def segment_bits(self) -> int:
-        """How many bits the segment has, 1 to 32; the rest of its 4 bytes is zero."""
+        """The number of bits in the segment, 1 to 32; the rest of its 4 bytes is zero."""
         return len(self.positions)
 
     def segment(self, fingerprint: int) -> int:
@@ -98,7 +98,7 @@ class Drawer:
         return _move(fingerprints, self._to_segment).astype(np.uint32)
 
     def permute(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the fingerprints with the segment's bits moved to the top and the others, in order, behind them.
+        """Return the fingerprints with the segment's bits moved to the top; the others follow in order.
 
         Sorted permuted values are sorted by (segment, fingerprint): within a bucket the segment's bits are the same.
         """
@@ -106,10 +106,10 @@ class Drawer:
 
     def restore(self, permuted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Return the fingerprints that `permute` was given."""
-        return _move(permuted, tuple(_Run(run.target, run.source, run.width) for run in self._to_permuted))
+        return _move(permuted, tuple(_BitRun(run.target, run.source, run.width) for run in self._to_permuted))
 
 
-def _move(words: NDArray[np.uint64], runs: tuple[_Run, ...]) -> NDArray[np.uint64]:
+def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.uint64]:
     moved = np.zeros_like(words, dtype=np.uint64)
     for run in runs:
         moved |= (words >> np.uint64(run.source) & np.uint64(run.mask)) << np.uint64(run.target)
@@ -125,12 +125,12 @@ class Cut:
 
     @property
     def max_distance(self) -> int:
-        """How many flipped bits always leave `choose` blocks as they were."""
+        """The number of flipped bits that always leave `choose` blocks unchanged."""
         return len(self.blocks) - self.choose
 
     @property
     def choices(self) -> int:
-        """How many ways there are to choose."""
+        """The number of ways to choose."""
         return math.comb(len(self.blocks), self.choose)
 
     def chosen(self, bits: Sequence[int]) -> list[tuple[int, ...]]:
@@ -201,7 +201,7 @@ class Layout:
 
     @cached_property
     def _steps(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """What a single query spends its time on: for each drawer its number, and (shift right, mask) of its runs.
+        """For each drawer its number and (shift right, mask) pairs: most of a single query's time goes there.
 
         Of a fingerprint that is shifted left so far that every shift from there is one to the right.
         """
@@ -255,7 +255,7 @@ class Layout:
 
     @property
     def text_form(self) -> str:
-        """What `parse` reads: the cuts as blocks/choice."""
+        """The form that `parse` reads: the cuts as blocks/choice."""
         return f"{self.outer}+{self.inner}" if self.inner else str(self.outer)
 
     def candidates(self, documents: int) -> float:

@@ -1,4 +1,4 @@
-"""Locks on files, among processes and among the threads of one; gone with whoever holds them.
+"""File locks between processes, and between threads of one process; released when their holder ends.
 
 A lock is an open file that is locked (flock), and nothing else: to close it is to unlock it. Its holder is a `with`
 over that file, whose exit is in C, so that no exception raised by a signal comes between; and where there is no `with`
@@ -57,7 +57,7 @@ def take_lock(path: Path) -> HeldLock | None:
 
 
 def lock_data(path: Path, *, is_shared: bool) -> HeldLock | None:
-    """Lock a file that is there, to read it, with others or alone; None where a lock of others excludes that."""
+    """Lock an existing file to read it, shared or exclusive; return None if a lock of others prevents it."""
     return _take(lambda: HeldLock(path), fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
 
 
@@ -106,7 +106,7 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
 
 
 def _is_over(pid: str) -> bool:
-    """Whether there is no process of that number here, or one that has ended, which the system tells (Linux)."""
+    """Whether the process with that number does not exist or has ended, as Linux reports."""
     try:
         os.kill(int(pid), 0)
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
@@ -164,7 +164,7 @@ def writer_of(lock: Path) -> str | None:
 
 
 def users_of(path: Path) -> list[int]:
-    """Return the pids of the processes that have a file locked, as far as the system tells (Linux)."""
+    """Return the pids of the processes that have a file locked, as far as Linux reports them."""
     inode = str(path.stat().st_ino)
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()

@@ -1,4 +1,4 @@
-"""Numbers to watch, for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
+"""Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
 They are off until `enable` is called, and cost one look at `current` for each operation then. They are those of this
 process, unless it shares a folder with others; processes that a command starts to help it count for themselves, and
@@ -33,7 +33,7 @@ connections: list[Callable[[], Tally[str]]] = []  # whoever holds connections sa
 
 
 class Meters:
-    """All numbers, in a registry of their own.
+    """All metrics, in their own registry.
 
     Args:
         folder: in which processes count together; None: this one alone.
@@ -90,7 +90,7 @@ class Meters:
         own.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what is counted only when somebody asks."""
+        """Yield the metrics that are counted only on request."""
         self.count_connections()
         return self._connections.collect()
 
@@ -103,7 +103,7 @@ class Meters:
 
 
 class Http:
-    """The numbers of a server: requests by route and status, seconds until their answers begin, those under way."""
+    """Metrics of a server: requests by route and status, seconds to the first byte, requests in progress."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter, Gauge, Histogram
@@ -146,7 +146,7 @@ def enable(folder: Path | None = None) -> Meters:
 
 
 def exposition() -> bytes:
-    """Return all numbers in Prometheus's text format 0.0.4; the first call begins to count."""
+    """Return all metrics in Prometheus's text format 0.0.4; the first call starts counting."""
     meters = enable()
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.multiprocess import MultiProcessCollector
@@ -177,7 +177,7 @@ def forget_ended(folder: Path, alive: Iterable[int]) -> None:
 
 @contextmanager
 def served(host: str, port: int) -> Iterator[int]:
-    """Count, and answer `GET /metrics` meanwhile; yield the port, a free one where 0 is asked for.
+    """Count, and answer `GET /metrics` meanwhile; yield the port, a free one for port 0.
 
     Raises:
         HsimhashError: prometheus_client is not installed, or the address cannot be listened on.

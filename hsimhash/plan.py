@@ -1,4 +1,4 @@
-"""Which layout for how many documents, and what it costs in rows, bytes, reads and candidates."""
+"""Compare layouts: what each costs in rows, bytes, reads and candidates for a number of documents."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, La
 MOST_BLOCKS = 10  # of the even layouts that are tried
 MOST_GROWTH = 1 << 20  # times as many documents as asked for
 SIGNATURE_BYTES = 16  # a sketch and a key
-SAMPLED_READS = 1 << 22  # of a sample's fingerprints, as queries
+SAMPLED_BUCKETS = 1 << 22  # of a sample's fingerprints, as queries
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a layout costs on a store, for a number of documents and queries of a distance."""
+    """The cost of a layout on a store, for a number of documents and queries of one distance."""
 
     cover: Cover
     prices: Prices
@@ -55,35 +55,35 @@ def cost(
     has_signatures: bool = False,
 ) -> Cost:
     """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
-    read = cover(layout, distance, documents, prices)
-    found, uniform = _uniform(read, prices, documents, has_signatures=has_signatures), read.candidates(documents)
+    chosen = cover(layout, distance, documents, prices)
+    found, uniform = _uniform(chosen, prices, documents, has_signatures=has_signatures), chosen.candidates(documents)
     if sample is None or not len(sample):
         return found
     size = len(sample)
     scale = documents / max(1, size - 1)
-    counts, hottest = _sampled(read, sample)
+    counts, hottest = _sampled(chosen, sample)
     mean, p99 = float(counts.mean()) * scale, float(np.percentile(counts, 99))
-    row_us = prices.swept_us if read.is_swept else prices.candidate_us
+    row_us = prices.swept_us if chosen.is_swept else prices.candidate_us
     return replace(
         found,
         candidates=mean,
         time_us=found.time_us + (mean - uniform) * row_us,
-        candidates_p99=p99 * scale if _is_beyond_chance(p99, read.candidates(size)) else uniform,
+        candidates_p99=p99 * scale if _is_beyond_chance(p99, chosen.candidates(size)) else uniform,
         hottest_bucket=hottest * documents / size
         if _is_beyond_chance(hottest, _bucket(layout, size))
         else _bucket(layout, documents),
     )
 
 
-def _uniform(read: Cover, prices: Prices, documents: int, *, has_signatures: bool) -> Cost:
+def _uniform(chosen: Cover, prices: Prices, documents: int, *, has_signatures: bool) -> Cost:
     """Return what a cover costs for so many documents of uniform fingerprints."""
-    rows_each = len(read.layout.drawers) + has_signatures
+    rows_each = len(chosen.layout.drawers) + has_signatures
     bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * has_signatures
-    buckets = _buckets(read.layout, documents) + documents * has_signatures
-    time_us = read.time_us(documents, prices) + has_signatures * prices.read_us + rows_each * prices.row_us
-    rows, candidates = documents * rows_each, read.candidates(documents)
+    buckets = _buckets(chosen.layout, documents) + documents * has_signatures
+    time_us = chosen.time_us(documents, prices) + has_signatures * prices.read_us + rows_each * prices.row_us
+    rows, candidates = documents * rows_each, chosen.candidates(documents)
     size = round(documents * bytes_each + buckets * prices.bucket_bytes)
-    return Cost(read, prices, documents, has_signatures, rows, size, candidates, time_us)
+    return Cost(chosen, prices, documents, has_signatures, rows, size, candidates, time_us)
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
@@ -110,20 +110,20 @@ def _bucket(layout: Layout, documents: int) -> float:
 
 
 def _is_beyond_chance(count: float, expected: float) -> bool:
-    """Whether a count in the sample tells of skew; a few rows in one of a million buckets are chance."""
+    """Whether a count in the sample shows skew; a few rows in one of a million buckets are chance."""
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 
-def _sampled(read: Cover, sample: Uint64s) -> tuple[Floats, int]:
-    """Return, for as many of the sample's fingerprints as are asked, the other rows read; the largest bucket's rows."""
-    asked = sample[: max(1, SAMPLED_READS // read.reads)]
+def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
+    """Query with some of the sample's fingerprints; return how many other rows each reads, and the largest bucket."""
+    asked = sample[: max(1, SAMPLED_BUCKETS // chosen.bucket_count)]
     counts, hottest = np.zeros(len(asked)), 0
-    for drawer in read.layout.drawers:
+    for drawer in chosen.layout.drawers:
         hottest = max(hottest, int(np.unique(drawer.segments(sample), return_counts=True)[1].max()))
-    for probe in read.probes:
-        reading = read.reading([probe])
-        numbers, sizes = np.unique(reading.own_numbers(sample), return_counts=True)
-        wanted = reading.numbers(asked)
+    for probe in chosen.probes:
+        probe_set = chosen.probe_set([probe])
+        numbers, sizes = np.unique(probe_set.own_numbers(sample), return_counts=True)
+        wanted = probe_set.numbers(asked)
         place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
         counts += np.where(numbers[place] == wanted, sizes[place], 0).sum(axis=1) - 1
     return counts, hottest
@@ -168,6 +168,6 @@ def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
         f"it has the least product of rows and time: {best.rows // best.documents} rows per document, and about "
-        f"{best.time_us:,.0f} µs for one query and one added document (a query reads {best.cover.reads:,} buckets, and "
-        f"in them about {best.candidates:,.0f} candidates)"
+        f"{best.time_us:,.0f} µs for one query and one added document (a query reads "
+        f"{best.cover.bucket_count:,} buckets, and in them about {best.candidates:,.0f} candidates)"
     )

@@ -1,4 +1,4 @@
-"""Worker processes that end with their parent, and leave the signals of the group to it: `Workers`, `completed`.
+"""Worker processes that end with their parent and leave the group's signals to it: `Workers`, `completed`.
 
 They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
 take: it is for code that may never return, use up all memory, or crash. Its children are forks, of a process with one
@@ -40,7 +40,7 @@ _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service'
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """So many processes, started as they are needed; the block ends with `HsimhashError` where one has died.
+    """Up to `count` processes, started when needed; the block raises `HsimhashError` if one has died.
 
     Args:
         count: how many.
@@ -128,7 +128,7 @@ fork_children(int(sys.argv[1]))
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What one call may take.
+    """Limits of one call.
 
     Args:
         cpu_s: CPU time.
@@ -141,14 +141,14 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoResult:
-    """What stands in the place of a result; `why` ends a sentence such as "no text was found"."""
+    """Stands in for a missing result; `why` completes a sentence such as "no text was found"."""
 
     why: str
     may_change: bool = False  # in a fresh process: others may have used its memory up, or killed it
 
 
 class _Setup(NamedTuple):
-    """What a process prepares for; calls with the same may share it."""
+    """The setup of a worker process; calls with the same setup may share a process."""
 
     work: bytes  # the function and what prepares, pickled
     path: tuple[str, ...]  # where modules are found

@@ -1,4 +1,4 @@
-"""What a call of queries reads: counted for the numbers to watch, and logged where the call was slow, on any store.
+"""Statistics of queries: counted for the metrics, and logged when a call was slow.
 
 The logger is `hsimhash.slow`, the level WARNING. A batch counts as one call.
 """
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SLOW_S = 1.0  # a call that takes longer is logged, unless another time is set
+SLOW_S = 1.0  # the default: slower calls are logged
 
 _log = logging.getLogger("hsimhash.slow")
 
 
-class Reads:
-    """What one call has read so far; begins with the call, and `end` says that it is over."""
+class QueryStats:
+    """Counts what one call reads. Create it when the call begins; `end` closes it."""
 
-    buckets = 0  # of drawers, or ranges of them; one that several queries of a batch ask for is read once
+    buckets = 0  # or ranges of them; a bucket that several queries of a batch need is read once
     rows = 0  # candidates
-    near = 0  # fingerprints near enough, or under the key
+    near = 0  # fingerprints near enough, or with the same key
     matches: int | None = None  # None: it failed
-    reader: object = ""  # what a reader says of itself
+    view: object = ""  # its `str` is logged too
 
     def __init__(self, call: str) -> None:
         self._call, self._began_s = call, time.perf_counter()
@@ -36,12 +36,12 @@ class Reads:
     def end(
         self, slow_s: float | None, url: str, fingerprints: Sequence[int] | NDArray[np.uint64], distance: int
     ) -> None:
-        """Count, and log a call that took longer than `slow_s` seconds; None or 0: never.
+        """Add the counts to the metrics, and log a slow call.
 
         Args:
-            slow_s: seconds.
-            url: of the store; that of a store which is open holds no password.
-            fingerprints: what was asked for; the log has the first, and how many others.
+            slow_s: log calls that took longer, in seconds; None or 0: log none.
+            url: of an open store, which never holds a password.
+            fingerprints: the queries; the log has the first one and the number of the others.
             distance: in bits.
         """
         meters = metrics.current
@@ -57,5 +57,5 @@ class Reads:
 
     def __str__(self) -> str:
         ended = "it failed" if self.matches is None else f"matches: {self.matches}"
-        own = f" ({self.reader})" if str(self.reader) else ""
+        own = f" ({self.view})" if str(self.view) else ""
         return f"buckets or ranges: {self.buckets}, rows: {self.rows}, near: {self.near}, {ended}{own}"

@@ -1,8 +1,8 @@
-"""Rowkeys, the 13 bytes under which every store files a row; and what the documents in them may be.
+"""Rowkeys: the 13 bytes under which every store files a row; and validation of documents.
 
 | offset | bytes | meaning |
 |---|---|---|
-| 0 | 4 | segment: the drawer's chosen bits, left-justified, zeros behind |
+| 0 | 4 | segment: the drawer's chosen bits, left-justified, then zeros |
 | 4 | 1 | flag: drawer 1 to 251; 0 documents, 252 log of orphans, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
 
@@ -142,7 +142,7 @@ def register_rowkey(doc_id: bytes) -> bytes:
 
 
 def register_numbers(doc_ids: Iterable[bytes]) -> tuple[Uint64s, Uint64s]:
-    """Return what stands before and behind the flag in the register rows of document ids: shape (n,), uint64, each."""
+    """Return the parts of register rows before and after the flag, for document ids: shape (n,), uint64, each."""
     digests = np.frombuffer(b"".join([mmh3.mmh3_x64_128_digest(one, 0) for one in doc_ids]), ">u4").reshape(-1, 4)
     numbers = digests.astype(np.uint64)
     return numbers[:, 0], numbers[:, 1] << np.uint64(32) | numbers[:, 2]

@@ -1,4 +1,4 @@
-"""Settings: flag beats environment beats file beats default, in one frozen object.
+"""Settings in one frozen object: flags override the environment, which overrides the file and the defaults.
 
 The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). The first of these that is there is read, no
 other: the one asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment
@@ -98,7 +98,7 @@ def web_origins(text: str) -> tuple[str, ...]:
 
 
 class Settings(BaseModel):
-    """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
+    """The settings of all commands. `model_fields_set` has the keys that were set, whatever the value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 

@@ -90,19 +90,45 @@ def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path)
         assert not text.startswith(("print(", "os.environ", "os.getenv", "sys.exit(")), f"{path}: {text}"
 
 
-def test_no_public_name_stands_for_two_things_and_no_private_class_in_one_part() -> None:
-    public: dict[str, Path] = {}
-    private: dict[tuple[str, str], Path] = {}
+def defined(path: Path) -> set[str]:
+    """The classes and type aliases of a module, and its public functions."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            named = {one.id for one in node.targets if isinstance(one, ast.Name)}
+            names |= {name for name in named if re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", name)}  # not A_CONSTANT
+    return names
+
+
+def store_of(path: Path) -> str:
+    """The store whose folder has a module, or nothing. Stores use the same names for the same things."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[1] if parts[0] == "store" and len(parts) > 2 else ""
+
+
+def test_no_class_alias_or_public_function_has_the_name_of_another() -> None:
+    places: dict[str, dict[str, Path]] = {}
     for path in FILES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for name in [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]:
-            if not name.startswith("_"):
-                assert public.get(name, path) == path, f"{name} is defined in {path} and in {public[name]}"
-                public[name] = path
-            elif not name[1:2].islower():
-                place = (path.relative_to(PACKAGE).parts[0], name)
-                assert place not in private, f"{name} is defined in {path} and in {private[place]}"
-                private[place] = path
+        own = store_of(path)
+        for name in defined(path):
+            others = places.setdefault(name, {})
+            taken = [other for store, other in others.items() if store == own or "" in (store, own)]
+            assert not taken, f"{name} is defined in {path} and in {taken[0]}"
+            others[own] = path
+
+
+def test_what_modules_import_from_each_other_has_a_name_of_its_own() -> None:
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    places: dict[str, str] = {}
+    for module, name in sorted({tuple(one.rsplit(".", 1)) for path in FILES for one in imported(path) if "." in one}):
+        path = modules.get(module)
+        if path is None or store_of(path) or f"{module}.{name}" in modules:
+            continue
+        if any(one.endswith(f".{name}") for one in imported(path)):  # the module hands on what another one defines
+            continue
+        assert places.setdefault(name, module) == module, f"{name} is imported from {module} and from {places[name]}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -1,4 +1,4 @@
-"""`hsimhash explain`: what a query reads, and two documents compared; `test_calibrate_two.py` has what is computed."""
+"""`hsimhash explain`: what a query reads, and two documents compared; see also `test_calibrate_compare_two.py`."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import pytest
 import zstandard
 
 from hsimhash import Signature
-from hsimhash.cli.exits import message_of
-from hsimhash.cli.written import complete
+from hsimhash.cli.exit_codes import message_of
+from hsimhash.cli.output_files import complete
 from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
 from tests.support.processes import forked
 

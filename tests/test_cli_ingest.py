@@ -272,7 +272,7 @@ def test_another_layout_or_profile_than_the_index_has_is_5(flags: tuple[str, str
     assert ids_in(url) == []
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["junk behind", "cut off"])
+@pytest.mark.parametrize("is_cut", [False, True], ids=["junk after", "cut off"])
 @pytest.mark.parametrize(("packing", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)], ids=["gz", "zst"])
 def test_damage_is_named_and_what_came_before_is_in_the_index(
     packing: str, pack: Callable[[bytes], bytes], is_cut: bool, url: str, tmp_path: Path

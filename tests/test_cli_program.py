@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from hsimhash import errors
-from hsimhash.cli import exits, jobs
+from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
-from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
+from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
 from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
@@ -436,7 +436,7 @@ def test_numbers_and_times_are_written_for_people() -> None:
 
 LOST = """
 import signal, threading
-from hsimhash.cli.exits import interruptible
+from hsimhash.cli.exit_codes import interruptible
 
 class Finalised:
     def __del__(self):
@@ -461,7 +461,7 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
 
 DEAF = """
 import signal, threading, time
-from hsimhash.cli import exits, jobs
+from hsimhash.cli import exit_codes, jobs
 
 def wait():
     try:
@@ -470,7 +470,7 @@ def wait():
     except KeyboardInterrupt:
         time.sleep(600)  # as for a server that does not answer
 
-with exits.interruptible():
+with exit_codes.interruptible():
     {call}
 """
 
@@ -485,7 +485,7 @@ def test_an_interrupted_command_ends_within_five_seconds_wherever_it_waits(call:
         process.send_signal(signal.SIGTERM)
         _, talk = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, talk.splitlines()[-1]) == (ExitCode.INTERRUPTED, "hsimhash: interrupted")
-    assert exits.END_S + jobs.BATCH_S < 5
+    assert exit_codes.END_S + jobs.BATCH_S < 5
 
 
 def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> None:

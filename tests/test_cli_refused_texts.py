@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.fingerprint.long_texts import MOST_RUN
 from tests.support.command_line import Result, run
 from tests.support.effort import thorough

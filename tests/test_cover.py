@@ -23,9 +23,9 @@ LAYOUTS = [*map(Layout.named, LAYOUT_NAMES), *map(Layout.parse, ["32,32/2", "20,
 
 def meets(found: Cover, fingerprint: int, other: int) -> bool:
     return any(
-        set(reading.numbers_of(fingerprint).tolist())
-        & set(reading.own_numbers(np.array([other], np.uint64)).ravel().tolist())
-        for reading in found.readings
+        set(probe_set.numbers_of(fingerprint).tolist())
+        & set(probe_set.own_numbers(np.array([other], np.uint64)).ravel().tolist())
+        for probe_set in found.probe_sets
     )
 
 
@@ -59,7 +59,7 @@ def test_near_fingerprint_is_read_on_any_layout(data: st.DataObject) -> None:
     prices = data.draw(st.sampled_from([LMDB_PRICES, HBASE_PRICES]))
     found = cover(layout, distance, 1 << data.draw(st.integers(0, 30)), prices)
     fingerprint = data.draw(fingerprints)
-    if found.reads < 100_000:
+    if found.bucket_count < 100_000:
         assert meets(found, fingerprint, fingerprint ^ data.draw(flips(distance)))
 
 
@@ -68,14 +68,14 @@ def test_near_fingerprint_is_read_on_any_layout(data: st.DataObject) -> None:
 def test_what_is_read_is_what_was_counted_once_each(layout: Layout, distance: int) -> None:
     found = cover(layout, distance, MILLION, HBASE_PRICES)
     queries = np.random.default_rng(1).integers(0, 2**64, 3, np.uint64)
-    for reading in found.readings:
-        numbers = reading.numbers(queries)
-        assert [reading.numbers_of(int(query)).tolist() for query in queries] == numbers.tolist()
+    for probe_set in found.probe_sets:
+        numbers = probe_set.numbers(queries)
+        assert [probe_set.numbers_of(int(query)).tolist() for query in queries] == numbers.tolist()
         assert all(len(set(row)) == len(row) for row in numbers.tolist())
-        assert set(itertools.chain.from_iterable(reading.own_numbers(queries).tolist())) <= set(
+        assert set(itertools.chain.from_iterable(probe_set.own_numbers(queries).tolist())) <= set(
             numbers.ravel().tolist()
         )
-    assert sum(reading.numbers(queries).shape[1] for reading in found.readings) == found.reads
+    assert sum(probe_set.numbers(queries).shape[1] for probe_set in found.probe_sets) == found.bucket_count
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_what_is_read_is_what_was_counted_once_each(layout: Layout, distance: in
     [("4", 4, 20), ("4", 6, 52), ("4", 7, 68), ("4", 8, 188), ("10", 1, 2), ("10", 3, 10), ("10", 6, 731)],
 )
 def test_covers_of_the_usual_layouts_stay_as_cheap_as_they_are(name: str, distance: int, reads: int) -> None:
-    assert cover(Layout.named(name), distance, MILLION, LMDB_PRICES).reads <= reads
+    assert cover(Layout.named(name), distance, MILLION, LMDB_PRICES).bucket_count <= reads
 
 
 @thorough
 def test_one_drawer_is_probed_around_its_segment_or_read_whole() -> None:
     layout = Layout.parse("32,32/2")
     near, far = cover(layout, 1, MILLION, LMDB_PRICES), cover(layout, 12, MILLION, LMDB_PRICES)
-    assert (near.reads, near.is_swept) == (24, True)
+    assert (near.bucket_count, near.is_swept) == (24, True)
     assert far.probes == ALL_ROWS
     assert far.candidates(MILLION) == MILLION
 
 
 def test_a_store_without_an_order_of_buckets_is_asked_for_whole_ones() -> None:
     chosen = cover(Layout.parse("32,32/2"), 2, 200_000, REDIS_PRICES)
-    assert (chosen.reads, chosen.is_swept) == (1 + 32 + 496, False)
+    assert (chosen.bucket_count, chosen.is_swept) == (1 + 32 + 496, False)
 
 
 def test_what_is_dear_decides() -> None:
     layout = Layout.named("28")
     few_reads = Prices(1, 0.001, 1, 1, 1, 1, neighbour_us=1, swept_us=1)
     few_rows = Prices(1, 1_000, 1, 1, 1, 1, neighbour_us=1, swept_us=1_000)
-    assert cover(layout, 8, MILLION, few_reads).reads <= cover(layout, 8, MILLION, few_rows).reads
+    assert cover(layout, 8, MILLION, few_reads).bucket_count <= cover(layout, 8, MILLION, few_rows).bucket_count
     all_rows = Prices(1, 1, 1, 1, 1, 1, neighbour_us=1, swept_us=0)
     assert cover(layout, 8, MILLION, all_rows).probes == ALL_ROWS
 
@@ -119,7 +119,7 @@ def test_the_layouts_own_distance_reads_one_bucket_of_each_drawer() -> None:
     for layout in LAYOUTS:
         own = cover(layout, layout.max_distance, MILLION, LMDB_PRICES)
         assert own.is_own
-        assert own.reads == len(layout.drawers)
+        assert own.bucket_count == len(layout.drawers)
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,14 @@ from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, DedupSumm
 from hsimhash.dedup.documents import Listener, collect
 from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
+from hsimhash.dedup.report_texts import Texts
 from hsimhash.dedup.tables import BLOCK_ROWS
-from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from tests.support.effort import thorough, tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 

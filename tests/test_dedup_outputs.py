@@ -16,7 +16,7 @@ import pytest
 from hsimhash.dedup import DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from tests.support.effort import thorough
 from tests.test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 

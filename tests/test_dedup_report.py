@@ -26,7 +26,7 @@ from hsimhash.dedup.report import (
     find_notices,
     write_report,
 )
-from hsimhash.dedup.texts import FIRST_LINE_CHARS
+from hsimhash.dedup.report_texts import FIRST_LINE_CHARS
 from hsimhash.dedup.word_diff import compare
 
 TOTALS = Totals(documents=100_000, dropped=12_300, clusters=4_000, equal=8_000, short=12, rejected=7)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash import CorruptionError, HSimIndex, IndexNotFoundError, parse_fingerprint
-from hsimhash.cli.exits import message_of
+from hsimhash.cli.exit_codes import message_of
 from hsimhash.dedup import reading_of_run
 from hsimhash.errors import CREATE_ONE, Remedy, in_shell
 from hsimhash.inputs.files import InputOptions

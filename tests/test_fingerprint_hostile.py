@@ -11,8 +11,8 @@ import pytest
 
 import hsimhash.fingerprint
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.custom_features import MOST_FEATURES
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
-from hsimhash.fingerprint.own_features import MOST_FEATURES
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
 from tests.support.effort import thorough
 

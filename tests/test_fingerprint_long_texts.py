@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.feature_counts import Tally
 from hsimhash.fingerprint.features import document_words, signature_batch
 from hsimhash.fingerprint.long_texts import (
     LONG_CHARACTERS,
@@ -20,7 +21,6 @@ from hsimhash.fingerprint.long_texts import (
 )
 from hsimhash.fingerprint.normalize import normalize, normalized_windows
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
-from hsimhash.fingerprint.tallies import Tally
 
 # Each window may end inside a word, a run of Han, a combining sequence, a row of spaces or a shingle.
 PIECES = (

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint import EXACT, TOO_SHORT, VOTED, Profile, distance
-from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS, PROBE_TEXT, split_batch
 from tests.support.effort import tries
 from tests.support.oracles import plain_vote

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import EXACT, TOO_SHORT, VOTED, Profile, distance
-from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.pieces import clickhouse_words
 from tests.support.oracles import plain_vote

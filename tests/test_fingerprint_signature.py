@@ -18,7 +18,7 @@ from hsimhash.errors import TextTooShortError
 from hsimhash.fingerprint import EXACT, Profile, Signature, Signatures, distance
 from hsimhash.fingerprint import english as english_module
 from hsimhash.fingerprint.english import WHOLE, english, english_parts
-from hsimhash.fingerprint.hashes import mix, murmur64
+from hsimhash.fingerprint.murmur3 import mix, murmur64
 from hsimhash.fingerprint.normalize import HAN, SPACED, classify, normalize, simplify, to_codes, to_text
 from hsimhash.fingerprint.sketch import keys, shingle_hashes, sketches
 from hsimhash.fingerprint.tokens import drop_apostrophes, word_units

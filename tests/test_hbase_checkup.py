@@ -9,10 +9,10 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.checkup import check_stamps, write_checks
 from hsimhash.store.hbase.gateway.base import Put
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.reports import Region
 from tests.support.hbase_model import Cluster, ModelGateway
 
 

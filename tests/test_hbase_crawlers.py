@@ -20,18 +20,18 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Opening, Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.balancing import Choice
 from hsimhash.store.hbase.gateway.base import Change
 from hsimhash.store.hbase.gateway.batches import scan_groups
-from hsimhash.store.hbase.gateway.choice import Choice
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.pool import Pool
 from hsimhash.store.hbase.gateway.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
+from hsimhash.store.reports import Region
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway
@@ -121,19 +121,19 @@ def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: St
     began = time.monotonic()
     with (
         pytest.raises(StoreTimeoutError, match="having read 0 of 2 buckets with 0 rows, and 0 documents"),
-        store.view(timeout_s=0.3) as reader,
+        store.view(timeout_s=0.3) as view,
     ):
-        reader.scan([b"12345", b"67890"])
+        view.scan([b"12345", b"67890"])
     assert 0.3 <= time.monotonic() - began < 5
     gateway.wake()
-    with store.view(timeout_s=LIMIT_S) as reader:
-        assert len(reader.scan([b"12345"])) == 0
+    with store.view(timeout_s=LIMIT_S) as view:
+        assert len(view.scan([b"12345"])) == 0
 
 
 def test_an_end_is_kept_however_fast_replies_come(store: Store) -> None:
     prefixes = iter(lambda: [b"12345"], None)  # for ever
-    with pytest.raises(StoreTimeoutError, match=r"having read \d+ of \d+ buckets"), store.view(timeout_s=0.3) as reader:
-        deque(map(reader.scan, prefixes), 0)
+    with pytest.raises(StoreTimeoutError, match=r"having read \d+ of \d+ buckets"), store.view(timeout_s=0.3) as view:
+        deque(map(view.scan, prefixes), 0)
 
 
 @thorough
@@ -187,8 +187,8 @@ def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[
         two[0].hung = {"*"}
         for _ in range(20):
             try:
-                with store.view(timeout_s=2) as reader:
-                    reader.scan(prefixes)
+                with store.view(timeout_s=2) as view:
+                    view.scan(prefixes)
             except StoreTimeoutError:
                 errors += 1
     assert errors <= 5  # one; a busy machine may take 2 s for others

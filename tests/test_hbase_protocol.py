@@ -12,7 +12,6 @@ import pytest
 
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
-from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
 from hsimhash.store.hbase.rows import cells
 from hsimhash.store.hbase.rows.cells import Orphan, Register
@@ -20,6 +19,7 @@ from hsimhash.store.hbase.rows.protocol import Wanted, Writes, put_drawer_rows, 
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, server_time
 from hsimhash.store.hbase.upkeep.collect import SLACK_H, Collection, Entry
+from hsimhash.store.reports import CheckReport
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
 from tests.support.effort import tries

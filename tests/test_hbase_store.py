@@ -20,7 +20,6 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys, key_prefix
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
-from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -45,6 +44,7 @@ from hsimhash.store.hbase.rows.cells import (
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep import audit
+from hsimhash.store.reports import CheckReport
 from tests.support.effort import tries
 from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
 

@@ -10,12 +10,12 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, key_prefix, splits
 from hsimhash.store.base import Record
-from hsimhash.store.facts import Region, key_in_words
 from hsimhash.store.hbase.gateway import thrift1, thrift2
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
 from hsimhash.store.hbase.gateway.connection import THRIFT2
 from hsimhash.store.hbase.rows.cells import Register, key_rowkey, listing_put, register_key
 from hsimhash.store.hbase.rows.survey import rows_about, survey
+from hsimhash.store.reports import Region, key_in_words
 from tests.support.effort import thorough
 from tests.support.hbase_model import Cluster, ModelGateway
 

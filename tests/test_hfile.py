@@ -144,7 +144,7 @@ def test_columns_are_as_cells(tmp_path: Path, encoding: Encoding, size: int) -> 
 def test_columns_out_of_order_are_refused(tmp_path: Path) -> None:
     rows = np.repeat(random_rows(2), 2, axis=0)
     for qualifiers in ([b"b", b"a", b"a", b"b"], [b"a", b"a", b"a", b"b"]):
-        with pytest.raises(ValueError, match="does not lie behind"):
+        with pytest.raises(ValueError, match="does not come after"):
             write(tmp_path / "file", lambda file, its=qualifiers: file.append_columns(rows, its, 1))
     with pytest.raises(ValueError, match="a qualifier has over 1,048,576 bytes"):
         write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a", b"b", b"a", b"x" * (1 << 20 | 1)], 1))
@@ -180,9 +180,9 @@ def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) 
 @pytest.mark.parametrize(
     ("append", "message"),
     [
-        (lambda file: file.append_rows(random_rows(9)[::-1], 1), "does not lie behind .*; sort the rows, each once"),
-        (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not lie behind"),
-        (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not lie behind"),
+        (lambda file: file.append_rows(random_rows(9)[::-1], 1), "does not come after .*; sort the rows, each once"),
+        (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not come after"),
+        (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not come after"),
         (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is not within the region \[10, f0\)"),
         (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is not within the region \[10, f0\)"),
         (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append_cells takes longer ones"),
@@ -226,7 +226,7 @@ def test_settings_that_hbase_does_not_have_are_refused(make: Callable[[], object
 
 def test_after_an_error_or_the_end_nothing_is_appended(tmp_path: Path) -> None:
     failed, finished = HFileWriter(io.BytesIO(), b"f"), HFileWriter(io.BytesIO(), b"f")
-    with pytest.raises(ValueError, match="does not lie behind"):
+    with pytest.raises(ValueError, match="does not come after"):
         failed.append_cells([cell(b"b"), cell(b"a")])
     finished.append_cells([cell(b"a")])
     finished.finish()
@@ -266,7 +266,7 @@ def test_the_bloom_filter_knows_its_keys_and_few_others() -> None:
     ("key", "first", "second"),  # as HBase 2.6's MurmurHash computed them, the second with the first as its seed
     [
         ("0102030405", 4142326558, 4275094381),
-        ("01020304fd", 183654573, 386977247),  # behind whole words bytes are signed
+        ("01020304fd", 183654573, 386977247),  # after whole words bytes are signed
         ("01020304c8c9ca", 3453013418, 1545738876),
         ("c8ff030405060708090a0b0cc8", 3817143142, 3304976532),
     ],

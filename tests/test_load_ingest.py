@@ -354,12 +354,12 @@ class Counting(MemoryStore):
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[SimpleNamespace]:
         def documents(fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-            found = reader.documents(fingerprints, limit)
+            found = view.documents(fingerprints, limit)
             self.read += sum(map(len, found))
             return found
 
-        with super().view(timeout_s=timeout_s) as reader:
-            yield SimpleNamespace(answers=False, scan=reader.scan, lookup=reader.lookup, documents=documents)
+        with super().view(timeout_s=timeout_s) as view:
+            yield SimpleNamespace(answers=False, scan=view.scan, lookup=view.lookup, documents=documents)
 
 
 @pytest.mark.parametrize("leaves_out", [False, True])

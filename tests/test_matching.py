@@ -14,16 +14,16 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, near_many
-from hsimhash.query_log import Reads
+from hsimhash.query_log import QueryStats
 from hsimhash.rowkey import rowkeys_of
-from hsimhash.store.base import Document, Match, Reader
+from hsimhash.store.base import Document, Match, View
 from tests.support.effort import thorough
 from tests.support.oracles import crowds, signed
 
 LAYOUT = Layout.named("4")
 
 
-class OneBucket(Reader):
+class OneBucket(View):
     """Rows under the first of the prefixes that it is asked for."""
 
     def __init__(self, fingerprints: np.ndarray) -> None:
@@ -50,7 +50,7 @@ def test_a_bucket_of_more_rows_than_meet_at_once_is_compared_whole() -> None:
     fingerprints = np.arange(MEETINGS_AT_ONCE + 10, dtype=np.uint64)
     cover = Cover(LAYOUT, 3, own_probes(LAYOUT))
 
-    found = near_many(OneBucket(fingerprints), cover, Signatures.of([0, 0xFFFF]), Reads("test"))
+    found = near_many(OneBucket(fingerprints), cover, Signatures.of([0, 0xFFFF]), QueryStats("test"))
 
     for place, query in enumerate((0, 0xFFFF)):
         bits = np.bitwise_count(fingerprints ^ np.uint64(query))
@@ -74,7 +74,7 @@ def test_many_pairs_match_as_each_by_itself_does(
     assert found == [rule.match(query, document) for query, document in zip(queries, documents, strict=True)]
 
 
-class Listing(Reader):
+class Listing(View):
     """Documents by their fingerprints, some under more than one."""
 
     def __init__(self, listed: dict[int, list[Document]]) -> None:
@@ -97,10 +97,10 @@ class Listing(Reader):
 
 
 def test_a_document_counts_once_as_it_was_read_last_and_never_for_the_query_that_excludes_it() -> None:
-    reader = Listing({4: [Document("moved", 4, 0), Document("own", 4, 0)], 5: [Document("moved", 5, 0)]})
+    view = Listing({4: [Document("moved", 4, 0), Document("own", 4, 0)], 5: [Document("moved", 5, 0)]})
     queries, near = Signatures.of([4, 4]), [[(0, 4), (1, 5)]] * 2
 
-    found = confirmed(reader, queries, near, ["own", None], Rule(3, None, None))
+    found = confirmed(view, queries, near, ["own", None], Rule(3, None, None))
 
     moved, own = Match(1, "moved", 5, 0), Match(0, "own", 4, 0)
     assert found == [[moved], [own, moved]]
@@ -108,12 +108,12 @@ def test_a_document_counts_once_as_it_was_read_last_and_never_for_the_query_that
 
 @thorough
 def test_memory_does_not_grow_with_a_crowd_that_many_queries_meet() -> None:
-    reader = Listing({4: [Document(f"d{number}", 4, 0, sketch=1) for number in range(PAIRS_AT_ONCE // 2)]})
+    view = Listing({4: [Document(f"d{number}", 4, 0, sketch=1) for number in range(PAIRS_AT_ONCE // 2)]})
 
     def peak_bytes(count: int) -> int:
         queries = Signatures.of([4] * count, np.full(count, 2, np.uint64))
         tracemalloc.start()
-        assert confirmed(reader, queries, [[(0, 4)]] * count, [None] * count, Rule(3, 0, None)) == [[]] * count
+        assert confirmed(view, queries, [[(0, 4)]] * count, [None] * count, Rule(3, 0, None)) == [[]] * count
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak

@@ -36,7 +36,7 @@ def test_a_slow_query_is_logged_with_what_it_read(
         index.slow_s = ALWAYS_S
         matches = len(index.query(3))
         (said,) = logged(caplog)
-        buckets = index.cover().reads
+        buckets = index.cover().bucket_count
         assert re.fullmatch(
             rf"slow query of {re.escape(index.url)}: \d+ ms for fingerprint 0000000000000003 within {index.distance} "
             rf"bits; buckets or ranges: {buckets}, rows: \d+, near: {matches}, matches: {matches}",

@@ -1,4 +1,4 @@
-"""Which profile and which distance fit somebody's own texts: compared on a sample of them, and recommended."""
+"""Compare profiles and distances on a sample of your own texts, and recommend one of each."""
 
 from hsimhash.calibrate.job import calibrate
 from hsimhash.calibrate.options import CalibrateLimits, CalibrateOptions

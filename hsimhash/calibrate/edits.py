@@ -1,4 +1,4 @@
-"""Edits of pages as they happen between two crawls: each gives a page that a reader would call the same.
+"""Edits that pages undergo between two crawls. A reader would call each edited page the same page.
 
 A page is a row of sentences. Words and sentences that come in are those of other pages of the same language, the header
 and footer those of a site, one in each language. There are two languages here: `zh` stands for all scripts without
@@ -107,7 +107,7 @@ EDITS: Mapping[str, Edit] = {
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Edited texts: of each the place of its original, the kind of edit, and what it became."""
+    """Edited texts, each with the position of its original and the kind of edit."""
 
     original: tuple[int, ...]
     kinds: tuple[str, ...]

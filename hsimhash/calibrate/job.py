@@ -1,4 +1,4 @@
-"""A calibration: profiles and distances compared on a user's own texts, and what to take."""
+"""Run a calibration: compare profiles and distances on the user's texts, and recommend the best."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _FITTING = {"zh": ("auto-2", "auto-1", "zh-1"), "en": ("auto-2", "auto-1", "word
 _FITTING_SHARE = 0.05  # of the texts, from which on the profiles of a script are compared
 
 
-class _Texts(NamedTuple):
-    """What every profile is tried on."""
+class _TriedTexts(NamedTuple):
+    """The texts that every profile is tried on."""
 
     own: Sequence[str]  # of the sample
     edited: Planted
@@ -111,7 +111,7 @@ def fitting_profiles(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for of_script in names for name in of_script))
 
 
-def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _Texts:
+def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedTexts:
     if len(sample.texts) < 2:
         raise HsimhashError(f"too few documents to compare: {len(sample.texts)} in the inputs; give at least 2")
     truth = Truth.of(labels, sample.doc_ids)
@@ -122,10 +122,10 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _Texts:
             if options.labels
             else "no edit changes any of the texts: they are empty"
         )
-    return _Texts(sample.texts, edited, truth, least_shingles(sample.texts))
+    return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 
 
-def _try(profile: Profile, texts: _Texts, limits: CalibrateLimits, workers: int) -> _Tried:
+def _try(profile: Profile, texts: _TriedTexts, limits: CalibrateLimits, workers: int) -> _Tried:
     profile.verify()
     every = [*texts.own, *texts.edited.texts]
     rows = 4 * BATCH_DOCUMENTS

@@ -1,4 +1,4 @@
-"""Which documents are near, as somebody decided: a table of pairs, or of clusters.
+"""Human judgements of which documents are near: a table of pairs, or of clusters.
 
 | columns, separated by tabs | say |
 |---|---|
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.inputs.files import packing_of
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
-from hsimhash.pairs.blocks import pair_words
+from hsimhash.pairs.pair_blocks import pair_words
 
 UNRELATED = 0.2  # two texts that share less than this of their shingles (Jaccard index) are not near, whoever they are
 _HEADER = ("id", "cluster")
@@ -34,7 +34,7 @@ NEAR, UNLIKE, OPEN = 1, 0, -1
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a file says of ids: pairs that are near or not, or the cluster of each."""
+    """Labels by document id: pairs that are near or not, or the cluster of each document."""
 
     pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What is known of the pairs of a sample, by the places of their documents."""
+    """The known pairs of a sample, by the positions of their documents."""
 
     left: Int64s  # of pairs that are near
     right: Int64s
@@ -57,7 +57,7 @@ class Truth:
 
     @staticmethod
     def of(labels: Labels, doc_ids: Sequence[str]) -> Truth:
-        """Return what labels say of documents; what they say of others is passed over."""
+        """Return the labels of the sample's documents; labels of other documents are ignored."""
         place = {doc_id: at for at, doc_id in enumerate(doc_ids)}
         near: list[tuple[int, ...]] = []
         unlike: list[tuple[int, ...]] = []
@@ -77,7 +77,7 @@ class Truth:
         return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
 
     def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
-        """Return what pairs of documents are; OPEN where nobody said, and the texts do not tell.
+        """Return the judgement on each pair; OPEN if neither labels nor texts decide.
 
         Args:
             left: places, shape (n,).

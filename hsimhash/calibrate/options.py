@@ -1,4 +1,4 @@
-"""What is to be calibrated, within which limits, and how far it is."""
+"""Options, limits and progress of a calibration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may 
 
 @dataclass(frozen=True, slots=True)
 class CalibrateLimits:
-    """What a calibration takes at most; all of it is memory or time.
+    """Limits on the memory and time of a calibration.
 
     Args:
         documents: in the sample; documents that labels name may be more.
@@ -37,7 +37,7 @@ class CalibrateLimits:
 
 @dataclass(frozen=True, slots=True)
 class CalibrateOptions:
-    """How to calibrate.
+    """Options of a calibration.
 
     Args:
         profiles: those to compare, or their names; none: those that fit the scripts of the texts.

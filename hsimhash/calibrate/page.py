@@ -1,4 +1,4 @@
-"""The page of a calibration: one file without scripts or references, whose plots are drawn as SVG.
+"""The report page of a calibration: one self-contained file without scripts, with plots in SVG.
 
 It has the look and the parts of dedup's report.
 """
@@ -40,7 +40,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """What the template draws."""
+    """The values of a plot, for the template."""
 
     title: str
     lines: Sequence[_Line]

@@ -1,4 +1,4 @@
-"""What a calibration found, as values and as JSON."""
+"""The results of a calibration, as values and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MILLION = 1_000_000  # documents, for which false pairs are told
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """How a profile spreads pairs, from 0 bits to 64."""
+    """How many pairs a profile puts at each distance from 0 to 64 bits."""
 
     profile: str
     near: Floats  # near pairs, shape (65,)
@@ -26,7 +26,7 @@ class Spread:
 
 
 class Flags(NamedTuple):
-    """What is to be said on the command line to get what was chosen."""
+    """The command-line flags that select a recommendation."""
 
     profile: str  # the profile's name
     create: str  # to `create-table`
@@ -35,7 +35,7 @@ class Flags(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """All that was found."""
+    """The result of a calibration."""
 
     sample: Sample
     label_rejects: tuple[str, ...]  # lines of the labels that say nothing

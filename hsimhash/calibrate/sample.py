@@ -1,4 +1,4 @@
-"""A sample of the documents, drawn in one pass: each has a number's hash, and those with the least hashes stay.
+"""Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
 So it is the same for the same inputs, and whatever is left out for lack of room is left out at random.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsimhash.calibrate.options import CalibrateLimits, Tell
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.reader import read_batches
 

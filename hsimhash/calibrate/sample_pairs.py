@@ -1,4 +1,4 @@
-"""All pairs of a sample compared by a profile, and those of them that come near each other by any rule.
+"""Compare all pairs of a sample by a profile, and keep the pairs that any rule calls near.
 
 Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. What comes
 near is listed to be judged by its texts; of too many a share, chosen by a hash, stands for all.
@@ -12,10 +12,10 @@ import numpy as np
 
 from hsimhash.calibrate.options import DISTANCES
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.fingerprint.signature import MAX_SKETCH, TOO_SHORT, Signatures, are_alike
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.blocks import pair_words
+from hsimhash.pairs.pair_blocks import pair_words
 
 NEVER = np.uint8(255)  # the reach of a pair that no distance finds
 _TILE = 1 << 18  # pairs compared at once
@@ -23,7 +23,7 @@ _TILE = 1 << 18  # pairs compared at once
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What of a profile's signatures a query goes by."""
+    """The parts of a profile's signatures that a query uses."""
 
     has_key: bool = False  # documents with the same key are found too
     has_sketch: bool = False  # and those whose sketches differ too much are not
@@ -76,7 +76,7 @@ class SamplePairs:
 
     @property
     def total(self) -> int:
-        """How many pairs of texts with fingerprints there are."""
+        """The number of pairs of texts with fingerprints."""
         return int(self.distances.sum())
 
 

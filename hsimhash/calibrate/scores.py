@@ -1,4 +1,4 @@
-"""From pairs to numbers: precision, recall and F1 of each distance, false pairs of a collection, and what to take."""
+"""Score distances: precision, recall and F1 of each, false pairs in a whole collection, and a recommendation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FalsePairs:
     weight: int = 1  # how many pairs each one that was looked at stands for
 
     def among(self, documents: int) -> tuple[float, float]:
-        """Return how many there are in a collection of so many documents; and how many at most, one-sided at 95 %.
+        """Return how many false pairs a collection of that size has, and the one-sided 95 % upper bound.
 
         0 where the sample has no unrelated pair that could tell.
         """
@@ -50,7 +50,7 @@ class FalsePairs:
 
 
 def _rounded_up(number: float) -> str:
-    """Return a number of two digits that is no less."""
+    """Return the smallest number with two significant digits that is at least as large."""
     if number < 0.01:
         return "0.01"
     unit = 10.0 ** (math.floor(math.log10(number)) - 1)
@@ -60,7 +60,7 @@ def _rounded_up(number: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DistanceScore:
-    """How well a distance does."""
+    """The scores of one distance."""
 
     distance: int
     precision: float
@@ -74,7 +74,7 @@ class DistanceScore:
 
     @property
     def most_f1(self) -> float:
-        """The F1 if there are no false pairs but those in the sample."""
+        """The F1 if the collection had no false pairs beyond those in the sample."""
         return self.f1 if self.false_pairs.seen else 2 * self.recall / (1 + self.recall)
 
     @property
@@ -115,7 +115,7 @@ class Curve:
 
 
 class Recommendation(NamedTuple):
-    """What to take."""
+    """The recommended profile and distance."""
 
     curve: Curve
     score: DistanceScore
@@ -161,7 +161,7 @@ def _best(curves: Sequence[Curve]) -> Recommendation:
 
 
 def expected(seen: Floats) -> Floats:
-    """Return how many unrelated pairs each distance is expected to find, where so many were seen; 0 to 64 bits.
+    """Return the expected number of unrelated pairs at each distance from 0 to 64 bits, given how many were seen.
 
     Where none was seen, the tail above tells: below the first distance with SEEN pairs it is taken to fall on as
     steeply as over TAIL_BITS there. Distances of unrelated texts fall steeper and steeper, so that this says rather

@@ -1,4 +1,4 @@
-"""How much of their shingles two texts share, whatever a profile says of them: the judge of unrelated pairs.
+"""Measure which share of their shingles two texts have in common, to judge unrelated pairs independently of profiles.
 
 Of each text the KEPT least hashes of its shingles of three words or characters are kept. Up to so many shingles of two
 texts together the Jaccard index is exact; of more it is that of the KEPT least of both, right to about .03.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.normalize import classify, normalize, simplify
 from hsimhash.fingerprint.profile import split_batch
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, shingle_hashes

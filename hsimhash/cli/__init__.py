@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: parses arguments, calls the package, prints results."""
 
 from hsimhash.cli.program import main
 

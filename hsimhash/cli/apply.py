@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from hsimhash import dedup as steps
+from hsimhash.cli.closing_messages import apply_ending
 from hsimhash.cli.console import is_for_people, plural, say
-from hsimhash.cli.endings import apply_ending
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
+from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.dedup import Applied
 from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs

@@ -1,4 +1,4 @@
-"""What a TEXT, FILE, FP or ID argument means: one rule for every command.
+"""Interpret TEXT, FILE, FP and ID arguments, by one rule for every command.
 
 1. An argument that is the path of a file stands for the text of that file.
 2. Any other argument is what the command takes: a text, a fingerprint, or the id of a document.
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import click
 
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint

@@ -1,4 +1,4 @@
-"""`hsimhash bulk-load`: load documents into an index on HBase as files that its servers take over."""
+"""`hsimhash bulk-load`: load documents into an index on HBase as HFiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
@@ -26,7 +26,7 @@ from hsimhash.cli.options import (
     reading_of,
     with_settings,
 )
-from hsimhash.cli.stages import (
+from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
     memory_option,

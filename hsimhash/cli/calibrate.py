@@ -11,15 +11,15 @@ from hsimhash import calibrate as steps
 from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
+from hsimhash.cli.closing_messages import calibrate_ending
 from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
-from hsimhash.cli.counts import Count
-from hsimhash.cli.endings import calibrate_ending
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
+from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
-from hsimhash.cli.written import refuse_format
-from hsimhash.dedup.texts import date_of
+from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
 from hsimhash.inputs import Input
 

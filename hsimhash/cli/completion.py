@@ -20,7 +20,7 @@ _STARTS_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 
 
 class _Place(NamedTuple):
-    """Where a shell finds its script, and the file that names it; fish needs none."""
+    """Where a shell looks for its completion script, and the file that loads it; fish needs none."""
 
     script: Path
     start_up: Path | None

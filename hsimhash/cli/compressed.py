@@ -1,4 +1,4 @@
-"""`hsimhash tables`: compressed tables of a set of documents, and many queries answered by scanning them."""
+"""`hsimhash tables`: write a set of documents as compressed tables, and match many queries against them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
+from hsimhash.cli.closing_messages import say_rejected
 from hsimhash.cli.console import plural, print_json, say, staged_progress
-from hsimhash.cli.endings import say_rejected
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
+from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog

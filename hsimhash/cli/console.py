@@ -1,4 +1,4 @@
-"""What the commands print: JSON lines, tables, numbers and dates for people, progress, the log."""
+"""Print JSON lines, tables, numbers, dates, progress and the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import click
 
-from hsimhash.cli.streams import writing_stdout
+from hsimhash.cli.standard_streams import writing_stdout
 
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
@@ -111,7 +111,7 @@ def plural(count: int, noun: str) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how far work is; the block is given a function to tell it (done, total), total 0 for unknown."""
+    """Show progress; the block gets a function to report (done, total), with total 0 if it is unknown."""
     with staged_progress(title) as tell:
         yield lambda done, total: tell(title, done, total, f"{done:,} of {total:,}" if total else f"{done:,}")
 
@@ -152,7 +152,7 @@ def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[str, in
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Show what the `hsimhash` loggers tell: with verbosity 0 warnings, with 1 what happens, with 2 in detail."""
+    """Print the `hsimhash` loggers' messages: warnings with verbosity 0, info with 1, details with 2."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logger = logging.getLogger("hsimhash")

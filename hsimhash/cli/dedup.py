@@ -14,10 +14,10 @@ import click
 
 from hsimhash import dedup as steps
 from hsimhash import metrics
+from hsimhash.cli.closing_messages import dedup_ending, say_rejected
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
-from hsimhash.cli.counts import Count
-from hsimhash.cli.endings import dedup_ending, say_rejected
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     READING,
@@ -38,7 +38,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from hsimhash.store.base import JOB_DEADLINE_S
 
 _STAGES = {

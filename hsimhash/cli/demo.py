@@ -1,4 +1,4 @@
-"""`hsimhash demo`: the sample corpus goes in, its near-duplicates come out, and both are compared with the truth."""
+"""`hsimhash demo`: index the sample corpus, show its near-duplicates, and compare them with the known ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
-from hsimhash.cli.endings import program
+from hsimhash.cli.closing_messages import program
 from hsimhash.cli.help import Command
 from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -32,7 +32,7 @@ DEMO_STORE = "lmdb://.demo/index"
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
 _LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 
 
 @click.command("demo", cls=Command)
@@ -81,15 +81,15 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What the index found in the sample, and the truth. Pairs are in the order of the documents."""
+    """The pairs found in the sample, and the true ones, in the order of the documents."""
 
     texts: dict[str, str]
-    truth: dict[Pair, str]  # pair → kind
-    found: dict[Pair, Match]  # as one of the two finds the other
-    refuted: list[Pair]  # what would be found besides, if sketches were not compared
+    truth: dict[TextPair, str]  # pair → kind
+    found: dict[TextPair, Match]  # as one of the two finds the other
+    refuted: list[TextPair]  # what would be found besides, if sketches were not compared
 
     @property
-    def right(self) -> list[Pair]:
+    def right(self) -> list[TextPair]:
         """The pairs found that are true."""
         return [pair for pair in self.found if pair in self.truth]
 
@@ -102,7 +102,7 @@ def _evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
     return DemoOutcome(texts, truth, found, [pair for pair in unconfirmed if pair not in found])
 
 
-def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[Pair, Match]:
+def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[TextPair, Match]:
     """Return the pairs that queries for all documents find, in their order."""
     ids = [document.doc_id for document in documents]
     answers = index.query_many([document.signature for document in documents], exclude=ids, max_sketch=max_sketch)
@@ -117,7 +117,7 @@ def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) 
 
 
 def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
-    """Print all of it to stdout: plain text where that is no terminal."""
+    """Print the whole report to stdout; plain text unless stdout is a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(
         f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "
@@ -132,7 +132,7 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
     _print_next(console, index, shown[0][0])
 
 
-def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
+def _shown(outcome: DemoOutcome) -> Iterator[TextPair]:
     """Yield one found pair of each kind, alternately English and Chinese; the user's own language comes first."""
     languages = ("zh", "en") if _user_locale().startswith("zh") else ("en", "zh")
     for number, kind in enumerate(SHOWN_KINDS):
@@ -146,11 +146,11 @@ def _user_locale() -> str:
     return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
-def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
+def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
     kind = outcome.truth[pair]
     console.print()
     match = outcome.found[pair]
-    console.print(f"{kind} ({sample.KINDS[kind]}), distance {match.distance} bits", style="bold")
+    console.print(f"{kind} ({sample.PAIR_KINDS[kind]}), distance {match.distance} bits", style="bold")
     alike = "one has no sketch" if match.similarity is None else f"about {match.similarity:.0%} alike by their sketches"
     console.print(f"found by {match.found_by}, {alike}")
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="cyan")
@@ -194,7 +194,7 @@ def _print_score(console: Console, outcome: DemoOutcome) -> None:
     table.add_column("what was done")
     for title in ("pairs", "found", "by key alone", "recall"):
         table.add_column(title, justify="right")
-    for kind, meaning in sample.KINDS.items():
+    for kind, meaning in sample.PAIR_KINDS.items():
         table.add_row(
             kind, meaning, str(true[kind]), str(right[kind]), str(keyed[kind]), f"{right[kind] / true[kind]:.2f}"
         )

@@ -1,11 +1,11 @@
-"""`hsimhash doctor`: check an index from the outside in, and say what is wrong and what to do."""
+"""`hsimhash doctor`: check an index from the outside in; report what is wrong and how to fix it."""
 
 from __future__ import annotations
 
 import click
 
 from hsimhash.cli.console import print_json, print_line
-from hsimhash.cli.exits import ExitCode, exit_code_of
+from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
 from hsimhash.store import backend_of

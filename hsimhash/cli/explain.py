@@ -1,4 +1,4 @@
-"""`hsimhash explain`: how two documents differ, and why; or what a query reads."""
+"""`hsimhash explain`: show how two documents differ and why, or what a query reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 
 import click
 
-from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
+from hsimhash.calibrate.compare_two import Side, TwoDocuments, explain_two
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, is_file, read_text, refuse_records, understood
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
@@ -94,7 +94,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
     facts = {
         "fingerprint": format_fingerprint(query.fingerprint),
         "max_distance": found.cover.distance,
-        "scans": found.reads,
+        "scans": found.bucket_count,
         "candidates": sum(read.rows for read in found.probes),
         "near": sum(read.near for read in found.probes),
         "documents": found.documents,
@@ -130,10 +130,10 @@ def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
 
 
 def _explained(
-    settings: Settings, named: Sequence[Named], profile: Profile, read: Cover, index: HSimIndex | None = None
+    settings: Settings, named: Sequence[Named], profile: Profile, used: Cover, index: HSimIndex | None = None
 ) -> TwoDocuments:
     a, b = (_side(one, settings, profile, index) for one in named)
-    return explain_two(a, b, profile, read, max_sketch=settings.max_sketch)
+    return explain_two(a, b, profile, used, max_sketch=settings.max_sketch)
 
 
 def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:

@@ -1,4 +1,4 @@
-"""`hsimhash export`: write all documents of an index, so that `ingest` can create the same index from them."""
+"""`hsimhash export`: write all documents of an index in a form that `ingest` reads back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, say, staged_progress
+from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
-from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
-from hsimhash.cli.written import JSON_LINES, format_of, refuse_existing, refuse_format, written
+from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.store import Document, backend_of
 
 MOST_SHARDS = 10_000

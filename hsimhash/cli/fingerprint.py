@@ -1,4 +1,4 @@
-"""`hsimhash fingerprint`: fingerprints and features of texts; `hsimhash distance`: two fingerprints compared."""
+"""`hsimhash fingerprint`: print fingerprints and features; `hsimhash distance`: compare two fingerprints."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.lines import Lines, Request, requested_signatures
+from hsimhash.cli.input_lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
 from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
 from hsimhash.layout import FINGERPRINT_BITS

@@ -1,4 +1,4 @@
-"""`hsimhash fit-idf`: a table of inverse document frequencies of your own texts."""
+"""`hsimhash fit-idf`: compute a table of inverse document frequencies from your own texts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import click
 
 from hsimhash.cli.console import print_json, say, staged_progress
-from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import complete, refuse_existing, refuse_format
+from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
 from hsimhash.inputs.files import Input, usual_workers
@@ -81,7 +81,7 @@ def fit_idf_command(
     limits = FitLimits(min_documents, max_share, max_words)
     workers = settings.workers or usual_workers(found)
     with staged_progress("counting words") as show, complete(output) as stream:
-        texts = _Texts(found, show, workers)
+        texts = _TextSource(found, show, workers)
         batches = map(texts.of, read_batches(found, reading, workers=workers))
         fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=texts.refuse)
         stream.write(fitted.content)
@@ -91,7 +91,7 @@ def fit_idf_command(
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
 
 
-class _Texts:
+class _TextSource:
     """The texts of batches; prints progress and what is rejected."""
 
     def __init__(self, inputs: Sequence[Input], show: Callable[[str, int, int, str], None], workers: int) -> None:

@@ -1,4 +1,4 @@
-"""Help: the options of a long command in groups, the common ones first; and `hsimhash help COMMAND`."""
+"""Help: `hsimhash help COMMAND`, and options in groups, with the common ones first."""
 
 from __future__ import annotations
 

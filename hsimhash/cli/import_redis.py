@@ -1,4 +1,4 @@
-"""`hsimhash import-redis`: fingerprints out of the plain scheme on Redis that articles describe."""
+"""`hsimhash import-redis`: import fingerprints from the plain Redis scheme that articles describe."""
 
 from __future__ import annotations
 

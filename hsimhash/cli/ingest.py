@@ -10,8 +10,8 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import say
-from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
@@ -30,7 +30,7 @@ from hsimhash.cli.options import (
     wanted_record,
     with_settings,
 )
-from hsimhash.cli.written import JSON_LINES, refuse_format
+from hsimhash.cli.output_files import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions

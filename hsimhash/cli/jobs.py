@@ -1,4 +1,4 @@
-"""What long commands share: the job folder, options of walks over a table, Ctrl-C, progress, the summary."""
+"""Shared parts of long commands: the job folder, options of table walks, Ctrl-C, progress, the summary."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from types import FrameType
 
 import click
 
+from hsimhash.cli.closing_messages import ingest_ending, say_rejected
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
-from hsimhash.cli.endings import ingest_ending, say_rejected
-from hsimhash.cli.exits import ExitCode, answering, interrupt
+from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary

@@ -1,4 +1,4 @@
-"""`hsimhash match-sql`: the statement that finds near fingerprints in a table of one's own, on PostgreSQL."""
+"""`hsimhash match-sql`: print a statement that finds near fingerprints in your own PostgreSQL table."""
 
 from __future__ import annotations
 

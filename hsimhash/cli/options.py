@@ -1,4 +1,4 @@
-"""What the commands share of options: the settings' flags, the index that the settings name, samples, questions."""
+"""Shared options of commands: setting flags, the index that the settings name, samples, questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from hsimhash import metrics
 from hsimhash.cli.arguments import is_file
 from hsimhash.cli.console import print_line, say
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
 from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile
@@ -25,7 +25,7 @@ from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, 
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
-from hsimhash.inputs.written import decided_formats
+from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
@@ -297,7 +297,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
-    """Open the index that the settings name; a layout or profile that somebody set must be the index's own.
+    """Open the index that the settings name; a layout or profile set explicitly must be the index's.
 
     Args:
         settings: which.
@@ -437,7 +437,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints of a file, one a line, alone or behind a tab; `flag` named the file."""
+    """Return the fingerprints of a file, one per line, alone or after a tab; `flag` named the file."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:

@@ -1,4 +1,4 @@
-"""`hsimhash plan`: what an index costs on each store, and which layout to choose."""
+"""`hsimhash plan`: estimate what an index costs on each store, and recommend a layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
-from hsimhash.cli.counts import Count
+from hsimhash.cli.count_type import Count
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.cover import MOST_DISTANCE
@@ -109,7 +109,7 @@ def _fields(costs: Sequence[Cost]) -> dict[str, object]:
                 "drawers": len(one.layout.drawers),
                 "rows": one.rows,
                 "bytes": one.bytes,
-                "reads": one.cover.reads,
+                "reads": one.cover.bucket_count,
                 "candidates": one.candidates,
                 "candidates_p99": one.candidates_p99,
                 "hottest_bucket": one.hottest_bucket,
@@ -161,7 +161,7 @@ def _cells(one: Cost, *, is_sampled: bool) -> list[str]:
         one.layout.name,
         f"{one.rows:,}",
         size(one.bytes),
-        f"{one.cover.reads:,}",
+        f"{one.cover.bucket_count:,}",
         _count(one.candidates),
         *sampled,
         f"{one.time_us:,.0f}",

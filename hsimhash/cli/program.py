@@ -1,4 +1,4 @@
-"""`hsimhash`: its commands, each imported when used, and the one place where errors become exit codes."""
+"""The `hsimhash` program: imports a command when it runs, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from hsimhash.cli.console import log_to_stderr, send
-from hsimhash.cli.exits import ExitCode, exit_code_of, interruptible, message_of
+from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.help import help_command
-from hsimhash.cli.streams import drop_stdout, flush_or_drop
+from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
 TASKS = {  # the help's sections; of each command its module and one line. The help imports none of them
     "Start here": {
@@ -38,8 +38,8 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
     "Operate": {
         "create-table": ("tables", "Create an empty index."),
         "drop-table": ("tables", "Delete an index and everything in it."),
-        "describe": ("facts", "Show how an index was created and what it holds."),
-        "status": ("facts", "Count the rows of an index, by region on HBase."),
+        "describe": ("describe", "Show how an index was created and what it holds."),
+        "status": ("describe", "Count the rows of an index, by region on HBase."),
         "doctor": ("doctor", "Diagnose an index that fails or is slow."),
         "check": ("upkeep", "Check an index for problems, and repair them."),
         "collect": ("upkeep", "Delete leftovers of moved and removed documents."),
@@ -58,8 +58,8 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "tables": ("compressed", "Match millions of queries against compressed tables."),
     },
     "Compatibility": {
-        "find-all": ("find", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
-        "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
+        "find-all": ("find_all", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
+        "find-clusters": ("find_all", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
         "import-redis": ("import_redis", "Import fingerprints from sets in Redis."),
         "match-sql": ("match_sql", "Print SQL that finds near-duplicates in your own table."),
     },
@@ -86,7 +86,7 @@ class Program(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, without importing them, or the options."""
+        """Return the commands, without importing them, or the options that start with the word."""
         named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 

@@ -9,10 +9,10 @@ import click
 
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
-from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.lines import Lines, Request, requested_signatures
+from hsimhash.cli.input_lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import Signature, format_fingerprint
 from hsimhash.index import HSimIndex

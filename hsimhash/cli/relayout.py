@@ -1,4 +1,4 @@
-"""`hsimhash relayout`: the documents of an index into another one with another layout."""
+"""`hsimhash relayout`: copy the documents of an index to one with another layout."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, shown, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
-from hsimhash.cli.stages import memory_option, program_option, stage_options
+from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestObserver, default_job, relayout

@@ -1,4 +1,4 @@
-"""`hsimhash remove`: documents by id; `hsimhash expire`: those first seen before a date."""
+"""`hsimhash remove` removes documents by id; `hsimhash expire` those first seen before a date."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import NamedTuple
 import click
 
 from hsimhash.cli.console import iso_time, plural, print_json, progress, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
+from hsimhash.cli.input_lines import Lines
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
-from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
 from hsimhash.durations import milliseconds_of, seconds_in
 from hsimhash.files import make_folder, write_json

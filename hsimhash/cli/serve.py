@@ -1,4 +1,4 @@
-"""`hsimhash serve`: an index over HTTP, served by processes that share a port."""
+"""`hsimhash serve`: serve an index over HTTP, from several processes that share a port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import click
 
 from hsimhash import metrics
 from hsimhash.cli.console import log_to_stderr, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError

@@ -1,4 +1,4 @@
-"""`hsimhash settings show`: the value of every setting, and where it came from."""
+"""`hsimhash settings show`: show the value of every setting, and where it came from."""
 
 from __future__ import annotations
 

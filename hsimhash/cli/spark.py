@@ -1,4 +1,4 @@
-"""`hsimhash spark`: jobs of many documents as Spark applications."""
+"""`hsimhash spark`: run large jobs as Spark applications."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import click
 
 from hsimhash.cli.console import print_json, say
-from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
-from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
-from hsimhash.cli.stages import (
+from hsimhash.cli.options import Function, Settings, first_seen_field_option, open_index, utf8, with_settings
+from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
     loading_words,
@@ -29,7 +29,7 @@ from hsimhash.cli.stages import (
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 
 _missing: ImportError | None = None
 try:
@@ -41,7 +41,6 @@ try:
 except ImportError as error:  # only a job needs it, not --help
     _missing = error
 
-Function = Callable[..., object]
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
 

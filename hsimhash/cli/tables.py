@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, print_line, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     Settings,
@@ -39,7 +39,6 @@ from hsimhash.store.hbase.gateway.table import AUTO_REGIONS, TableSettings, new_
 if TYPE_CHECKING:
     from hsimhash.store.hbase.operations import Plan
 
-_Texts = tuple[str, ...]
 _Pairs = tuple[tuple[str, str], ...]
 
 
@@ -60,7 +59,7 @@ def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | No
     return int(value)
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:  # noqa: ARG001
+def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> _Pairs:  # noqa: ARG001
     for one in value:
         if not re.fullmatch(r"[A-Z_]+=.+", one):
             raise click.BadParameter(f"{one!r} is not a setting of a column family such as IN_MEMORY=true")

@@ -1,4 +1,4 @@
-"""Upkeep of an index: `hsimhash check`, `collect`, `compact` and `backup`."""
+"""Maintain an index: `hsimhash check`, `collect`, `compact` and `backup`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_fields, print_json, progress, say, size
-from hsimhash.cli.counts import Count
-from hsimhash.cli.exits import ExitCode, message_of
+from hsimhash.cli.count_type import Count
+from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
 from hsimhash.cli.options import (

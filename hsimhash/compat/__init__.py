@@ -1,1 +1,1 @@
-"""The functions of other libraries, with their results: to try hsimhash, change the import."""
+"""Drop-in replacements for other libraries: to try hsimhash, change the import."""

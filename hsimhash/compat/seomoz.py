@@ -1,4 +1,4 @@
-"""simhash-py's functions (0.4; simhash-pybind has the same), with its results: `from hsimhash.compat import seomoz`.
+"""The functions of simhash-py 0.4 (and simhash-pybind), with the same results: `from hsimhash.compat import seomoz`.
 
 Where the original ends the interpreter, a `ValueError` is raised, as simhash-pybind does.
 """

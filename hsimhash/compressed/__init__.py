@@ -1,4 +1,4 @@
-"""A set of fingerprints as sorted, compressed tables in Parquet, and millions of queries answered by scanning them."""
+"""Keep a set of fingerprints in sorted, compressed Parquet tables, and match millions of queries by scanning them."""
 
 from hsimhash.compressed.match import CompressedTables, NearPairs
 from hsimhash.compressed.write import WriteLimits, write_tables

@@ -15,12 +15,12 @@ from hsimhash.layout import Layout
 
 MANIFEST, DOCUMENTS = "tables.json", "documents.parquet"
 PERMUTED = "permuted"
-VERSION = 1  # on disk: never reuse
+TABLES_VERSION = 1  # on disk: never reuse
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What tables hold: `fingerprints` distinct ones, of so many documents.
+    """The contents of the tables: how many documents, and how many distinct fingerprints.
 
     `parts`: of tables whose drawers are folders, what each file but the first begins with at the least, as 16
     hexadecimal digits, drawer by drawer; no segment lies in two files.
@@ -31,7 +31,7 @@ class Manifest:
     documents: int
     fingerprints: int
     parts: list[list[str]] | None = None
-    version: int = VERSION
+    version: int = TABLES_VERSION
 
     def save(self, folder: Path) -> None:
         """Write it: the tables are whole."""
@@ -56,10 +56,10 @@ class Manifest:
             )
         try:
             found = json.loads(data)
-            if found["version"] != VERSION:
+            if found["version"] != TABLES_VERSION:
                 raise FormatVersionError(
-                    f"the tables in {place} have format version {found['version']}, this release reads {VERSION}; use "
-                    f"the release that wrote them"
+                    f"the tables in {place} have format version {found['version']}, this release reads "
+                    f"{TABLES_VERSION}; use the release that wrote them"
                 )
             manifest = cls(**found)
             Layout.parse(manifest.layout)

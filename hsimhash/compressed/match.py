@@ -1,4 +1,4 @@
-"""Many queries against compressed tables: each table is read once, and its rows meet the queries of their segment."""
+"""Match many queries against compressed tables: read each table once, and compare its rows segment by segment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.extras import arrow_needed
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
 from hsimhash.layout import Drawer, Layout
 
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
@@ -27,7 +27,7 @@ class NearPairs(NamedTuple):
     distances: Uint8s
 
     def by_query(self, count: int) -> Iterator[slice]:
-        """Yield where the pairs of each of so many queries are."""
+        """Yield the slice of the pairs of each query."""
         edges = np.searchsorted(self.queries, np.arange(count + 1)).tolist()
         return (slice(start, stop) for start, stop in pairwise(edges))
 
@@ -54,7 +54,7 @@ class CompressedTables:
 
     def match(
         self,
-        fingerprints: Fingerprints,
+        fingerprints: AnyFingerprints,
         max_distance: int | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> NearPairs:
@@ -139,7 +139,7 @@ def row_groups(name: str, stream: BinaryIO, columns: list[str]) -> Iterator[Any]
 
 
 def scanned_distance(layout: Layout, max_distance: int | None) -> int:
-    """Return the distance of a match, by default the layout's own; `ValueError` where its tables do not tell."""
+    """Return the distance to match, by default the layout's; raise `ValueError` if its tables cannot answer it."""
     distance = layout.max_distance if max_distance is None else max_distance
     check_distance(distance, layout)
     if distance > layout.max_distance:

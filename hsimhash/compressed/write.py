@@ -1,4 +1,4 @@
-"""Documents → compressed tables: sorted runs on disk, merged drawer by drawer with bounded memory."""
+"""Write compressed tables: sorted runs on disk, merged drawer by drawer with bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RUNS = "runs"
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """How much is held at once."""
+    """Limits on memory."""
 
     run_documents: int = 1_000_000  # sorted as one run
     rows: int = 1 << 20  # of a drawer, and of a row group
@@ -49,7 +49,7 @@ class WriteLimits:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of it: counts of records, lines for the lists of rejects and of short texts, what the tables hold."""
+    """The result: counts of records, lists of rejected and short texts, and the manifest."""
 
     counts: Counts
     rejects: list[str]

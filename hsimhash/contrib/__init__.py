@@ -1,1 +1,1 @@
-"""Parts for other programs: `scrapy`."""
+"""Add-ons for other programs: `scrapy`."""

@@ -75,7 +75,7 @@ from hsimhash.store.base import Claim, Match
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-Asked = tuple[str, str]  # a text and an id
+TextWithId = tuple[str, str]  # a text and an id
 _CHOICES = {"HSIMHASH_ACTION": ("drop", "tag"), "HSIMHASH_ON_ERROR": ("pass", "drop", "close")}
 _DEFAULTS = {"HSIMHASH_STORE": "lmdb://hsimhash-index", "HSIMHASH_TEXT_FIELD": "text", "HSIMHASH_ID_FIELD": "url"}
 _TAG = "duplicate_of"
@@ -162,7 +162,7 @@ class HSimHashPipeline:
         self._crawler, self._url = crawler, settings["HSIMHASH_STORE"]
         self._text_field, self._id_field = settings["HSIMHASH_TEXT_FIELD"], settings["HSIMHASH_ID_FIELD"]
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
-        self._waiting: list[tuple[Asked, Deferred[Claim | None]]] = []
+        self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
         self._is_calling = False
         self._untagged: set[type] = set()  # classes whose items could not be tagged, which was said
         self._index: HSimIndex
@@ -210,7 +210,7 @@ class HSimHashPipeline:
         self._tag(item, response, claim.match, said)
         return item
 
-    async def _asked(self, fields: ItemAdapter, response: Response | None) -> Asked:
+    async def _asked(self, fields: ItemAdapter, response: Response | None) -> TextWithId:
         """Return the text and the id of an item; raise an error if they cannot be used."""
         doc_id = _value(fields, self._id_field)
         if doc_id is None:
@@ -260,7 +260,7 @@ class HSimHashPipeline:
             deferred_from_coro(self._crawler.engine.close_spider_async(reason=reason))
         raise DropItem(f"not compared: {error}")
 
-    async def _claimed(self, asked: Asked) -> Claim | None:
+    async def _claimed(self, asked: TextWithId) -> Claim | None:
         """Return what becomes of a text and its id: None where the text does not have a fingerprint."""
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
@@ -330,7 +330,7 @@ async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
     return await deferToThread(call, *given)
 
 
-def _claim(index: HSimIndex, asked: Sequence[Asked]) -> list[Claim | None]:
+def _claim(index: HSimIndex, asked: Sequence[TextWithId]) -> list[Claim | None]:
     """Return what becomes of texts and their ids, in the order given."""
     texts, doc_ids = zip(*asked, strict=True)
     return index.claim_texts(texts, doc_ids)

@@ -1,4 +1,4 @@
-"""Apply the results of a dedup to the inputs it read: copy the records to keep, those to drop, or all of them.
+"""Apply the results of a dedup to its inputs: copy the records to keep, those to drop, or all of them.
 
 As in the dedup, the first record with an id is the document, and later records with that id are left out. So pass all
 of its inputs, in the same order. A record that the dedup rejected because its text took too much time or memory is left
@@ -155,7 +155,7 @@ class _Application:
             self._first_reject = f"{first.path or one.name}:{first.line}: {first.reason}"
 
     def end(self) -> None:
-        """Count what was not met; raise `ValueError` where nothing was, so that no output appears."""
+        """Count results whose records were missing; raise `ValueError` if all were, so that no output appears."""
         self.count.missing = sum(is_kept is not None for is_kept in self.is_kept.values())
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))

@@ -1,4 +1,4 @@
-"""The commands that the report offers to paste: the same run with another distance, and what to do with its results."""
+"""Commands that the report offers to paste: the same run with another distance, and uses of its results."""
 
 from __future__ import annotations
 

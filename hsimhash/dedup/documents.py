@@ -1,4 +1,4 @@
-"""Inputs → documents in columns: what is needed of each to compare it, to choose which to keep, and to find it again.
+"""Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
 Texts are not held, and neither are ids and places: they wait in files of the results' folder. The first record with an
 id is the document. A later one with the same id is a repeat, which is only counted, if its signature and its length are
@@ -30,7 +30,7 @@ from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
-from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields
+from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy, needed_fields
 
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 ROWS_AT_ONCE = 1 << 16  # that are in memory while a column is read
@@ -43,12 +43,12 @@ _SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "
 _ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
 _VALUE = np.dtype([(f"part{number}", "f8") for number in range(VALUE_PARTS)])
 _OF_THE_TEXT = (*(name for name, _ in _SIGNATURE), "length")
-_Rows = NDArray[np.void]
+_RowArray = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who follows what is read: lines for the lists, warnings, and (bytes read, in all, documents)."""
+    """Receives lines for the lists, warnings, and progress as (bytes read, total bytes, documents)."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
@@ -64,12 +64,12 @@ class SpilledRows:
         self._dtype = dtype
         self._rows = Column(folder / name, dtype, "")
 
-    def append(self, rows: _Rows) -> None:
-        """Add rows behind those that are there."""
+    def append(self, rows: _RowArray) -> None:
+        """Append rows."""
         with output_errors(self._folder):
             self._rows.append(rows)
 
-    def at(self, numbers: Int64s) -> _Rows:
+    def at(self, numbers: Int64s) -> _RowArray:
         """Return some rows."""
         with output_errors(self._folder):
             return np.array(self._rows.mapped()[numbers])
@@ -85,7 +85,7 @@ class SpilledRows:
 
 
 class PolicyValues:
-    """What a policy with a field compares of each document, in a file of `folder`."""
+    """The values that a policy with a field compares, one per document, in a file of `folder`."""
 
     def __init__(self, folder: Path, number: int, policy: Policy) -> None:
         self._policy = policy
@@ -200,8 +200,8 @@ class _Columns:
         self._rejected += len(rejects)
         return [reject_line(one, reject) for reject in rejects]
 
-    def _refused(self, documents: Documents, rows: _Rows, earlier: Int64s) -> Iterator[Reject]:
-        """Yield rejects for those records with an id seen before that are no repeats; count the others."""
+    def _refused(self, documents: Documents, rows: _RowArray, earlier: Int64s) -> Iterator[Reject]:
+        """Yield rejects for records whose id was seen before with other content; count the exact repeats."""
         places = np.flatnonzero(earlier >= 0)
         if not len(places):
             return
@@ -226,7 +226,7 @@ class _Columns:
         return Collected(self.doc_ids, self._rows, self._values, self._has_signatures, self._rejected, self._repeated)
 
 
-def _rows(batch: Batch, made: Signatures | None) -> _Rows:
+def _rows(batch: Batch, made: Signatures | None) -> _RowArray:
     documents = batch.documents
     rows = np.zeros(len(documents.doc_ids), _ROW)
     rows["input"], rows["line"] = batch.input, documents.lines

@@ -1,6 +1,6 @@
-"""Documents → clusters: which document stands for which, among those of the inputs and those stored in an index.
+"""Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
 
-Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow behind them.
+Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow after them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
-from hsimhash.dedup.tables import Column
+from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
-from hsimhash.pairs.keep import Policy, needs_lengths, needs_places, rank
+from hsimhash.pairs.keep_policies import Policy, needs_lengths, needs_places, rank
 from hsimhash.store.base import Match
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
-Rows = Sequence[Column]
+MatchRows = Sequence[ColumnValues]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +62,7 @@ class Grouping:
 def find_near(
     signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Pairs:
-    """Return the pairs that the options ask for; `tell` is that of `find_pairs`."""
+    """Return the near pairs by the options; `tell` is passed to `find_pairs`."""
     return find_pairs(
         signatures,
         max_distance=options.max_distance,
@@ -152,7 +152,7 @@ def match_stored(
     index: HSimIndex,
     documents: Collected,
     options: DedupOptions,
-    write: Callable[[Rows], object],
+    write: Callable[[MatchRows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
     """Query an index for every signature, once each; matches with the batch's own documents are left out.
@@ -168,7 +168,7 @@ def match_stored(
             document, nearest first.
         progress: told (done, total) signatures.
     """
-    found = _Found(documents, write)
+    found = _StoredMatches(documents, write)
     order, starts = _by_signature(documents, options.memory_bytes)
     for start in range(0, len(starts) - 1, QUERY_BATCH):
         batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
@@ -190,8 +190,8 @@ def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int6
     return among[order], np.append(np.flatnonzero(is_start), len(order))
 
 
-class _Found:
-    def __init__(self, documents: Collected, write: Callable[[Rows], object]) -> None:
+class _StoredMatches:
+    def __init__(self, documents: Collected, write: Callable[[MatchRows], object]) -> None:
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
         self._doc_ids = documents.doc_ids
@@ -221,7 +221,7 @@ class _Found:
         """Write what was noted since the last call."""
         rows, self._rows = self._rows, []
         matches = [match for _, match in rows]
-        columns: list[Column] = [
+        columns: list[ColumnValues] = [
             self._doc_ids.at(np.array([number for number, _ in rows], np.int64)),
             [match.doc_id for match in matches],
             np.array([match.distance for match in matches], np.uint8),

@@ -1,4 +1,4 @@
-"""Where two ids differ, part by part, so that the page can mark it: `docs/3.10/intro` and `docs/3.11/intro`."""
+"""Mark the parts in which two ids differ: `docs/3.10/intro` and `docs/3.11/intro`."""
 
 from __future__ import annotations
 

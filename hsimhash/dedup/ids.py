@@ -1,4 +1,4 @@
-"""Ids of documents in a file, and which of them come again: too many to be held.
+"""Keep document ids in a file and find repeated ones, when there are too many for memory.
 
 A table of digests tells which ids may have come before. It takes 16 to 32 bytes an id while documents are read, where a
 dict of the ids takes 200; what it tells is compared with the ids themselves, so that no two are taken for one.
@@ -48,7 +48,7 @@ class DigestTable:
         return digests & np.uint64(len(self._slots) - 1)
 
     def _next(self, slots: Uint64s, digests: Uint64s) -> Uint64s:
-        """Return the slots behind these; the step is odd, so that a sequence comes by every slot."""
+        """Return the slots after these; the step is odd, so that a sequence comes by every slot."""
         return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
 
     def find(self, digests: Uint64s) -> Int64s:
@@ -93,7 +93,7 @@ class DigestTable:
 
 
 class SpilledIds:
-    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line: an id has no control characters."""
+    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line; ids have no control characters."""
 
     def __init__(self, folder: Path, digests_of: Callable[[Sequence[bytes]], Uint64s] = murmur_digests) -> None:
         self._folder = folder
@@ -178,7 +178,7 @@ class SpilledIds:
             return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
 
     def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
-        """Return the ids of some numbers; those of `beyond` follow behind the last."""
+        """Return the ids with the given numbers; the ids in `beyond` have the numbers after the last."""
         if not len(numbers):
             return []
         distinct, places = np.unique(numbers, return_inverse=True)

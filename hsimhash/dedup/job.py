@@ -1,4 +1,4 @@
-"""Inputs → pairs, clusters, and what to keep, in a folder of results: the steps of `hsimhash dedup`.
+"""The steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
 
 Results depend on inputs and options alone: only what `stats.json` has under `run` differs from one run to the next.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored, rank_documents
-from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
+from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupStage, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
@@ -26,7 +26,7 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.pairs.keep import needs_lengths
+from hsimhash.pairs.keep_policies import needs_lengths
 
 
 def dedup(
@@ -56,7 +56,7 @@ def dedup(
     _check(inputs, options, against)
     _check_place(inputs, folder)
     with output_folder(folder, overwrite=options.overwrite) as new:
-        run = _Run(inputs, new, options, form, against, observer or DedupObserver())
+        run = _DedupRun(inputs, new, options, form, against, observer or DedupObserver())
         outcome = run.outcome()
         run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
@@ -86,7 +86,7 @@ def _check_place(inputs: Sequence[Input], folder: Path) -> None:
 
 
 @dataclass(slots=True)
-class _Run:
+class _DedupRun:
     inputs: Sequence[Input]
     folder: Path
     options: DedupOptions
@@ -123,13 +123,13 @@ class _Run:
             results.write_stats(self.folder, shown, self.seconds)
 
     @contextmanager
-    def _stage(self, stage: Stage) -> Iterator[None]:
+    def _stage(self, stage: DedupStage) -> Iterator[None]:
         began_at = time.monotonic()
         self._tell(stage)
         yield
         self.seconds[stage] = round(time.monotonic() - began_at, 3)
 
-    def _tell(self, stage: Stage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
+    def _tell(self, stage: DedupStage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
         self._documents = self._documents if documents is None else documents
         self.observer.progress(DedupProgress(stage, done, total, self._documents))
 
@@ -144,7 +144,7 @@ class _Run:
             return collect(self.inputs, self.options, self._profile, self.folder, listener)
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
+        """Warn if a policy has no effect, as with a misspelt field, or ignores values."""
         for policy in filter(documents.values.get, self.options.keep):
             values = documents.values[policy]
             if values.count and not values.compared:

@@ -1,4 +1,4 @@
-"""What a run of dedup does, who watches it, and what it tells at its end."""
+"""Options, progress and summary of a dedup run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hsimhash.dedup.report import Notice, Totals
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")
-Stage = Literal["read", "find", "match", "cluster", "write"]
+DedupStage = Literal["read", "find", "match", "cluster", "write"]
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
@@ -32,7 +32,7 @@ def check_clusters(method: str, max_cluster_size: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """What a run does."""
+    """Options of a run."""
 
     max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
@@ -66,7 +66,7 @@ def reading_from(options: Mapping[str, object]) -> InputOptions:
 
 
 def shown_path(name: str | Path) -> str:
-    """Return the name of a file or folder; bytes of it that are no UTF-8 become escapes."""
+    """Return the name of a file or folder; bytes that are not UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -74,7 +74,7 @@ def shown_path(name: str | Path) -> str:
 class DedupProgress:
     """How far a run is, of `total`, 0 for unknown: bytes of the inputs, parts of the search, signatures to match."""
 
-    stage: Stage
+    stage: DedupStage
     done: int
     total: int
     documents: int

@@ -1,4 +1,4 @@
-"""The folder of results: all of them appear at the end, one after the other, `stats.json` last.
+"""The folder of results: all files appear at the end, one after the other, `stats.json` last.
 
 | file | what |
 |---|---|
@@ -120,7 +120,7 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
 
 
 def table_in(folder: Path, table: str) -> Path:
-    """Return the path of a table of results; `ValueError` where there are no complete results."""
+    """Return the path of a table of results; raise `ValueError` if the results are not complete."""
     if not (folder / STATS).is_file():
         raise ValueError(f"{folder} has no {STATS}, so it is not the complete result of a dedup; " + DEDUP_AGAIN)
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]

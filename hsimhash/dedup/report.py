@@ -1,4 +1,4 @@
-"""The data of report.html, the warnings, and the page itself.
+"""The data of report.html, the warnings, and the rendered page.
 
 The page is one file without scripts or external resources. Its size does not grow with the documents. The template
 engine escapes every value; characters that could disturb the text around them are shown by number. The data hold
@@ -117,7 +117,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class DedupCommands:
-    """What the reader of a report may want to run next."""
+    """Commands that the reader of a report may want to run next."""
 
     more: Retry | None = None  # finds more; None: there is no greater distance
     fewer: Retry | None = None
@@ -195,7 +195,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A warning: what is odd, and what to do about it."""
+    """A warning: the problem, and what to do about it."""
 
     title: str
     detail: str
@@ -203,7 +203,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """All that the report shows."""
+    """Everything that the report shows."""
 
     inputs: tuple[str, ...]  # names, as given
     newest_input: str  # when the newest input file was changed; empty: not known. The report reads no clock

@@ -1,4 +1,4 @@
-"""The results as they are written: tables, lists of ids, the report, and at last the numbers."""
+"""Write the results: tables, lists of ids, the report, and last the numbers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
+from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
-from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
-from hsimhash.dedup.texts import STDIN_NAME, Texts, date_of
+from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock, Pairs
 
-PAIR_COLUMNS: tuple[tuple[str, Kind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
-CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (
+PAIR_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
+CLUSTER_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("id", "text"),
     ("cluster", "text"),
     ("kept", "truth"),
@@ -34,19 +34,19 @@ CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (
     ("size", "number"),
     ("diameter", "bits"),
 )
-MATCH_COLUMNS: tuple[tuple[str, Kind], ...] = (
+MATCH_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("id", "text"),
     ("old_id", "text"),
     ("distance", "bits"),
     ("first_seen", "number"),
 )
 # Of pairs and matches, where documents have sketches or keys.
-SIGNATURE_COLUMNS: tuple[tuple[str, Kind], ...] = (("similarity", "share"), ("found_by", "text"))
+SIGNATURE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("similarity", "share"), ("found_by", "text"))
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What is written of an outcome; `url` is the index that was compared with, `out` where the results will be."""
+    """Writes an outcome. `url` is the index that was compared with; `out` is where the results will be."""
 
     outcome: Outcome
     inputs: Sequence[Input]
@@ -81,7 +81,7 @@ class Results:
                 keep.write(_lines(compress(own, is_kept.tolist())))
                 drop.write(_lines(compress(own, (~is_kept).tolist())))
 
-    def _pair_rows(self, block: PairBlock) -> tuple[Column, ...]:
+    def _pair_rows(self, block: PairBlock) -> tuple[ColumnValues, ...]:
         documents = self.outcome.documents
         left, right = documents.comparable[block.left], documents.comparable[block.right]
         columns = documents.doc_ids.at(left), documents.doc_ids.at(right), block.distance
@@ -91,7 +91,7 @@ class Results:
         found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
         return (*columns, similarities(sketches[left], sketches[right]), found_by)
 
-    def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[Column, ...]:
+    def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:
         grouping, stop = self.outcome.grouping, start + len(own)
         part = slice(start, stop)
         return (
@@ -113,7 +113,7 @@ class Results:
         return names
 
     def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[ShownPair]:
-        """Write the report; return the pairs that it shows, but for the clusters'. `tell` is called for each of all."""
+        """Write the report; return the pairs that it shows outside clusters. `tell` is called for each pair."""
         data = self._report_data(folder, f"clusters.{form}", tell)
         with (folder / REPORT).open("x", encoding="utf-8", newline="\n") as file:
             write_report(file, data)

@@ -1,4 +1,4 @@
-"""The outcome of a run: the numbers of `stats.json`, and what `report.html` shows.
+"""The outcome of a run: the numbers of `stats.json`, and the data of `report.html`.
 
 To count what a greater distance would add, some fingerprints are compared with all: `ROWS` of them, or as many as
 `CELLS` comparisons allow, which are all of a small set. This takes a few microseconds per document, whatever the
@@ -32,7 +32,7 @@ from hsimhash.dedup.report import (
     Totals,
     find_notices,
 )
-from hsimhash.dedup.texts import Texts
+from hsimhash.dedup.report_texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.signature import are_alike
@@ -59,7 +59,7 @@ class _Clusters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that was found."""
+    """Everything that a run found."""
 
     documents: Collected  # what was read
     pairs: Pairs  # of near ones, numbered among the comparable documents
@@ -68,7 +68,7 @@ class Outcome:
     stored: Stored | None  # the stored documents near them; None where there was no index to compare with
 
     def names(self, numbers: Int64s) -> list[str]:
-        """Return the ids of documents; the numbers of stored ones are behind the others."""
+        """Return the ids of documents; stored documents have the numbers after those of the inputs."""
         return self.documents.doc_ids.at(numbers, self.stored.doc_ids if self.stored else ())
 
     def _name(self, number: int) -> str:
@@ -129,7 +129,7 @@ class Outcome:
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """What deserves a warning."""
+        """What the report warns of."""
         groups = self.pairs.groups
         if self.documents.has_signatures:  # what is hot has one fingerprint; its sketches may differ
             fingerprints = self.documents.fingerprints[self.documents.comparable]
@@ -158,7 +158,7 @@ class Outcome:
 
     @cached_property
     def _unlikeness(self) -> Int64s:
-        """How unlike each document is to the one kept in its place, in bits of 64.
+        """For each document, in how many of 64 bits it differs from the one kept in its place.
 
         Sketches tell it better than fingerprints: they estimate the share of equal shingles.
         """
@@ -231,7 +231,7 @@ class Outcome:
 
     @cached_property
     def _keyed(self) -> Couples:
-        """Some pairs of documents that were found by their key."""
+        """Some pairs of documents found by their key."""
         at = _spread(np.flatnonzero(self.pairs.distance > self.options.max_distance), PAIRS_SHOWN)
         return self._numbered(_couples(self.pairs.left[at], self.pairs.right[at]))
 

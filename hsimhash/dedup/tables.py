@@ -1,4 +1,4 @@
-"""Tables as they are written: Parquet, or JSON lines; column by column, in blocks of rows."""
+"""Write tables as Parquet or JSON lines, column by column, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TABLE_FORMATS = ("auto", "parquet", "jsonl")
 BLOCK_ROWS = 1 << 17  # of a Parquet file's row group; so many are held while they are written
 
 Form = Literal["parquet", "jsonl"]
-Kind = Literal["text", "bits", "number", "truth", "share"]  # a share is a float; NaN for none
-Column = Sequence[str] | NDArray[np.generic]
+ColumnKind = Literal["text", "bits", "number", "truth", "share"]  # a share is a float; NaN for none
+ColumnValues = Sequence[str] | NDArray[np.generic]
 
 
 def table_form(name: str) -> Form:
@@ -37,19 +37,19 @@ def table_form(name: str) -> Form:
     return "parquet" if has_arrow and name != "jsonl" else "jsonl"
 
 
-def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> _JsonTable | _ParquetTable:
+def open_table(path: Path, form: Form, columns: Sequence[tuple[str, ColumnKind]]) -> _JsonTable | _ParquetTable:
     """Begin a table with named columns, to which `write` adds rows; it is whole when the block ends."""
     return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
 
 
 class _JsonTable(AbstractContextManager["_JsonTable"]):
-    def __init__(self, path: Path, columns: Sequence[tuple[str, Kind]]) -> None:
+    def __init__(self, path: Path, columns: Sequence[tuple[str, ColumnKind]]) -> None:
         self._kinds = [kind for _, kind in columns]
         # A tuple's items go where %s stands: the quickest way there is to make a line of many.
         self._line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name, _ in columns) + "}\n"
         self._file: BinaryIO = path.open("xb")
 
-    def write(self, columns: Sequence[Column]) -> None:
+    def write(self, columns: Sequence[ColumnValues]) -> None:
         for start in range(0, len(columns[0]), BLOCK_ROWS):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
             texts = [_json_texts(column, kind) for column, kind in zip(part, self._kinds, strict=True)]
@@ -59,7 +59,7 @@ class _JsonTable(AbstractContextManager["_JsonTable"]):
         self._file.close()
 
 
-def _json_texts(column: Column, kind: Kind) -> Iterable[object]:
+def _json_texts(column: ColumnValues, kind: ColumnKind) -> Iterable[object]:
     if not isinstance(column, np.ndarray):
         return map(encode_basestring, column)
     values: list[object] = (np.where(column, "true", "false") if kind == "truth" else column).tolist()
@@ -67,7 +67,7 @@ def _json_texts(column: Column, kind: Kind) -> Iterable[object]:
 
 
 class _ParquetTable(AbstractContextManager["_ParquetTable"]):
-    def __init__(self, path: Path, columns: Sequence[tuple[str, Kind]]) -> None:
+    def __init__(self, path: Path, columns: Sequence[tuple[str, ColumnKind]]) -> None:
         pa, pq = arrow_needed("Parquet")
         kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
         self._arrow = pa
@@ -81,7 +81,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
         self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[Any] = []  # Arrow tables
 
-    def write(self, columns: Sequence[Column]) -> None:
+    def write(self, columns: Sequence[ColumnValues]) -> None:
         for start in range(0, len(columns[0]), BLOCK_ROWS):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
             arrays = [_arrow_array(self._arrow, *pair) for pair in zip(part, self._schema.types, strict=True)]
@@ -101,7 +101,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
             self._writer.close()
 
 
-def _arrow_array(pa: Any, column: Column, kind: Any) -> Any:
+def _arrow_array(pa: Any, column: ColumnValues, kind: Any) -> Any:
     """Return a column as an Arrow array, in which NaN is null; pyarrow's own way imports pandas first."""
     if not isinstance(column, np.ndarray):
         texts = [text.encode() for text in column]

@@ -1,4 +1,4 @@
-"""Where two texts differ, in words (Han and kana: in characters), cut to the passages that do.
+"""Show the passages in which two texts differ, by words, or by characters for Han and kana.
 
 Texts are compared whole, with the fewest tokens changed; those that are both very long and very different are not
 compared, for that would take minutes.
@@ -59,7 +59,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the report shows of two texts."""
+    """The comparison of two texts, as the report shows it."""
 
     equal_share: float  # of the tokens of both, 0 to 1; 1 only where all are equal
     passages: Passages  # where they differ
@@ -190,7 +190,7 @@ def _plain(text: str) -> str:
 
 
 def opening(text: str) -> str:
-    """Return how a text begins."""
+    """Return the beginning of a text."""
     shown = _plain(text[:OPENING_CHARS]).strip()
     return shown + (" …" if len(text) > OPENING_CHARS else "")
 

@@ -1,4 +1,4 @@
-"""Text → 64-bit fingerprint or signature, as a profile says; nothing heavy is loaded before the first text."""
+"""Turn text into a 64-bit fingerprint or a signature, by a profile; loads nothing heavy before the first text."""
 
 from hsimhash.fingerprint.bits import distance, distances, format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.features import Fingerprints

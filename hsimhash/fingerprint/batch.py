@@ -1,4 +1,4 @@
-"""Normalised texts of a batch, and what several parts of their signatures need of them, found once."""
+"""A batch of normalised texts, with everything that several parts of their signatures share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TextBatch:
         recipe: what normalised them.
         codes: their code points.
         ends: shape (texts,), where the separator of each is.
-        fields: how many fields a document has; each is a text, one document's behind the other's.
+        fields: how many fields a document has; each is a text, one document's after the other's.
     """
 
     def __init__(self, recipe: Recipe, codes: Uint32s, ends: Int64s, fields: int = 1) -> None:
@@ -111,7 +111,7 @@ class TextBatch:
         return bool(np.isin(self.classes, LETTERS).any())
 
     def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
-        """Return the words, and the characters of scripts without spaces, of which sketches are made; their hashes."""
+        """Return the hashes of the units of sketches: words, and characters of scripts without spaces."""
         if not (self.has_han or self.has_unspaced):
             return self.words, self.word_hashes
         units = tokens.word_units(*self.bare, every_script=True)

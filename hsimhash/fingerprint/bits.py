@@ -1,4 +1,4 @@
-"""Fingerprints as numbers and as words: what is one, how it is written, how far it is from another.
+"""Fingerprints as numbers and as words: validation, formats, distances.
 
 How fingerprints are written is decided for a whole input and never word by word:
 
@@ -34,7 +34,7 @@ Uint32s = NDArray[np.uint32]
 Uint8s = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Fingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
+AnyFingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
 Format = Literal["hex", "decimal", "signed", "binary"]
 Formats = tuple[Format, ...]
 
@@ -47,7 +47,7 @@ _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
 class _Form(NamedTuple):
-    """How a format writes the 2**64 numbers from `least` on."""
+    """A way to write 64 bits: as the numbers from `least` on."""
 
     accepted: str
     pattern: re.Pattern[str]
@@ -113,7 +113,7 @@ def whole_number(value: object, name: str) -> int:
     return int(value)
 
 
-def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
+def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
     """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
         return fingerprints
@@ -124,7 +124,7 @@ def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
 
 
 def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
-    """Return the numbers of spans of `lengths` that begin at `starts`, one span behind the other."""
+    """Return the concatenated ranges of `lengths` numbers that begin at `starts`."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
 

@@ -1,4 +1,4 @@
-"""Hashes that other libraries and articles use, of many spans of a buffer at once.
+"""Hashes of other libraries and articles, computed for many spans of a buffer at once.
 
 Each is a small function of numbers that takes whole arrays as well as single integers, so the short spans of a batch
 are hashed together, place by place, and a long one alone by the same definition.
@@ -25,8 +25,8 @@ from hsimhash.fingerprint.bits import Int64s, Uint64s
 
 VECTOR_UNITS = 512  # longer spans are few, and one by one not slower
 Number = Any  # an int, or a whole array, uint64: numpy's types do not tell that both come out as they go in
-Step = Callable[[Number, Number], Number]  # state, next unit → state
-Units = NDArray[np.uint8] | NDArray[np.uint16]
+HashStep = Callable[[Number, Number], Number]  # state, next unit → state
+CodeUnits = NDArray[np.uint8] | NDArray[np.uint16]
 
 _M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
 FNV_FIRST, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
@@ -82,7 +82,7 @@ def crc32c(state: Number, unit: Number) -> Number:
     return (_CRC32C_ONE[place] if isinstance(place, int) else _CRC32C[place]) ^ state >> 8
 
 
-def fold(units: Units, starts: Int64s, ends: Int64s, step: Step, first: int) -> Uint64s:
+def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: int) -> Uint64s:
     """Return the state of each half-open span [start, end) of units, folded from `first` on: place by place, not span.
 
     Args:
@@ -110,7 +110,7 @@ def fold(units: Units, starts: Int64s, ends: Int64s, step: Step, first: int) -> 
     return found
 
 
-def utf16_units(buffer: bytes, starts: Int64s, ends: Int64s) -> tuple[Units, Int64s, Int64s]:
+def utf16_units(buffer: bytes, starts: Int64s, ends: Int64s) -> tuple[CodeUnits, Int64s, Int64s]:
     """Return the UTF-16 code units of UTF-8, and where its spans start and end in them."""
     octets = np.frombuffer(buffer, np.uint8)
     width = ((octets & 0xC0) != 0x80).astype(np.int64) + (octets >= 0xF0)
@@ -172,7 +172,7 @@ def lookup3_spans(buffer: bytes, starts: Int64s, ends: Int64s) -> Uint64s:
 
 
 def _three_words(octets: NDArray[np.uint8], at: Int64s, rest: Int64s) -> Uint64s:
-    """Return the next 12 bytes as three little-endian words, shape (3, m); those behind a span's end are 0."""
+    """Return the next 12 bytes as three little-endian words, shape (3, m); those after a span's end are 0."""
     place = np.arange(_BLOCK_BYTES)
     block = np.where(place < rest[:, None], octets[at[:, None] + place], 0).astype(np.uint8)
     return np.ascontiguousarray(block).view("<u4").T.astype(np.uint64)

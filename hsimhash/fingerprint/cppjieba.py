@@ -1,4 +1,4 @@
-"""Keywords as cppjieba 5 extracts them, for the fingerprints of yanyiwu/simhash: cut, counted, weighed, the first N.
+"""Extract keywords as cppjieba 5 does for yanyiwu/simhash: cut, count, weigh, keep the first N.
 
 The lists are the user's: cppjieba's own dictionary, idf table and stop words. What is cut is cppjieba's, not jieba's:
 
@@ -42,7 +42,7 @@ _RUNS = 1 << 17  # of what is left between words, that are remembered
 
 
 class _Left(dict[str, str]):
-    """What a token leaves for the model: itself, where it is no word."""
+    """Maps a token to what the model has to cut: itself, unless it is a word."""
 
     def __missing__(self, token: str) -> str:
         return token

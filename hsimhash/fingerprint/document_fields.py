@@ -1,4 +1,4 @@
-"""Documents of several fields, as one text: the fields in the profile's order, U+001F (unit separator) between them.
+"""Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
 So a document of fields goes wherever a text goes: through batches, processes and files.
 """
@@ -20,7 +20,7 @@ def join_fields(values: Iterable[str]) -> str:
 
 
 def split_fields(texts: Sequence[str], weights: Mapping[str, int]) -> tuple[list[str], Floats]:
-    """Return the fields of documents, one document's behind the other's, and what each weighs.
+    """Return the fields of all documents in one list, and the weight of each.
 
     A text that has not as many is one of weight 1, and its other fields are empty.
     """

@@ -1,4 +1,4 @@
-"""What words with spaces between them weigh: by a table of one's own; by that of English, as far as a text is English.
+"""Weigh space-separated words: by the user's table, or by the English one as far as a text is English.
 
 English words weigh their tf · idf, as heavy in sum as the pairs that `auto-1` counts. Other languages have other
 frequent words, which the table would make heavy, so a text is only as much weighed by it as it is English: by the share
@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.segment import load_idf, stop_words
 from hsimhash.fingerprint.vote import SCALE
 
 ENGLISH_NAME = "english-1"
 WHOLE = 64  # parts of a text that is all English
 
-_LEADING = np.uint64(48)  # behind the 16 leading bits
+_LEADING = np.uint64(48)  # after the 16 leading bits
 _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
 
 
@@ -31,7 +31,7 @@ _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages
 class WordWeights:
     """A table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
 
-    hashes: Uint64s  # and behind them the greatest number
+    hashes: Uint64s  # and after them the greatest number
     weights: Floats
     is_common: Bools
     median: float

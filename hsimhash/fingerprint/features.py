@@ -1,4 +1,4 @@
-"""Texts → weighted features → fingerprints, sketches and keys, a batch at a time, as a recipe says."""
+"""Turn batches of texts into weighted features, and those into fingerprints, sketches and keys, by a recipe."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
+from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
     SEPARATOR,
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
@@ -37,7 +38,6 @@ from hsimhash.fingerprint.vote import (
     vote_alike,
     vote_in_order,
 )
-from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
 _ALL = 1 << 30  # more words than a text has
 

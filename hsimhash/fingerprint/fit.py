@@ -1,4 +1,4 @@
-"""A table of inverse document frequencies, fitted to texts of one's own: `fit_idf`.
+"""Fit a table of inverse document frequencies to the user's texts: `fit_idf`.
 
 The words are those that a profile weighs: jieba's of Chinese, and those between spaces. Counts beyond a bound on memory
 go to sorted runs on disk, which are merged in the end: the table does not depend on the bound.
@@ -31,7 +31,7 @@ LEAST_IDF = 2.0
 
 @dataclass(frozen=True, slots=True)
 class FitLimits:
-    """What bounds a table.
+    """Limits on the size of a table.
 
     Args:
         min_documents: words in fewer documents are left out, and weigh the median, as words do that nobody has seen.

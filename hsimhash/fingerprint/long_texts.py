@@ -1,4 +1,4 @@
-"""Signatures of long texts, window by window: those of the whole text, bit for bit, in a bounded amount of memory.
+"""Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
 
 A window ends where no word ends later because of what follows. Rows of units (shingles) cross windows: the last units
 of a stretch that is still open are kept for the next window. Chinese is cut behind a character that no word of the
@@ -22,7 +22,9 @@ from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64_spans
+from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
+from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
     HAN,
@@ -38,7 +40,6 @@ from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
 from hsimhash.fingerprint.stop_words import stop_word_hashes
-from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.tokens import Spans, Units
 from hsimhash.fingerprint.vote import (
     SCALE,
@@ -50,7 +51,6 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
     vote_sums,
 )
-from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
 LONG_CHARACTERS = 1 << 18  # in a text of more
 WINDOW_CHARACTERS = 1 << 16  # stay in the second-level cache
@@ -187,7 +187,7 @@ class _LongText:
         yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
 
     def texts(self, outside: re.Pattern[str], most: int | None = None) -> Iterator[str]:
-        """Yield parts of the normalised text that end behind a character `outside` matches; see `_Held`."""
+        """Yield parts of the normalised text that end after a character that `outside` matches; see `_Held`."""
         held = _Held(outside, most)
         for codes in self.codes():
             yield from held.take(to_text(codes))
@@ -230,7 +230,7 @@ class _Held:
 
 
 class _Rows:
-    """Which rows of n adjacent units a window completes.
+    """Finds the rows of n adjacent units that a window completes.
 
     The last n units of a stretch that is still open are kept for the next window. They are n and not n - 1, so that a
     stretch of which fewer than n units are in sight has no more, and is a row by itself once it ends.
@@ -275,7 +275,7 @@ class _Shingles:
         """Return the rows that a window completes; see `_Rows.take`.
 
         Args:
-            units: the window's, one behind the other in their buffer.
+            units: the window's, one after the other in their buffer.
             stretch: see there.
             breaks: see there.
             chosen: counts the units, of those before each, that a row must hold one of.
@@ -330,7 +330,7 @@ class _Sketch:
 
 
 def _breaks(batch: TextBatch, *, every_script: bool) -> int:
-    """Return how many breaks a window has, without the separator behind it."""
+    """Return how many breaks a window has, without the separator after it."""
     return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
 
 
@@ -365,7 +365,7 @@ class _Chinese:
 
 @dataclass(slots=True)
 class _Found:
-    """What was found in one text: words by themselves, rows of words or pieces, rows of characters, jieba's words."""
+    """The features of one text: single words, rows of words or pieces, rows of characters, jieba's words."""
 
     words: Tally = field(default_factory=Tally)
     rows: Tally = field(default_factory=Tally)

@@ -1,4 +1,4 @@
-"""MD5 of many short spans at once: a third of the time that hashlib takes for one after the other.
+"""MD5 of many short spans at once, in a third of the time that hashlib takes one by one.
 
 The loop is over blocks of 64 bytes and their 64 steps, each a few operations on arrays that stay in the cache.
 Source: RFC 1321.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
-from hsimhash.fingerprint.hashes import words_by_byte
+from hsimhash.fingerprint.murmur3 import words_by_byte
 
 Words = Uint32s | np.uint32  # of all spans, or the same of all
 
@@ -128,7 +128,7 @@ def _with_length(word: Words, sizes: Int64s, ended: slice) -> Words:
 def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
     """Return the 16 words of one block of spans, of which `rest` bytes are left and end with 0x80.
 
-    Where as many are left of all, as of characters' n-grams, those behind the end are alike, and one number each.
+    Where as many are left of all, as of characters' n-grams, those after the end are alike, and one number each.
     """
     words: list[Words] = []
     least, most = int(rest[0]), int(rest[-1])

@@ -1,4 +1,4 @@
-"""The hashes that a profile may name: of one feature, and of many spans of a buffer at once, with the same numbers.
+"""The hashes that a profile can name, each for one feature and, with the same result, for many spans at once.
 
 All but the two of UTF-16 are of a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
 `blake2b-64` the digest of 8 bytes, each read as a big-endian number.
@@ -16,8 +16,8 @@ import numpy as np
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import classic_hashes as classic
 from hsimhash.fingerprint.bits import Int64s, Uint64s
-from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
 from hsimhash.fingerprint.md5 import md5_digest, md5_spans
+from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
 
 try:
     import google_crc32c
@@ -43,7 +43,7 @@ class Hash:
     has_seed: bool = False
 
 
-def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
+def _folded(step: classic.HashStep, first: int, *, is_utf16: bool = False) -> Hash:
     def one(data: bytes, _: int) -> int:
         if not is_utf16:
             return int(reduce(step, data, first))

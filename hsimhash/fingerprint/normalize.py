@@ -1,4 +1,4 @@
-"""Normalisation `nfkc-casefold-1`, and what kind of character each code point is, in arrays of code points.
+"""Normalisation `nfkc-casefold-1`, and the class of each code point, as arrays.
 
 1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces;
    default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
@@ -88,7 +88,7 @@ def normalize(texts: Sequence[str]) -> Uint32s:
 
 
 def normalized_windows(chunks: Iterable[str]) -> Iterator[Uint32s]:
-    """Yield the normalised code points of a text that comes in chunks; together they are those of the whole.
+    """Yield the normalised code points of a text in chunks; joined, they equal those of the whole text.
 
     A window ends before a code point that neither joins what stands before it nor is dropped, because normalisation
     never looks across such a place.
@@ -146,7 +146,7 @@ def _compose_joining(codes: Uint32s, raw: Uint32s) -> Uint32s:
     """Return `codes` with joining code points composed with what stands before them.
 
     Only the stretch from the last code point apart to the next one takes part, and all stretches go through
-    `unicodedata` as one string, each behind a separator: no call for each document, whatever its length.
+    `unicodedata` as one string, each after a separator: no call for each document, whatever its length.
     """
     apart = np.flatnonzero((codes != _JOINING) & (codes != _DROPPED))
     behind = np.searchsorted(apart, np.flatnonzero(codes == _JOINING))

@@ -1,4 +1,4 @@
-"""Pieces of texts that no script decides: characters, bytes, matches of a pattern, what other libraries cut.
+"""Cut texts into pieces regardless of script: characters, bytes, matches of a pattern, pieces of other libraries.
 
 A text is one stretch: its *units* are the characters, bytes or words, and each n adjacent ones a piece; fewer than n
 are one piece together. A text of fewer units than the profile's `least` has none.

@@ -1,4 +1,4 @@
-"""A profile: everything that decides a text's fingerprint, frozen, named and versioned.
+"""Profiles: everything that decides a text's fingerprint, frozen, named and versioned.
 
 An index is tied to its profile. What a built-in profile gives never changes; better ideas get a new name.
 """
@@ -16,11 +16,11 @@ import numpy as np
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.cppjieba import FILES, WHENCE
+from hsimhash.fingerprint.custom_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
-from hsimhash.fingerprint.grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
-from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
+from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.texts import as_text, as_texts
@@ -59,7 +59,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Profile(Recipe):
-    """What decides a fingerprint; make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
+    """Decides the fingerprints of texts. Make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
 
     probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; `verify` compares
 
@@ -95,7 +95,7 @@ class Profile(Recipe):
         Args:
             idf: a word and its inverse document frequency a line, as `fit_idf` makes them; words that are not listed
                 get the median. Words of all languages with spaces weigh by it too, one by one.
-            words: a word a line that the segmenter is to know, perhaps its frequency behind it, perhaps its tag.
+            words: a word a line that the segmenter is to know, perhaps its frequency after it, perhaps its tag.
             stops: a word a line that is no feature, beside jieba's own stop words.
             name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
 
@@ -244,7 +244,7 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
 
 
 def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:
-    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of so many characters; a long text is a row alone."""
+    """Split texts into batches of at most `BATCH_DOCUMENTS` and a bounded size; a long text is a batch alone."""
     start = characters = 0
     for index, text in enumerate(texts):
         is_long = len(text) > LONG_CHARACTERS

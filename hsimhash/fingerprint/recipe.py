@@ -1,4 +1,4 @@
-"""What a profile is made of: its fields, which values they may have, and the built-in ones."""
+"""Recipes of profiles: their fields, the valid values, and the built-in recipes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.english import ENGLISH_NAME
-from hsimhash.fingerprint.grammar import (
+from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
+from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
+from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
+from hsimhash.fingerprint.profile_grammar import (
     LISTS,
     MOST_OWN_NAME,
     field_weights,
@@ -16,10 +20,6 @@ from hsimhash.fingerprint.grammar import (
     write_fields,
     write_options,
 )
-from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
-from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
-from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
@@ -176,17 +176,17 @@ class Recipe:
 
     @property
     def lists(self) -> WordLists:
-        """The lists of words that it goes by."""
+        """The word lists that it uses."""
         return WordLists(self.idf_sha256, self.words, self.stops)
 
     @property
     def has_lists(self) -> bool:
-        """Whether one of them is one's own."""
+        """Whether one of its lists is the user's."""
         return self.idf == OWN or self.words is not None or self.stops is not None
 
     @property
     def lacks_lists(self) -> bool:
-        """Whether it needs lists of one's own that it does not have."""
+        """Whether it needs user lists that are missing."""
         return self.tokens == "cppjieba" and (self.idf != OWN or self.words is None or self.stops is None)
 
     @property
@@ -217,7 +217,7 @@ class Recipe:
 
     @property
     def warning(self) -> str:
-        """What who chooses the profile must know; usually nothing."""
+        """A warning for whoever chooses the profile; usually empty."""
         bits = HASHES[self.hash].bits
         if bits == 64:
             return ""
@@ -333,7 +333,7 @@ def _values(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changed(base: Recipe, written: str) -> dict[str, Any]:
-    """Return the fields of a built-in recipe with the options that are written behind its name."""
+    """Return the fields of a built-in recipe with the options that are written after its name."""
     given = read_options(written)
     for option in given:
         if option not in _OPTIONS:

@@ -1,4 +1,4 @@
-"""A text's signature: its fingerprint, which finds; a sketch, which confirms; a key, which finds through a frame.
+"""Signatures: a fingerprint finds a text, a sketch confirms it, and a key finds it inside another frame.
 
 What a sketch and a key are: `sketch`. Either is 0 where there is none.
 """
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import (
     LIMIT,
+    AnyFingerprints,
     Bools,
-    Fingerprints,
     Floats,
     Uint8s,
     Uint64s,
@@ -34,7 +34,7 @@ VOTED, EXACT, TOO_SHORT = range(3)  # kinds
 
 
 class Signature(NamedTuple):
-    """Of one text: three unsigned 64-bit numbers; a sketch or a key of 0 is none."""
+    """The signature of one text: three unsigned 64-bit numbers; 0 if it does not have a sketch or a key."""
 
     fingerprint: int
     sketch: int = 0
@@ -48,7 +48,7 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """Of texts, in the order given: uint64 `fingerprints`, `sketches` and `keys`, and `kinds`, shape (n,) each.
+    """The signatures of texts, in order: uint64 `fingerprints`, `sketches` and `keys`, and `kinds`, shape (n,) each.
 
     Kinds are those of `Fingerprints`. A sketch or a key is 0 where the profile makes none, or has none for the text.
     """
@@ -59,7 +59,7 @@ class Signatures:
     kinds: Uint8s
 
     @staticmethod
-    def of(fingerprints: Fingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
+    def of(fingerprints: AnyFingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
         """Return signatures of fingerprints that voted, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)

@@ -1,4 +1,4 @@
-"""Sketches and keys: what confirms a near fingerprint, and what finds a text whose surroundings changed.
+"""Sketches confirm a near fingerprint; keys find a text whose surroundings changed.
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
 Jaccard similarity J agree in a bit with probability (1 + J) / 2, so of 64 bits about 32 · (1 - J) differ.
@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint32s, Uint64s
-from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.murmur3 import mix
 
 SKETCH_BITS = 64
 MOST_SHINGLE = 3  # words, or characters of scripts without spaces
@@ -42,7 +42,7 @@ def sketches(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
 
 
 def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
-    """Return the least shingle of each bit, shape (documents, 64), of which `sketches_of` makes sketches.
+    """Return the smallest shingle of each bit, shape (documents, 64); `sketches_of` turns them into sketches.
 
     Those of a text in parts are the minimum of its parts.
     """

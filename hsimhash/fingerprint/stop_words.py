@@ -1,4 +1,4 @@
-"""Words that every sentence has, and menus and advertising have few of: what the tokens `stop-words` look for.
+"""Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`.
 
 The list is part of what profiles with these tokens give, so it never changes.
 """
@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.murmur3 import murmur64
 
 # Of Chinese single characters: without a segmenter each is a word.
 _WORDS = (

@@ -1,4 +1,4 @@
-"""What is made of a stream of texts by worker processes: in order, with a bounded number of texts under way.
+"""Process a stream of texts in worker processes, in order, with a bounded number of texts in memory.
 
 Nothing that one text does ends the stream: a text whose signature raises an error, takes too long or too much memory,
 or kills its worker, is refused with a reason. To find it, a batch that failed is made again text by text.
@@ -37,7 +37,7 @@ _Texts = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class RefusedText:
-    """What stands in the place of a text's result, and why."""
+    """Stands in for the result of a text that was rejected, with the reason."""
 
     reason: str
 
@@ -120,7 +120,7 @@ class _Attempt(Generic[T]):
             return RefusedText(f"no fingerprint found because of {type(error).__name__}: {error}"[:_MOST_REASON])
 
     def here(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return the same; too little memory, which a worker process would meet for it, is met here."""
+        """Return the same result, computed in this process; a text that needs too much memory is refused."""
         try:
             return self(texts)
         except MemoryError:

@@ -1,4 +1,4 @@
-"""Words and characters of normalised text, found for a whole batch at once, and the shingles they make.
+"""Find the words and characters of normalised texts, a whole batch at once, and their shingles.
 
 A *word* is a run of letters, digits and marks of scripts with spaces; an apostrophe inside is left out (`don't` and
 `don’t` are `dont`). A *stretch* is a row of words with nothing but spaces between them, or a run of characters of
@@ -67,7 +67,7 @@ class Units:
         return self.encoded(gap=False)
 
     def encoded(self, *, gap: bool) -> Spans:
-        """Return each unit's UTF-8, in a buffer that has a space behind each unit if `gap`."""
+        """Return each unit's UTF-8 in one buffer, with a space after each unit if `gap`."""
         return Spans(*_encode(self.chars, self.first, gap=gap), self.doc)
 
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
@@ -111,7 +111,7 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
 
 
 def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
-    """Return the words, of which `word_shingles` makes shingles."""
+    """Return the words; `word_shingles` makes shingles of them."""
     spaced = classes == SPACED
     member = _members(classes, every_script=True) if every_script else spaced
     begins = member & ~(spaced & _after(spaced))
@@ -129,7 +129,7 @@ def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
 
 
 def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
-    """Return where a text may be cut without cutting a word: behind the last code point that no word can hold, or 0."""
+    """Return where to cut a text without cutting a word: after the last code point that no word contains, or 0."""
     apostrophe = (codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1])
     outside = (classes != SPACED) & ~apostrophe
     outside[1:] |= apostrophe[1:] & apostrophe[:-1]  # a word goes on over one apostrophe, never over two
@@ -189,7 +189,7 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
 
 
 def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
-    """Return UTF-8 with a space behind each unit, where the next of `offset` says."""
+    """Return UTF-8 with a space after each unit, where the next of `offset` says."""
     if len(offset) == 2:  # one word of 16 million characters would be held three times
         return bytes(buffer) + b" "
     is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)

@@ -1,4 +1,4 @@
-"""What a feature counts, and the vote: it adds its weight to the bits that its hash sets, and takes it from the others.
+"""The vote: a feature adds its weight to the bits set in its hash, and subtracts it from the others.
 
 Weights are whole numbers, so that every sum is exact and no order matters. A word found `tf` times weighs
 `rint(tf * idf * 4096)`, a shingle its count times the profile's unit. The cap then keeps any one feature from deciding

@@ -1,4 +1,4 @@
-"""Lists that a profile goes by, of one's own: an idf table, words for the segmenter, stop words.
+"""The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
 A profile names a list by the SHA-256 of its content, so a list can never be another one under an old name. The contents
 that this process knows are kept here by their hash; an index keeps those of its profile beside its record.
@@ -32,7 +32,7 @@ _contents: dict[str, bytes] = {}
 
 
 class WordLists(NamedTuple):
-    """The SHA-256 of each list of a profile; None: it has no such list."""
+    """The SHA-256 of each list of a profile, or None if the profile does not use that list."""
 
     idf: str
     words: str | None = None

@@ -1,4 +1,4 @@
-"""HBase's files, version 3, written without Java: `HFileWriter`; `schema/hfile.md` has the bytes."""
+"""Write HBase's files, version 3, without Java: `HFileWriter`; `schema/hfile.md` has the bytes."""
 
 from hsimhash.hfile.cells import KeyValue
 from hsimhash.hfile.writer import BloomFilter, FileSettings, HFileWriter, Staged

@@ -1,4 +1,4 @@
-"""The frame of an HFile: blocks with checksums, entries of indexes, numbers of variable length, the trailer."""
+"""The frame of an HFile: checksummed blocks, index entries, variable-length numbers, the trailer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FILE_INFO = b"FILEINF2"
 BLOOM_CHUNK, BLOOM_META = b"BLMFBLK2", b"BLMFMET2"
 TRAILER = b'TRABLK"$'
 TRAILER_BYTES = 4_096
-VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
+HFILE_VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
 
 ENTRY = Struct(">qi")  # of an index, before the key: offset, bytes on disk
 LEAF_ENTRY_BYTES = ENTRY.size + 4  # of an entry of a leaf beside its key
 
 
 class Entry(NamedTuple):
-    """What an index says of a block: where it is, and its first key."""
+    """The index entry of a block: its place and its first key."""
 
     offset: int
     size: int
@@ -60,7 +60,7 @@ def varint(number: int) -> bytes:
 
 
 def writable_int(number: int) -> bytes:
-    """Return a number from 0 on as Hadoop writes one of variable length: itself, or its bytes behind their count."""
+    """Return a non-negative number as Hadoop's variable-length integer: itself, or the byte count and the bytes."""
     if number < 0x80:
         return bytes([number])
     found = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -83,7 +83,7 @@ def root_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def leaf_entries(entries: list[Entry]) -> bytes:
-    """Return the body of a leaf: the number of entries, where each begins and the last one ends, entries."""
+    """Return the body of a leaf: the number of entries, the offset of each and of the end, the entries."""
     parts = [ENTRY.pack(one.offset, one.size) + one.key for one in entries]
     starts = [0]
     for part in parts:
@@ -103,4 +103,4 @@ def info_body(info: Mapping[bytes, bytes]) -> bytes:
 def trailer(values: Mapping[int, int | bytes]) -> bytes:
     """Return the trailer of these fields."""
     message = b"".join(message_field(number, values[number]) for number in sorted(values))
-    return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(VERSION), b"\0") + VERSION
+    return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(HFILE_VERSION), b"\0") + HFILE_VERSION

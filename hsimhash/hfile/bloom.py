@@ -1,8 +1,8 @@
-"""HBase's Bloom filter of rows or of their beginnings: murmur over many keys at once, one chunk of bits after another.
+"""HBase's Bloom filter of rows or row prefixes: hashes many keys at once, and writes chunk after chunk.
 
 A key is in a chunk if all of its seven bits are set: h1 = murmur(key, 0), h2 = murmur(key, h1), bit i is
 |(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's MurmurHash, a 2 of 32 bits, whose last bytes,
-behind whole words, are signed.
+after whole words, are signed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cells, and the bodies of data blocks that hold them: plain, or with the encoding FAST_DIFF.
+"""Encode cells into data blocks, plain or with FAST_DIFF.
 
 FAST_DIFF leaves out of a cell what it shares with the one before: the beginning of its key, lengths, type, value, the
 first bytes of its timestamp. The flag's low three bits say how many of those eight bytes are left out; the others say
@@ -130,7 +130,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
-    """Return a cell as FAST_DIFF writes it behind another one."""
+    """Return a cell as FAST_DIFF writes it after another one."""
     row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)
@@ -165,7 +165,7 @@ def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
 
 
 def shared_bytes(one: bytes, other: bytes) -> int:
-    """Return how many bytes both begin with."""
+    """Return the length of the common prefix."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most

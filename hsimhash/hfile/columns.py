@@ -1,4 +1,4 @@
-"""Blocks of cells with qualifiers, of one timestamp and values of one size, encoded by arrays: `column_bodies`.
+"""Encode blocks of cells with qualifiers, one timestamp and values of one size, by arrays: `column_bodies`.
 
 The bytes are those of `cells.cell_body` with FAST_DIFF, in a tenth of its time.
 """
@@ -42,7 +42,7 @@ class CellColumns(NamedTuple):
         return KeyValue(row, self.qualifiers[place], self.timestamp, value)
 
     def same_rows(self) -> Bools:
-        """Return of each cell whether it lies in the row of the one before: shape (n,)."""
+        """Return for each cell whether it is in the row of the one before: shape (n,)."""
         return np.append(False, (self.rows[1:] == self.rows[:-1]).all(axis=1))
 
 
@@ -79,7 +79,7 @@ def _cuts(plain: Int64s, block_bytes: int) -> list[int]:
 
 
 def _diffs(cells: CellColumns, lengths: Int64s, key_bytes: Int64s, family_bytes: int) -> tuple[Uint8s, Int64s]:
-    """Return all cells as they stand behind the one before, and where each ends."""
+    """Return all cells as encoded after the one before, and where each ends."""
     rows, values = cells.rows, cells.values
     count, width = rows.shape
     is_same_row = cells.same_rows()

@@ -1,4 +1,4 @@
-"""An HFile from sorted rows or cells, that HBase loads as its own: `HFileWriter`.
+"""Write sorted rows or cells to an HFile that HBase loads as its own: `HFileWriter`.
 
 What stands in the file, in order: data blocks, between them chunks of the Bloom filter and leaves of the index as soon
 as each is full; the root of the index, the empty one of meta blocks, the file info, the filter's meta block, the
@@ -73,7 +73,7 @@ class BloomFilter:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """What a table says of a family's files.
+    """The settings of a column family that decide how its files are written.
 
     Args:
         encoding: of data blocks, "FAST_DIFF" or "NONE".
@@ -96,7 +96,7 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a finished HFile has: cells, bytes."""
+    """The size of a finished HFile, in cells and bytes."""
 
     cells: int
     size: int
@@ -203,7 +203,7 @@ class HFileWriter:
                     self._put_waiting()
 
     def finish(self) -> Staged:
-        """Write what stands behind the cells; `ValueError` if there are none."""
+        """Write everything that follows the cells; raise `ValueError` if there are no cells."""
         with self._appending():
             self._put_waiting()
             if self._first is None or self._last is None:
@@ -265,7 +265,7 @@ class HFileWriter:
     def _take(self, cell: KeyValue) -> None:
         """Check a cell against the one before and the region."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
-            raise ValueError(f"cell {_shown(cell)} does not lie behind {_shown(self._last)}; sort the cells, each once")
+            raise ValueError(f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, each once")
         self._check(cell)
         if self._first is None:
             self._first = cell
@@ -323,7 +323,7 @@ class HFileWriter:
                 self._bloom.chunks.append(self._put(BLOOM_CHUNK, bits, keys[0].tobytes()))
 
     def _put_end(self, last_key: bytes) -> None:
-        """Write all behind the last leaf."""
+        """Write all after the last leaf."""
         entries = self._index.roots or self._index.leaf
         root_body = root_entries(entries)
         last_data = self._previous[MAGIC[self.settings.encoding]]
@@ -437,7 +437,7 @@ class _Bloom:
         return _BLOOM_META.pack(*numbers) + b"\0" + root_entries(self.chunks)
 
     def info(self) -> dict[bytes, bytes]:
-        """Return what the file info says of the filter."""
+        """Return the filter's entries in the file info."""
         if self.wanted.prefix_bytes is None:
             return {b"BLOOM_FILTER_TYPE": b"ROW", b"LAST_BLOOM_KEY": self._last}
         return {
@@ -468,7 +468,7 @@ def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))
-        raise ValueError(f"row {other} does not lie behind {one}; sort the rows, each once")
+        raise ValueError(f"row {other} does not come after {one}; sort the rows, each once")
 
 
 def _shown(cell: KeyValue) -> str:

@@ -1,4 +1,4 @@
-"""Inputs: which files, how their lines are read, and the documents in them."""
+"""Inputs: find files, read their records, and turn them into documents."""
 
 from hsimhash.inputs.files import FORMATS, Input, InputOptions
 from hsimhash.inputs.find import find_inputs

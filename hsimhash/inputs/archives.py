@@ -1,9 +1,9 @@
-"""Web archives → documents: of WARC the pages and plain texts that were answered with status 200, of WET all texts.
+"""Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
 
 Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
 pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
-is looked for; so is the next packed member behind one that is damaged. ISO 28500 has the format, `answers.py` reads
-what a server sent.
+is looked for; so is the next packed member after one that is damaged. ISO 28500 has the format;
+`http_responses.py` reads what a server sent.
 
 A place is in bytes, unpacked, and its line counts records of any kind.
 """
@@ -21,9 +21,16 @@ import zstandard
 
 from hsimhash.extras import needed
 from hsimhash.files import naming
-from hsimhash.inputs.answers import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
 from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
+from hsimhash.inputs.http_responses import (
+    HttpResponse,
+    charset_of,
+    headers_in,
+    media_type_of,
+    response_in,
+    unpacked_body,
+)
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
     RECORD_LIMIT_BYTES,
@@ -45,7 +52,7 @@ _HTTP_TYPE = "application/http"
 _HTTP = b"HTTP/"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
-_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place behind it differs from the one before it
+_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place after it differs from the one before it
 _NO_RECORD = "no WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
@@ -62,9 +69,9 @@ _ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
 
 class _Members:
-    """The unpacked bytes of a file of packed members, each usually a record; behind a damaged one the next is read.
+    """The unpacked bytes of a file of packed members, each usually a record; after a damaged one the next is read.
 
-    `read` gives the same pieces whenever it is called, so that places hold behind damage too.
+    `read` gives the same pieces whenever it is called, so that places hold after damage too.
     """
 
     def __init__(self, file: BinaryIO, packing: str) -> None:
@@ -115,7 +122,7 @@ class _Members:
         self._unzstd = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content))
 
     def _damaged(self, reason: str) -> DamagedInputError:
-        """Go to the next member, if there is one within what was read, or behind it; return the error."""
+        """Go to the next member, if there is one within what was read, or after it; return the error."""
         where, magic = self._file.tell(), _MAGIC[self._packing]
         rest = bytes(self._member[1:]) + self._ahead
         while (found := rest.find(magic)) < 0 and (more := self._file.read(BLOCK_BYTES)):
@@ -127,7 +134,7 @@ class _Members:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A record's bytes, or why they are none; `end` is the place behind it."""
+    """A record's bytes, or why they are none; `end` is the place after it."""
 
     begin: int
     end: Place
@@ -276,7 +283,7 @@ class _Frames:
 def read_archive(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield the documents of a web archive behind a place, and the place behind each batch.
+    """Yield batches of documents of a web archive from a position on, each with the position after it.
 
     A document's fields are `url`, which is its `id`, `record-id` and `date`; fields that the options name for its text
     do not count.
@@ -342,11 +349,11 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     if kind == "response":
         if media_type_of(content_type) != _HTTP_TYPE and (content_type or not block.startswith(_HTTP)):
             return None
-        answer = answer_in(block)
-        if answer.status != _OK:
+        response = response_in(block)
+        if response.status != _OK:
             return None
         payload = _Payload(
-            answer.headers.get("content-type") or _type_by_content(answer), partial(unpacked_body, answer)
+            response.headers.get("content-type") or _type_by_content(response), partial(unpacked_body, response)
         )
     elif kind == "conversion":
         types = (_TEXT_TYPE,)
@@ -355,10 +362,10 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     return payload if media_type_of(payload.content_type) in types else None
 
 
-def _type_by_content(answer: Answer) -> str:
+def _type_by_content(response: HttpResponse) -> str:
     """Return the media type of a page that was sent without one, which browsers show all the same; else nothing."""
     with suppress(ValueError):
-        beginning = unpacked_body(answer)[:PAGE_BEGINNING_BYTES]
+        beginning = unpacked_body(response)[:PAGE_BEGINNING_BYTES]
         return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""
     return ""
 

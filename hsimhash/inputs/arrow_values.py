@@ -1,4 +1,4 @@
-"""Values of Arrow → values as JSON has them, and Decimals and UUIDs; a value that has no such form is an error."""
+"""Convert Arrow values to JSON values, Decimals and UUIDs; values without such a form are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charsets of web pages: their labels, as https://encoding.spec.whatwg.org has them, and what bytes are by them.
+"""Charsets of web pages: labels as in https://encoding.spec.whatwg.org, and how to decode them.
 
 A label that is not in the standard means nothing, as in a browser. Python's codecs differ from the standard in few
 places: most single-byte codecs lack C1 controls that the standard maps to themselves, and here these become U+FFFD;
@@ -131,7 +131,7 @@ def prescanned(data: bytes) -> str | None:
 
 
 def _attributes(head: bytes, place: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, each the first of its name, and the place behind them."""
+    """Return the attributes of a tag, each the first of its name, and the place after them."""
     found: dict[bytes, bytes] = {}
     while match := _ATTRIBUTE.match(head, place):
         value = match[2] or b""

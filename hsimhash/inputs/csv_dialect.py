@@ -1,4 +1,4 @@
-"""How a CSV file separates its columns, and one row of it → values, with Python's csv module where there are quotes."""
+"""Detect the separator of a CSV file, and parse a row; rows with quotes go through Python's csv module."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CARRIAGE_RETURN = "\u0100"
 
 
 class Dialect:
-    """What separates the columns of a CSV file.
+    """The separator of a CSV file.
 
-    A quote inside a quoted field is written twice, or behind a backslash if the row is invalid otherwise.
+    A quote inside a quoted field is written twice, or after a backslash if the row is invalid otherwise.
 
     Rows and values are text in which each character stands for a byte (Latin-1): the same for any encoding that ASCII
     is part of, and as small as the bytes.
@@ -26,7 +26,7 @@ class Dialect:
         self._delimiter = delimiter
         self._before = f'{delimiter}"'  # a quoted value
         self._between = f'"{delimiter}"'  # two quoted values
-        self._skips_blanks = skips_blanks  # whether spaces behind a delimiter belong to it
+        self._skips_blanks = skips_blanks  # whether spaces after a delimiter belong to it
         reader = csv.reader([], delimiter=delimiter, skipinitialspace=skips_blanks, strict=True)
         self._dialect: Any = reader.dialect  # `reader` takes it as it is, which is quicker than options
         self._escaping: Any = csv.reader([], self._dialect, escapechar="\\").dialect
@@ -76,4 +76,4 @@ class Dialect:
             raise ValueError("the row ends before its last line")
         if dialect is None and '\\"' in row:  # as MySQL and Spark write a quote
             return self._read(row, self._escaping)
-        raise ValueError('text behind a closing quote: write "" for a quote inside a quoted field')
+        raise ValueError('text after a closing quote: write "" for a quote inside a quoted field')

@@ -1,4 +1,4 @@
-"""The header of a CSV file: what separates its columns, and their names."""
+"""Read the header of a CSV file: the separator and the column names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # Excel's own firs
 
 
 class Header(NamedTuple):
-    """What the header says."""
+    """The contents of a header."""
 
     names: list[str]  # of the columns; none if the file has no line that is not blank
     dialect: Dialect
-    end: Place  # behind it
+    end: Place  # after it
 
 
 def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
-    """Read the header, and go on to the line behind it.
+    """Read the header and advance to the next line.
 
     The columns end at a comma, or at a tab in `.tsv`. If that yields no column for any of `contents` and a semicolon,
     a tab or a bar does, they end there.
@@ -49,7 +49,7 @@ def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is no row: it has nothing but spaces."""
+    """Whether a line is empty or has only spaces, so that it is not a row."""
     return not line or not line.strip(b" \r")
 
 

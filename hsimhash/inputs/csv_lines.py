@@ -1,4 +1,4 @@
-"""The lines of a CSV file: one after the other, and as far ahead as a row may reach."""
+"""The lines of a CSV file, with as much lookahead as a row may need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # of a row of several lines: a field a
 
 
 class CsvLines:
-    """The lines of a file from a place on; `lines[at]` is the current one, and the blocks behind it are kept whole.
+    """The lines of a file from a position on; `lines[at]` is the current line, and later blocks are kept whole.
 
     A million short lines take ten times their bytes as Python objects, so only one block at a time is split.
     """
@@ -29,7 +29,7 @@ class CsvLines:
     def __init__(self, file: InputFile, start: Place) -> None:
         self._blocks = blocks_of(partial(file.read, BLOCK_BYTES), start, file.tell)
         self._ahead: deque[Block] = deque()
-        self._end = start  # behind the block that is split
+        self._end = start  # after the block that is split
         self.offset = start.offset  # of the current line; the last line may lack the newline that is counted
         self._line = start.line  # lines before the current one
         self._damage: DamagedInputError | None = None
@@ -69,7 +69,7 @@ class CsvLines:
         return True
 
     def advance(self, count: int, size: int) -> None:
-        """Go on to the line `count` behind the current one; these lines have `size` bytes with their newlines."""
+        """Advance by `count` lines, which have `size` bytes with their newlines."""
         self._line += count
         while self.at + count > len(self.lines):
             count -= len(self.lines) - self.at
@@ -80,16 +80,16 @@ class CsvLines:
         self.at += count
 
     def skip(self, count: int) -> None:
-        """Go on to the line `count` behind the current one."""
+        """Advance by `count` lines."""
         self.advance(count, sum(map(len, self.lines[self.at : self.at + count])) + count)
 
     def line_ahead(self, count: int) -> bytes | None:
-        """Return the line `count` behind the current one; None if the file has none."""
+        """Return the line `count` lines ahead, or None if the file ends before it."""
         at = self.at + count
         return self.lines[at] if at < len(self.lines) else next(self.ahead(count), None)
 
     def ahead(self, first: int) -> Iterator[bytes]:
-        """Yield the lines from `first` behind the current one on, up to the end or to where the file is damaged."""
+        """Yield the lines from `first` lines ahead on, up to the end or to damage in the file."""
         lines = self.lines
         yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))
@@ -130,7 +130,7 @@ class CsvLines:
         return None
 
     def _block(self, number: int) -> Block | None:
-        """Return the block `number` behind the one that is split; None behind the last that can be read."""
+        """Return the block `number` after the one that is split; None after the last that can be read."""
         while len(self._ahead) <= number and self._damage is None:
             try:
                 block = next(self._blocks, None)

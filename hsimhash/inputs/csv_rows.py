@@ -1,4 +1,4 @@
-"""CSV as people write it → rows of named columns, from any row on; the first line that is not blank has the names.
+"""Read CSV as people write it into rows of named columns, from any row on; the first non-blank line is the header.
 
 RFC 4180 has the format. Delimiters other than the comma are found by the header (`csv_header.py`).
 
@@ -10,15 +10,15 @@ field continues, and then the row must be strict:
    line is the next one with an odd number: in a strict row every quote opens a field, closes one, or is half of a pair.
 2. It has as many columns as the header, its id is on one line, and a delimiter or the end of the row follows each
    closing quote.
-3. It does not hide rows. If the line behind it is no strict row, but a strict row begins at its last line and includes
+3. It does not hide rows. If the line after it is no strict row, but a strict row begins at its last line and includes
    that line, then the quote it begins with is the stray one.
 
 A line that begins no row by these rules is a reject, and reading continues at the *next* line. So a stray quote costs
 the lines it stands in, and never those that follow. Valid CSV always reads as RFC 4180 says: rule 3 needs a bad line.
 
 **Time is linear.** Only lines with an odd number of quotes are looked beyond, and only as far as the next such line,
-so these stretches do not overlap. Rule 3 reads a stretch once more, and the one behind it. No line is parsed more than
-ten times: five, and each time once more if it has quotes behind backslashes. Which rows there are depends on no earlier
+so these stretches do not overlap. Rule 3 reads a stretch once more, and the one after it. No line is parsed more than
+ten times: five, and each time once more if it has quotes after backslashes. Which rows there are depends on no earlier
 line, so any row is a place to go on from.
 """
 
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
 
 class CsvRows:
-    """The rows of a CSV file from a line on, by the rules above; `lines` is behind the row that came last."""
+    """The rows of a CSV file from a line on, by the rules above; `lines` is after the last row."""
 
     def __init__(self, lines: CsvLines, dialect: Dialect, width: int, id_at: int | None) -> None:
         self.lines = lines
@@ -83,7 +83,7 @@ class CsvRows:
         return values if isinstance(values, list) and len(values) == self._width > 1 else None
 
     def _row(self, line: bytes, number: int, first: int) -> _Row:
-        """Return the row that begins at a line, `first` lines behind the current one, by the first two rules."""
+        """Return the row that begins at a line, `first` lines after the current one, by the first two rules."""
         size, is_odd = len(line) + 1, line.count(QUOTE) % 2 == 1
         if size > RECORD_LIMIT_BYTES + 1:
             return _Row(ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"), 1, size, False)
@@ -128,7 +128,7 @@ class CsvRows:
         return values
 
     def _fitted(self, values: list[str]) -> list[str] | ValueError:
-        """Return the values of a row of one line without empty ones behind the last column."""
+        """Return the values of a row of one line without empty ones after the last column."""
         is_longer = len(values) > self._width and not any(values[self._width :])
         return values[: self._width] if is_longer else self._wrong_width(values)
 
@@ -138,7 +138,7 @@ class CsvRows:
         return ValueError(f"{why}; a carriage return alone does not end a row" if has_return else why)
 
     def _hides_rows(self, number: int, count: int) -> bool:
-        """Whether a row begins at the last line of a row of `count` lines, and none at the line behind it."""
+        """Whether a row begins at the last line of a row of `count` lines, and none at the line after it."""
         at, behind = count, self.lines.line_ahead(count)
         if behind is not None and is_blank(behind):
             ahead = enumerate(self.lines.ahead(count), start=count)

@@ -1,4 +1,4 @@
-"""Pages → texts, in child processes with limits: a page that is not worth its time is rejected, alone.
+"""Extract texts from pages in child processes with limits; a page that exceeds them is rejected alone.
 
 trafilatura and lxml take milliseconds for nearly every page. For a few they take minutes or all memory, or crash. So
 each page has limits, which its process keeps to by itself; over them the process dies and the page is a reject.

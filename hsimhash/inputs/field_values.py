@@ -1,4 +1,4 @@
-"""Values of fields → ids, texts, times, fingerprints; `ValueError` names the field and says what is wrong."""
+"""Parse field values into ids, texts, times and fingerprints; `ValueError` names the field and the fault."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import UUID
 
 from hsimhash.durations import milliseconds_of
 from hsimhash.fingerprint.bits import Formats, read_fingerprint
-from hsimhash.fingerprint.own_features import features_in, weighted_hashes
+from hsimhash.fingerprint.custom_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
-from hsimhash.inputs.written import is_written
+from hsimhash.inputs.fingerprint_format import is_written
 
 _ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
 _TIME_DIGITS = 20  # no time in ms has so many; Python refuses to convert thousands of digits

@@ -1,4 +1,4 @@
-"""Fields of records by name, nested ones by a path such as `meta.url`; which fields records have."""
+"""Look up fields of records by name, nested ones by a path such as `meta.url`; list the fields of records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 20  # fields that a message names
 
 
 def value_at(record: Mapping[str, object], name: str) -> object:
-    """Return the value of a field; None if there is no such field. See `has_field`."""
+    """Return the value of a field, or None if the field does not exist. See `has_field`."""
     value = _at(record, name)
     return None if value is _MISSING else value
 
@@ -59,7 +59,7 @@ def _each_name(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:
-    """Return which field all of these records lack, which ones they have, and what to pass; usually nothing.
+    """Name the field that all of these records lack, the fields they have, and what to pass; usually empty.
 
     A single record proves nothing: it may be the odd one.
     """
@@ -70,7 +70,7 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
 
 
 def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
-    """Return which column a table lacks, which ones it has, and what to pass; usually nothing."""
+    """Name the column that a table lacks, the columns it has, and what to pass; usually empty."""
     shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
     return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
 
@@ -116,7 +116,7 @@ def _option(flag: str, name: str) -> Remedy:
 
 
 def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> str:
-    """Return the field whose texts are the longest in all of the records; nothing if there are no texts."""
+    """Return the field that has the longest texts in all of the records, or nothing if there are no texts."""
     lengths: dict[str, int] = {}
     for record in records:
         for name in names_in([record]):

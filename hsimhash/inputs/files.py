@@ -1,4 +1,4 @@
-"""What is to be read: files, folders, stdin; what each holds, and how a later look tells that it changed.
+"""Inputs as found: files, folders, stdin; what each holds, and a state that shows later whether it changed.
 
 | input | holds |
 |---|---|
@@ -35,10 +35,10 @@ LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than s
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|started_.*|committed_.*)\Z")
 
-Kind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
-TABLES: tuple[Kind, ...] = ("parquet", "csv")
-COPIED_KINDS: tuple[Kind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
-_BY_SUFFIX: dict[str, Kind] = {
+InputKind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
+TABLES: tuple[InputKind, ...] = ("parquet", "csv")
+COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
+_BY_SUFFIX: dict[str, InputKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".jl": "jsonl",
@@ -54,7 +54,7 @@ _BY_SUFFIX: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How inputs are read.
+    """Options for reading inputs.
 
     Args:
         format: one of `FORMATS`.
@@ -101,7 +101,7 @@ class InputOptions:
 
     @property
     def formats(self) -> Formats:
-        """Which formats fingerprints may have, before any was read."""
+        """The possible formats of fingerprints, before any were read."""
         return formats_named(self.fingerprint_format)
 
     @property
@@ -137,27 +137,27 @@ class Input:
     """One input as it was found."""
 
     name: str  # as it was given; of a URL without what is secret in it
-    kind: Kind  # what its records are
+    kind: InputKind  # what its records are
     has_fingerprints: bool  # whether they are read instead of texts
     is_stream: bool  # whether it is stdin or a pipe
     size_bytes: int  # to be read, packed as they are; 0 for a stream
     mark: str  # changes when the input does
     note: str = ""  # what was found out, for the user
     formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
-    remote: RemoteSource | None = None  # of a URL: what is behind it
+    remote: RemoteSource | None = None  # the file behind a URL
     folder: str = ""  # in which it was found, as that was given
     prefix: str = ""  # of paths in a folder that is not the only input: its name, so that no two have the same id
     skips_records: bool = False  # of a folder: whether its files of records are inputs of their own
     problem: str = ""  # why none of it can be read
 
     def open(self) -> InputFile:
-        """Open an input that is no folder."""
+        """Open an input other than a folder."""
         file = self.remote.open() if self.remote else None
         packing = "" if self.is_stream else packing_of(self.name)
         return InputFile(self.name, packing, is_stream=self.is_stream, file=file)
 
     def source(self) -> BinaryIO:
-        """Open an input that is no folder as it is, packed or not."""
+        """Open an input other than a folder without unpacking it."""
         return self.remote.open() if self.remote else open_input(self.name)
 
     @property
@@ -167,7 +167,7 @@ class Input:
 
     @property
     def label(self) -> str:
-        """What ids of records without one begin with: its name, within the folder if that is all that is read."""
+        """The prefix of ids for records without one: the input's name, relative to its folder if only that is read."""
         name = self.prefix + os.path.relpath(self.name, self.folder) if self.folder else self.name
         return "stdin" if name == STDIN else name
 
@@ -210,7 +210,7 @@ def suffix_of(name: str) -> str:
     return Path(name.lower().removesuffix(packing_of(name))).suffix
 
 
-def kind_by_name(name: str) -> Kind | None:
+def kind_by_name(name: str) -> InputKind | None:
     """Return what a file of this name holds; None for a text or a page."""
     return _BY_SUFFIX.get(suffix_of(name))
 
@@ -229,7 +229,7 @@ def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (path within the folder, with `/`; path) of every file, in the order of names.
 
     Hidden files are left out, and so are those with which Spark and its like mark a finished folder. What is within the
-    folder is yielded behind `prefix`.
+    folder is yielded after `prefix`.
     """
     with os.scandir(folder) as found:
         entries = sorted((one for one in found if not _LEFT_OUT.match(one.name)), key=lambda entry: entry.name)

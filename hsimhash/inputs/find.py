@@ -1,4 +1,4 @@
-"""Names on a command line → inputs: what each one holds, found without reading more than its beginning."""
+"""Turn names on a command line into inputs; reads only the beginning of each to detect what it holds."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from hsimhash.inputs.fields import missing_column, missing_field
 from hsimhash.inputs.files import (
     TABLES,
     Input,
+    InputKind,
     InputOptions,
-    Kind,
     files_of,
     is_page_name,
     is_records,
     kind_by_name,
     packing_of,
 )
+from hsimhash.inputs.fingerprint_format import decided_formats, words_in, written_in
 from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview, text_in
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
-from hsimhash.inputs.written import decided_formats, words_in, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
 FORMAT_LINES = 10_000  # read at most to decide a format, and
@@ -64,7 +64,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
     urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
     found = [one for name in chain.from_iterable(urls) for one in _found(name, options, is_only=len(names) == 1)]
     for one in found[:-1]:
-        if one.is_stream:  # what comes behind it could not be resumed
+        if one.is_stream:  # what comes after it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     if found and all(one.problem for one in found):
         raise ValueError(f"input {found[0].name}: " + found[0].problem)
@@ -103,7 +103,9 @@ def _remote(url: str, options: InputOptions) -> Input:
 def _stream(name: str, options: InputOptions) -> Input:
     if options.format in (*TABLES, _ARCHIVE, "files"):
         raise ValueError(f"input {name} is a stream, and format {options.format} needs a file; save it to one first")
-    kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
+    kind: InputKind = (
+        "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
+    )
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
     return Input(name, kind, has_fingerprints, is_stream=True, size_bytes=0, mark="", formats=formats)
@@ -113,7 +115,7 @@ def _stream(name: str, options: InputOptions) -> Input:
 
 
 def _folder(name: str, options: InputOptions) -> list[Input]:
-    """Return the texts and pages of a folder as one input, and behind it each of its files of records."""
+    """Return the texts and pages of a folder as one input, and after it each of its files of records."""
     if options.format == "files":
         return [_texts(name, options, skips_records=False)]
     paths = [path for _, path in files_of(name) if options.format != "auto" or is_records(path)]
@@ -188,7 +190,7 @@ def _file(name: str, size: int, mark: str, options: InputOptions, remote: Remote
     return _with_fields(one, options)
 
 
-def _kind_of(name: str, options: InputOptions) -> Kind | None:
+def _kind_of(name: str, options: InputOptions) -> InputKind | None:
     """Return what a file holds by its name and the format that was asked for; None if its content must tell."""
     by_name = kind_by_name(name)
     match options.format:
@@ -201,7 +203,7 @@ def _kind_of(name: str, options: InputOptions) -> Kind | None:
     raise AssertionError(options.format)
 
 
-def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
+def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
     """Return what a file whose name does not tell holds, by its first bytes.
 
     Raises:
@@ -255,7 +257,7 @@ def _need_library(name: str, options: InputOptions) -> None:
             raise ValueError(f"input {name}: " + error.args[0]) from error
 
 
-def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
+def _has_fingerprints(kind: InputKind, options: InputOptions) -> bool:
     has_fields = kind in ("jsonl", *TABLES)
     return options.format == "fingerprints" or (has_fields and options.fingerprint_field is not None)
 
@@ -292,7 +294,7 @@ def _first_lines(one: Input) -> Generator[bytes, None, None]:
 
 
 def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
-    """Return whether the first lines of a TSV file have fingerprints, not texts, behind their tabs.
+    """Return whether the first lines of a TSV file have fingerprints, not texts, after their tabs.
 
     Raises:
         ValueError: some have, others have not.

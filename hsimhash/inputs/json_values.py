@@ -1,4 +1,4 @@
-"""JSON that is not one value a line: an array, or objects spread over several lines → blocks with one value a line.
+"""Read JSON that does not have one value per line, arrays or objects over several lines, into blocks that do.
 
 This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
@@ -69,9 +69,9 @@ class _Values:
     """Cuts bytes into values. It holds at most the limit of a value, and a byte more so that the value is refused."""
 
     def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
-        self.end = offset  # the place behind the last value
+        self.end = offset  # the place after the last value
         self.is_closed = not is_array  # whether the array has ended; another one may follow it
-        self.damage = ""  # why nothing behind `end` can be read
+        self.damage = ""  # why nothing after `end` can be read
         self._is_first = is_first  # whether no value came yet, so that a comma is an error
         self._offset = offset  # the place of the next byte
         self._base = int(is_array)
@@ -103,16 +103,16 @@ class _Values:
         self._offset += end
 
     def rest(self) -> bytes:
-        """Return what is held: at the end of the input a value that has no end, or nothing."""
+        """Return the rest at the end of the input: an unfinished value, or nothing."""
         return bytes(self._held).strip(_BETWEEN)
 
     @property
     def size(self) -> int:
-        """The place behind all bytes that were cut."""
+        """The position after all bytes that were cut."""
         return self._offset + len(self._ahead)
 
     def _in_string(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the place behind the string, and where the value ends if it does: at a line feed."""
+        """Return the place after the string, and where the value ends if it does: at a line feed."""
         at = _match(_STRING, data, at)
         if data[at:] in (b"", b"\\"):
             self._ahead = data[at:]
@@ -124,7 +124,7 @@ class _Values:
         return at + 1, at
 
     def _outside(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the place behind the next mark, and where the value ends if it does."""
+        """Return the place after the next mark, and where the value ends if it does."""
         if self._base and self.is_closed:
             return self._behind_array(data, at)
         is_in_object = bool(self._open) and self._open[-1] == _BRACE

@@ -1,4 +1,4 @@
-"""Bytes of an input → blocks of whole lines, each with its place, so that a later run can continue behind it."""
+"""Read an input in blocks of whole lines; each has a position from which a later run can continue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unpacker(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What follows the member."""
+        """The data after the member."""
 
     def decompress(self, data: bytes, /) -> bytes:
         """Return what `data` unpacks to."""
@@ -75,8 +75,8 @@ class Block:
 
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
-    end: Place  # the place behind them
-    damage: str = ""  # why nothing behind them can be read
+    end: Place  # the place after them
+    damage: str = ""  # why nothing after them can be read
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
@@ -221,7 +221,7 @@ def _unpacked(file: BinaryIO, packing: str) -> Callable[[int], bytes]:
 
 
 class _PackedMembers:
-    """One or more members; zstandard's own `stream_reader` would take a file that is cut off for a whole one."""
+    """One or more members; zstandard's own `stream_reader` would accept a truncated file as complete."""
 
     def __init__(self, file: BinaryIO, new: Callable[[], Unpacker]) -> None:
         self._file = file
@@ -233,7 +233,7 @@ class _PackedMembers:
         parts: list[bytes] = []
         while size > 0:
             self._packed = self._packed or self._file.read(_STEP_BYTES)
-            if self._member is None and self._packed:  # zeros may pad a file, as they may behind the last gzip member
+            if self._member is None and self._packed:  # zeros may pad a file, as they may after the last gzip member
                 self._packed = self._packed.lstrip(b"\0")
                 if not self._packed:
                     continue
@@ -318,7 +318,7 @@ def text_in(record: bytes) -> str:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins so is not a text: it has a zero byte, as texts have in UTF-16 alone."""
+    """Whether a file with this beginning is binary: it has a zero byte, which text has only in UTF-16."""
     return b"\0" in head[:_SNIFFED_BYTES] and not utf16_of(head)
 
 

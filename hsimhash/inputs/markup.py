@@ -1,13 +1,13 @@
-"""HTML in values: whether a text is a page or a fragment of HTML, and the text that a reader of it sees.
+"""Detect HTML in values, whole pages or fragments, and extract the visible text.
 
 Everything here takes linear time on any input, without a parser:
 
 - `is_page` and `is_markup` move forward only. Every repetition in their patterns is possessive, or stops at `<`, where
   the next attempt begins, so no character is looked at more than a few times.
-- `text_of_markup` splits a text into tags and what is between them. No tag is looked for behind the last `>`. Before
+- `text_of_markup` splits a text into tags and what is between them. No tag is looked for after the last `>`. Before
   it, a tag that has begun always ends: its pattern gives up a quotation mark that is never closed, and goes on to the
   next `>`. Such a search to the end of the text happens once for each of the two marks, since there is no other
-  mark of its kind behind it. The end of a comment or a script is looked for from its beginning. Where there is none,
+  mark of its kind after it. The end of a comment or a script is looked for from its beginning. Where there is none,
   there is none for any later one either; this is remembered, and the tag alone is left out.
 """
 
@@ -115,7 +115,7 @@ _PART = 1 << 18  # characters changed at once
 
 
 def is_page(text: str) -> bool:
-    """Return whether a text begins as a whole HTML page does: perhaps with comments, then a doctype or `<html`."""
+    """Whether a text starts like a whole HTML page: after any comments, with a doctype or `<html`."""
     return _PAGE.match(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""HTML → text: how each value is read, and what is fingerprinted of a whole page.
+"""Turn HTML into text: how to treat each value, and which parts of a page are fingerprinted.
 
 Of a page the main text counts, as trafilatura finds it. Headers, menus, footers and comments do not count; nor does
 the page's first heading, its title, which one site has above the text and another within. A page in which trafilatura
@@ -167,7 +167,7 @@ def _reference(written: bytes) -> bytes:
 
 
 def _with_few_attributes(data: bytes) -> bytes:
-    """Return a page whose tags have no more attributes than are kept.
+    """Return a page with excess attributes removed from its tags.
 
     Linear: the patterns move forward only, and are called once for each tag that has too many. What is behind the last
     `>` is no tag.

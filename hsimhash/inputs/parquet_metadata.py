@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file and the headers of its pages say about their sizes.
+"""Read sizes from the footer of a Parquet file and from its page headers.
 
 pyarrow shows neither page headers nor, for an encrypted column, the footer: it ends the process instead. So both are
 read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
@@ -24,7 +24,7 @@ _HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # the field with what is said of 
 
 
 class Chunk(NamedTuple):
-    """What the footer says about a column in a row group; sizes are in bytes."""
+    """The footer's entry for a column in a row group; sizes are in bytes."""
 
     values: int
     unpacked: int
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page's header says; sizes are in bytes."""
+    """The header of a page; sizes are in bytes."""
 
     unpacked: int
     packed: int
@@ -85,10 +85,10 @@ def _chunk(fields: object) -> Chunk:
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
-    """Yield what the headers of a column's pages in a row group say, as far as they can be read.
+    """Yield the page headers of a column in a row group, as far as they can be read.
 
     Raises:
-        ValueError: a page ends behind the file, for which Arrow would take as much memory as its header says.
+        ValueError: a page extends beyond the file, for which Arrow would take as much memory as its header says.
     """
     size = source.seek(0, 2)
     offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
@@ -100,7 +100,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
         page, length = header
         offset += length + page.packed
         if offset > size:
-            raise ValueError(f"a page ends behind the file, {offset - size:,} bytes further")
+            raise ValueError(f"a page extends beyond the file, {offset - size:,} bytes further")
         yield page
 
 

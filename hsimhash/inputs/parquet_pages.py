@@ -1,4 +1,4 @@
-"""How much of a Parquet file can be unpacked at once, by the headers of its pages.
+"""Decide from its page headers how much of a Parquet file can be unpacked at once.
 
 Arrow unpacks whole pages, and a page of 2 GiB may take 2 KiB in the file. A dictionary page may hold one long value
 that a few bytes of the other pages repeat a million times. So a batch has as many rows as fit into memory if every
@@ -25,7 +25,7 @@ _SHORT_DICTIONARY_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """How a column in a row group can be read."""
+    """The way to read a column in a row group."""
 
     why_not: str = ""  # why it cannot be
     rows_at_once: int = ROWS_AT_ONCE

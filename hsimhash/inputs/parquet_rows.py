@@ -1,6 +1,6 @@
-"""Parquet as people write it → rows of named columns, from any row on. Of a place, offset and line are rows.
+"""Read Parquet as people write it into rows of named columns, from any row on. Positions count rows.
 
-Only the columns that a document needs are read, and only the row groups behind the place. A row group that cannot be
+Only the columns that a document needs are read, and only the row groups after the place. A row group that cannot be
 read is a reject that says which rows are missing.
 
 **Memory.** A batch takes about `BATCH_BYTES` per column and twice its largest page, whatever values repeat
@@ -137,7 +137,7 @@ class _Table:
         self._values = ArrowValues(arrow)
 
     def parts(self, start: Place, block_bytes: int) -> Iterator[_Part]:
-        """Yield the rows behind a place, each part of about `block_bytes` at most, or of one row."""
+        """Yield the rows after a position, in parts of at most about `block_bytes`, or of one row."""
         last, metadata = 0, self._table.metadata
         for number in range(metadata.num_row_groups):
             first, last = last, last + max(0, metadata.row_group(number).num_rows)

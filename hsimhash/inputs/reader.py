@@ -1,4 +1,4 @@
-"""Inputs → batches of documents, from any position on; and a second look: texts, and records as they stand."""
+"""Read inputs in batches of documents from any position on; reread single texts, or records unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Documents that follow each other in one input, and the position behind them; none where a stream is silent."""
+    """Consecutive documents of one input, and the position after them; empty while a stream is silent."""
 
     input: int
     documents: Documents
@@ -108,7 +108,7 @@ def _batches(
 
 
 def _behind(number: int, documents: Documents, end: Place) -> Position:
-    """Return the position behind documents of an input; a job that resumes must not report its damage again."""
+    """Return the position after documents of an input; a job that resumes must not report its damage again."""
     return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
 
 
@@ -139,7 +139,7 @@ def documents_of(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
+    """Yield batches of an input's documents from a position on, pages unchanged, each with the position after it."""
     start = start or Place()
     if one.problem:
         return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
@@ -237,7 +237,7 @@ def parsed_blocks(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Block, Documents]]:
-    """Yield the lines of an input that is no folder from `start` on, and the documents among them."""
+    """Yield the lines of an input other than a folder from `start` on, with the documents among them."""
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):

@@ -1,4 +1,4 @@
-"""Blocks of lines → documents in columns; a record that is no document is rejected with a reason, never raised."""
+"""Parse blocks of lines into columns of documents; invalid records are rejected with a reason and never raise."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from hsimhash.inputs.field_values import (
 )
 from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
 from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.fingerprint_format import Narrowing, words_in, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.inputs.pages import Content, content_in
-from hsimhash.inputs.written import Narrowing, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
@@ -46,7 +46,7 @@ _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that is no document; `preview` is its beginning, as printable text; `path`: its file in a folder."""
+    """An invalid record; `preview` is its beginning as printable text, `path` its file in a folder."""
 
     line: int
     reason: str

@@ -1,4 +1,4 @@
-"""Files behind URLs, read through fsspec block by block; a later run continues at its byte where the server has ranges.
+"""Read files behind URLs block by block through fsspec; resumes at a byte if the server supports ranges.
 
 Of a URL only what holds no secret is ever shown or stored: no user, no password, no query (a signed URL has its
 signature there). So a file whose URL was signed anew is the same input. Whether it changed its size tells, with the
@@ -52,7 +52,7 @@ def shown_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSource:
-    """A file behind a URL, as it was found."""
+    """A file behind a URL, as found."""
 
     url: str = field(repr=False)  # with its secrets
     name: str  # as it is shown and stored
@@ -66,7 +66,7 @@ class RemoteSource:
 
     @property
     def note(self) -> str:
-        """What the user must know of it; usually nothing."""
+        """A note for the user; usually empty."""
         return (
             ""
             if self.has_ranges
@@ -117,7 +117,7 @@ def _url_of(url: str, system: Any, path: str) -> str:
 
 
 def find_remote(url: str) -> RemoteSource:
-    """Look at the file behind a URL.
+    """Look up the file behind a URL.
 
     Raises:
         ValueError: there is none, it may not be read, or the protocol needs a package that is missing.
@@ -201,7 +201,7 @@ def _reason(url: str, error: Exception) -> str:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; where the server has no ranges, going back means to download it from its beginning.
+    """The bytes of a remote file; without ranges, seeking back downloads it again from the beginning.
 
     Every failure is an `InputUnavailableError`: none of them is the fault of a record, or damage of the file.
     """
@@ -236,7 +236,7 @@ class _RemoteFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read up to so many bytes; 0 at the end alone."""
+        """Read into the buffer; return 0 only at the end."""
         source, wanted = self._source, len(buffer)
         try:
             data: bytes = self._file.read(wanted)

@@ -1,4 +1,4 @@
-"""What CSV and Parquet share: batches of rows, and the columns that a document needs."""
+"""Shared parts of reading CSV and Parquet: batches of rows, and the columns that documents need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TableRows(NamedTuple):
     """A batch of rows, each with its number, its values or the reason why it has none, and its bytes."""
 
     records: Sequence[TableRecord]
-    end: Place  # behind the batch
+    end: Place  # after the batch
     damage: str = ""  # why rows before `end` are missing; then there are no records
     is_last: bool = False  # whether the rest of the input cannot be read
     note: str = ""  # what the user should know about the table

@@ -1,4 +1,4 @@
-"""Rows of Parquet and CSV → documents in columns, from any row on."""
+"""Turn rows of Parquet and CSV into columns of documents, from any row on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsimhash.inputs.records import Documents, RecordReader, Reject
 def read_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield the documents of a table behind `start`, and the place behind each batch.
+    """Yield batches of a table's documents from `start` on, each with the position after it.
 
     Raises:
         ValueError: the table has no column with the id that was named, or none with the text.

@@ -1,4 +1,4 @@
-"""Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
+"""Load documents from files, folders or stdin into an index, in bulk or deciding on near-duplicates; resumable."""
 
 from hsimhash.load.ingest import IngestLimits, IngestObserver, IngestOptions, IngestProgress, check_options, ingest
 from hsimhash.load.job import Summary, default_job

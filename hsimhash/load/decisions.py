@@ -1,4 +1,4 @@
-"""Which documents of a batch have a near-duplicate already, as if they had come one by one.
+"""Decide which documents of a batch have a near-duplicate, as if they had arrived one by one.
 
 A document meets the index as it was before the batch, and the documents of the batch before it that were accepted. Of a
 document that was accepted again, the index's own entry no longer counts; a document never meets itself.
@@ -28,7 +28,7 @@ _MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # o
 
 
 class Verdict(StrEnum):
-    """What became of a document."""
+    """The decision on a document."""
 
     ADDED = "added"  # new
     CHANGED = "changed"  # there already with another signature
@@ -85,7 +85,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRule:
-    """When a document has a match, and whether it is then left out."""
+    """Decides when a document has a match, and whether it is then left out."""
 
     max_distance: int
     max_sketch: int | None
@@ -285,7 +285,7 @@ class DecisionLog:
 
 
 def _decisions_behind(path: Path, offset: int) -> Iterator[tuple[Decision, int]]:
-    """Yield the whole decisions behind `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
+    """Yield the whole decisions after `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError), path.open("rb") as file:
         file.seek(offset)
         for line in file:

@@ -1,4 +1,4 @@
-"""Documents → index: read, fingerprint, and add them in bulk, or decide about each as if they came one by one.
+"""Ingest documents: read, fingerprint, then add them in bulk or decide on each as if they arrived one by one.
 
 Every way to end keeps what the last checkpoint acknowledged, and the same call continues there (where a stream is read,
 it begins anew):
@@ -40,7 +40,7 @@ from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
-from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
+from hsimhash.load.job import JOB_LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
 from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, store_name
 from hsimhash.store.base import resumed
@@ -152,7 +152,7 @@ def ingest(
         index.claim_many([], [])  # which a store without claims refuses
     if options.tags is not None and index.backend.is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
-    lists = [folder / f"{name}.jsonl" for name in LISTS]
+    lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
         raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
@@ -222,7 +222,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
 
 
 def _refuse_numbered(one: Input, count: int) -> None:
-    """Raise if records of a stream have no id: numbers would be the same in the next stream."""
+    """Raise if records of a stream lack ids: their numbers would repeat in the next stream."""
     if one.is_stream and count:
         raise ValueError(
             f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
@@ -364,7 +364,7 @@ class _Run:
         )
 
     def end(self) -> Summary:
-        """Return what came of the job that is done, and write it down."""
+        """Return the result of the finished job, and write it down."""
         summary = self.summary(is_complete=True)
         self._job.end(summary)
         return summary

@@ -1,4 +1,4 @@
-"""Batches of records → documents with signatures, and what the lists say of the others."""
+"""Turn batches of records into documents with signatures, and lines for the lists of the others."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _line(**fields: object) -> str:
 
 @dataclass(slots=True)
 class Gathering:
-    """What batches bring, put together until there is enough of it: documents, and lines for the lists.
+    """Collects documents and lines for the lists from batches, until there is enough to add.
 
-    `counts` lack what becomes of the documents in the index; `end` is the position behind the last batch.
+    `counts` lack what becomes of the documents in the index; `end` is the position after the last batch.
     """
 
     doc_ids: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The job folder: how far an ingest came, and what it found on the way, so that it can continue after any end.
+"""The job folder: the state of an ingest and its lists, so that it can resume after any interruption.
 
 | file | what |
 |---|---|
@@ -45,11 +45,11 @@ from hsimhash.load.decisions import DecisionLog
 from hsimhash.locks import HeldLock, lock_or_refuse
 from hsimhash.store import Store, backend_of, store_name
 
-VERSION = 1  # on disk: never reuse
-LISTS = ("rejects", "short", "decisions", "tags")
+JOB_VERSION = 1  # on disk: never reuse
+JOB_LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
-_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in LISTS), RUNS, _JOB)  # as they are deleted
+_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # as they are deleted
 _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark says since 0.1.0
 
 
@@ -65,7 +65,7 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
 
 
 class State(StrEnum):
-    """How far a job is."""
+    """The state of a job."""
 
     RUNNING = "running"
     MERGING = "merging"  # all was read; the runs go into the index
@@ -132,7 +132,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is acknowledged; `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
+    """The acknowledged state: `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
 
     The token is empty in the checkpoint of 0.1.0.
     """
@@ -148,7 +148,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a job is begun with: settings by name, and the inputs' marks by absolute name, in order.
+    """The start of a job: settings by name, and the inputs' marks by absolute name, in order.
 
     With `is_stream` an input cannot be looked at again: such a job always begins anew.
     """
@@ -159,7 +159,7 @@ class JobSpec:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
-        return {"version": VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
+        return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
         """Return for the user what is not as it was when the job was begun; without formats 0.1.0 began it."""
@@ -175,7 +175,7 @@ class JobSpec:
 
 def _flat(data: Mapping[str, object]) -> dict[str, object]:
     settings, inputs = data["settings"], data["inputs"]
-    if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != VERSION:
+    if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != JOB_VERSION:
         raise ValueError("not of this version")
     return {**settings, **{f"input {number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
 
@@ -219,7 +219,7 @@ class Job:
         self.is_resumed = False
         self.was_done = False
         self.was_forgotten = False  # by the index, though it had ended; so it begins anew
-        self.paths = {name: folder / f"{name}.jsonl" for name in LISTS}  # of the lists, by name
+        self.paths = {name: folder / f"{name}.jsonl" for name in JOB_LISTS}  # of the lists, by name
         self.paths["tags"] = tags or self.paths["tags"]
 
     @classmethod
@@ -326,9 +326,11 @@ class Job:
 
     def _open_lists(self, resources: ExitStack) -> None:
         sizes = self.checkpoint.sizes
-        for name in LISTS:
+        for name in JOB_LISTS:
             _verify_size(self.paths[name], sizes.get(name, 0))
-        self.lists = {name: AppendLog(self.paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
+        self.lists = {
+            name: AppendLog(self.paths[name], sizes.get(name, 0)) for name in JOB_LISTS if name != "decisions"
+        }
         self.decisions = DecisionLog(self.paths["decisions"], sizes.get("decisions", 0))
         for close in (self.decisions.close, *(log.close for log in self.lists.values())):
             resources.callback(close)
@@ -352,7 +354,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def end(self, summary: Summary) -> None:
-        """Write down what came of it, once, and delete the decisions: they may be gigabytes."""
+        """Write the summary, once, and delete the decisions, which may be gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())

@@ -1,4 +1,4 @@
-"""One index's documents into another that has its profile and another layout: in bulk, resumable.
+"""Copy the documents of an index to one with the same profile and another layout: in bulk, resumable.
 
 | file | what |
 |---|---|
@@ -106,7 +106,7 @@ def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
 
 
 def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: IngestObserver) -> _Reading | None:
-    """Collect the shards that are left as runs; return the state behind the last one, None where asked to end."""
+    """Collect the shards that are left as runs; return the state after the last one, None where asked to end."""
     bulk.discard_after(state.runs)
     while state.shard < state.shards:
         if observer.stop():

@@ -1,4 +1,4 @@
-"""Clusters of near documents, and the one that is kept of each; by vectorised rounds over the pairs.
+"""Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
 
 A *star*: every member is near the kept document. A *component*: every member can be reached from any other by steps
 from one to a near one, so its ends may be far apart: `diameters` tells how far.
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.blocks import PAIRS_AT_ONCE, PairBlock, Pairs
+from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
@@ -25,7 +25,7 @@ ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Which document stands for which."""
+    """The representative of each document."""
 
     kept: Int64s  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
     distance: Uint8s  # shape (n,), in bits, its fingerprint's to the kept one's
@@ -39,7 +39,7 @@ class Diameters(NamedTuple):
     bits: Uint8s
 
 
-def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
+def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
 
     Args:
@@ -52,9 +52,9 @@ def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
 
 
 def components(
-    fingerprints: Fingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
+    fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
 ) -> Clusters:
-    """Join all that hangs together, and keep the most preferred document of each.
+    """Join connected documents into clusters, and keep the most preferred document of each.
 
     Args:
         fingerprints: as for `star`, like `pairs` and `rank`.
@@ -103,7 +103,7 @@ class _Graph:
         left, right = number[pairs.left], number[pairs.right]
         return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
 
-    def clusters(self, fingerprints: Fingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
+    def clusters(self, fingerprints: AnyFingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is that of each vertex."""
         values = np.asarray(fingerprints, np.uint64)
         if len(values) != len(self.groups):
@@ -201,7 +201,7 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
             root[:] = next_root
 
 
-def diameters(fingerprints: Fingerprints, clusters: Clusters) -> Diameters:
+def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
     """Return each cluster's diameter: exact, of all pairs of members, not only of those found.
 
     Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.

@@ -1,4 +1,4 @@
-"""Equal fingerprints as one: the distinct values, sorted, and where each stands first; and the files for too many.
+"""Find distinct fingerprints, sorted, with the first position of each; in files if there are too many.
 
 The order comes from one sort of (leading bits, index) words; only runs of values whose leading bits do not tell them
 apart are sorted again.
@@ -132,7 +132,7 @@ class Column:
         return self._rows
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Write rows behind those that are there."""
+        """Append rows."""
         with naming(self._path.parent, self._remedy), self._path.open("ab") as file:
             file.write(np.ascontiguousarray(rows, self._dtype).data)
         self._rows += len(rows)

@@ -1,7 +1,7 @@
-"""The near pairs of one drawer: sort by segment, then compare neighbours.
+"""Find the near pairs of one drawer: sort by segment, then compare neighbours.
 
-The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one behind it, the
-second one behind it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
+The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one after it, the
+second one after it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
 is cut again by the bits that vary in it (a finer drawer each), or, where that does not pay, all its values are compared
 with all.
 
@@ -34,7 +34,7 @@ FINER_BLOCKS = 8  # of a finer cut, beyond the distance
 # AVX-512, random fingerprints, one thread.
 DRAWER_NS = 100_000.0  # calls that any drawer costs
 SORT_NS = 27.0  # a value's permutation and sort
-LAG_NS = 1.1  # a value and the one so many places behind it, side by side in memory
+LAG_NS = 1.1  # a value and the one so many places after it, side by side in memory
 GATHER_NS = 6.0  # the same where only some positions are still compared
 CELL_NS = 0.9  # a cell of all-against-all
 DENSE_BUCKET = 256  # values; a bucket of more is no longer compared place by place
@@ -63,7 +63,7 @@ class Meetings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One drawer's share of all pairs."""
+    """The search of one drawer."""
 
     drawer: Drawer  # by whose segment values meet
     max_distance: int
@@ -99,14 +99,14 @@ class Search:
             yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
 
     def _new(self, pairs: Meetings, ordered: Uint64s) -> Meetings:
-        """Return the pairs that share no bucket in an earlier drawer."""
+        """Return the pairs that do not share a bucket in an earlier drawer."""
         if not len(pairs.first) or not self.earlier:
             return pairs
         is_new = self.are_new(ordered[pairs.first] ^ ordered[pairs.second])
         return pairs if is_new.all() else pairs.at(is_new)
 
     def are_new(self, differing: Uint64s) -> Bools:
-        """Return which pairs share no bucket in an earlier drawer, by the bits in which they differ, permuted."""
+        """Return which pairs do not share a bucket in an earlier drawer, from their permuted differing bits."""
         is_new = np.ones(len(differing), np.bool_)
         for mask in self.earlier:
             is_new &= differing & np.uint64(mask) != 0
@@ -166,14 +166,14 @@ class Search:
                 yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
     def _near_in(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
-        """Yield the near pairs of the positions [start, stop) with those behind them."""
+        """Yield the near pairs of the positions [start, stop) with those after them."""
         left: list[Meetings] = []
         for first in range(start, stop, CHUNK):
             yield from self._side_by_side(ordered, first, min(first + CHUNK, stop), left)
         yield from self._one_by_one(ordered, Meetings.joined(left))
 
     def _side_by_side(self, ordered: Uint64s, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
-        """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; then add to `left`."""
+        """Compare [start, stop) with what lies after, lag by lag, while most share buckets; then add to `left`."""
         lag = 0
         while True:
             lag += 1
@@ -190,7 +190,7 @@ class Search:
                 yield Meetings(first, first + lag)
 
     def _one_by_one(self, ordered: Uint64s, left: Meetings) -> Generator[Meetings]:
-        """Compare the positions that are left, each with those behind it that share its bucket."""
+        """Compare the positions that are left, each with those after it that share its bucket."""
         first, second = left
         while len(first):
             differing = ordered[first] ^ ordered[second]
@@ -273,7 +273,7 @@ def all_near(values: Uint64s, max_distance: int) -> Generator[Meetings]:
 
 
 def drawers_ns(values: int, segment_bits: Iterable[int]) -> float:
-    """Return what drawers with these segments cost for so many values, spread evenly."""
+    """Return the estimated cost of drawers with these segments for that many evenly spread values, in ns."""
     return sum(DRAWER_NS + values * (SORT_NS + _compare_ns(values / 2.0**bits)) for bits in segment_bits)
 
 

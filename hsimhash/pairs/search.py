@@ -1,4 +1,4 @@
-"""Every pair of near fingerprints or signatures, each once, and the groups of equal ones.
+"""Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
 Equal fingerprints are made one first. Then each drawer of a layout is sorted and neighbours are compared; by the
 layout's promise no pair within its distance is missed. The drawers are searched in threads, each in memory of its own;
@@ -23,13 +23,13 @@ from typing import TypeVar
 import numpy as np
 
 from hsimhash.errors import Remedy
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints, whole_number
+from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint64s, as_fingerprints, whole_number
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
-from hsimhash.pairs.blocks import LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
 from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
+from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.signatures import equal_signatures, near_signatures
 from hsimhash.plan import layouts_for
 
@@ -42,7 +42,7 @@ LEAST_PART = 1 << 16  # values: smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
 
 Item = TypeVar("Item")
-Tell = Callable[[int, int], object]  # is told how much is done, of how much
+TellProgress = Callable[[int, int], object]  # is told how much is done, of how much
 
 _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
 
@@ -54,7 +54,7 @@ def find_pairs(
     max_sketch: int | None = MAX_SKETCH,
     layout: Layout | str | None = None,
     memory_bytes: int = MEMORY_BYTES,
-    tell: Tell = lambda *_: None,
+    tell: TellProgress = lambda *_: None,
 ) -> Pairs:
     """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
 
@@ -86,7 +86,7 @@ def find_pairs(
     return near_signatures(pairs, more, task.max_distance, max_sketch) if more else pairs
 
 
-def _parted(given: AnySignatures) -> tuple[Fingerprints, Signatures | None]:
+def _parted(given: AnySignatures) -> tuple[AnyFingerprints, Signatures | None]:
     """Return the fingerprints, and the signatures if there is more to them."""
     if isinstance(given, np.ndarray):
         return given, None
@@ -95,7 +95,7 @@ def _parted(given: AnySignatures) -> tuple[Fingerprints, Signatures | None]:
 
 
 def iter_pairs(
-    fingerprints: Fingerprints,
+    fingerprints: AnyFingerprints,
     *,
     max_distance: int = 3,
     layout: Layout | str | None = None,
@@ -127,7 +127,7 @@ def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """What was asked, checked; it is worked on in memory, or in files where the budget has no room."""
+    """The checked arguments; the search runs in memory, or in files if the memory budget is too small."""
 
     values: Uint64s
     max_distance: int
@@ -135,7 +135,9 @@ class _Task:
     memory_bytes: int
 
     @classmethod
-    def of(cls, fingerprints: Fingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int) -> _Task:
+    def of(
+        cls, fingerprints: AnyFingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int
+    ) -> _Task:
         max_distance = whole_number(max_distance, "max_distance")
         if isinstance(layout, str):
             layout = Layout.parse(layout)
@@ -152,11 +154,13 @@ class _Task:
         if memory_bytes <= 0:
             raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
-        if len(values) >= LIMIT:
-            raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
+        if len(values) >= FINGERPRINT_LIMIT:
+            raise ValueError(
+                f"{len(values):,} fingerprints are too many; fewer than {FINGERPRINT_LIMIT:,} can be searched at once"
+            )
         return cls(values, max_distance, layout, memory_bytes)
 
-    def meetings(self, groups: Int64s | None = None, tell: Tell = lambda *_: None) -> Generator[Meetings]:
+    def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
@@ -181,7 +185,7 @@ class _Task:
         """Return how many threads can each sort so many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-    def _found(self, values: Uint64s, folder: Path | None, tell: Tell) -> Generator[Meetings]:
+    def _found(self, values: Uint64s, folder: Path | None, tell: TellProgress) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
         layout = self.layout or fastest_layout(len(values), self.max_distance)
         shares = searches(layout.drawers, self.max_distance)
@@ -203,7 +207,7 @@ class _Task:
 
 
 def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout:
-    """Return the layout by which the pairs of so many fingerprints are found soonest.
+    """Return the layout that finds the pairs of that many fingerprints fastest.
 
     Args:
         count: of fingerprints, distinct ones, spread evenly.

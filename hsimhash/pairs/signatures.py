@@ -1,4 +1,4 @@
-"""From pairs of fingerprints to pairs of signatures: more are found by their keys, and sketches confirm all of them.
+"""Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
 Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
 differ in few enough bits (`are_alike`), or one of them has none. Equal signatures are made one first, as equal
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
+from hsimhash.pairs.pair_blocks import Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
 

@@ -1,4 +1,4 @@
-"""Near-duplicates among texts in memory, without files and without an index: `duplicates`."""
+"""Find near-duplicates among texts in memory, without files or an index: `duplicates`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Floats, Int64s, whole_number
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
-from hsimhash.pairs.blocks import PairBlock, Pairs
 from hsimhash.pairs.clusters import star
-from hsimhash.pairs.keep import Policy, rank
+from hsimhash.pairs.keep_policies import Policy, rank
+from hsimhash.pairs.pair_blocks import PairBlock, Pairs
 from hsimhash.pairs.search import find_pairs
 
 Id = TypeVar("Id", bound=Hashable)
@@ -86,7 +86,7 @@ class Cluster(Generic[Id]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Duplicates(Sequence[Cluster[Id]]):
-    """What `duplicates` found: a sequence of clusters, and the ids to keep and to drop."""
+    """The result of `duplicates`: a sequence of clusters, with the ids to keep and to drop."""
 
     clusters: tuple[Cluster[Id], ...]  # in the order of their first members
     keep: list[Id]  # one id of each cluster, and every text without a near-duplicate, in the order of the input

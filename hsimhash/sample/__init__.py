@@ -1,5 +1,5 @@
-"""The sample corpus and its truth."""
+"""The sample corpus and its true near-duplicates."""
 
-from hsimhash.sample.corpus import KINDS, documents, truth
+from hsimhash.sample.corpus import PAIR_KINDS, documents, truth
 
-__all__ = ["KINDS", "documents", "truth"]
+__all__ = ["PAIR_KINDS", "documents", "truth"]

@@ -1,4 +1,4 @@
-"""A few hundred short self-written documents in Chinese and English, and which of them are near-duplicates.
+"""A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
 `documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
 `zh-metro/edit`. Traps that are no duplicates lie between: families of one template with other facts, articles that
@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-KINDS = {
+PAIR_KINDS = {
     "exact": "the same text",
     "reformat": "other line breaks or punctuation",
     "edit": "a word or two changed",
@@ -28,7 +28,7 @@ def documents() -> Path:
 
 
 def truth() -> list[tuple[str, str, str]]:
-    """Return every true near-duplicate pair: two ids, and the kind, a key of `KINDS`."""
+    """Return every true near-duplicate pair: two ids, and the kind, a key of `PAIR_KINDS`."""
     lines = _file("truth.tsv").read_text("utf-8").splitlines()
     return [(first, second, kind) for first, second, kind in (line.split("\t") for line in lines)]
 

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, tokens, limits, and errors as JSON with a status that says who can fix them."""
+"""The ASGI application: routes, tokens, limits, and JSON errors whose status says who can fix them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
-from hsimhash.serve.guard import why_refused
+from hsimhash.serve.cross_site import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
-from hsimhash.serve.watch import Watched
-from hsimhash.store.base import Reader
+from hsimhash.serve.request_metrics import Watched
+from hsimhash.store.base import View
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
-    """What one caller may take of a server."""
+    """Limits of one caller."""
 
     value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
     form_bytes: int = 256 << 10  # of the page's form, whose escapes take four times as long
@@ -254,22 +254,22 @@ class _Service:
     async def _facts(self) -> IndexFacts:
         index = self._index
         try:
-            count = await self._apart(partial(self._within, lambda reader: reader.estimate()))
+            count = await self._apart(partial(self._within, lambda view: view.estimate()))
             documents = f"{'' if index.backend.is_embedded else 'about '}{count:,}"
         except HsimhashError:
             documents = "unknown"
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
-    def _within(self, work: Callable[[Reader], T]) -> T:
+    def _within(self, work: Callable[[View], T]) -> T:
         """Return what the store answers in the time of one that is there."""
-        return self._index.store.reading(work, timeout_s=self._limits.ready_s)
+        return self._index.store.with_view(work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})
 
     async def _readyz(self, _: Request) -> Response:
         try:
-            await self._apart(partial(self._within, lambda reader: reader.scan(self._index.layout.prefixes(0)[:1])))
+            await self._apart(partial(self._within, lambda view: view.scan(self._index.layout.prefixes(0)[:1])))
         except HsimhashError as error:
             raise self._later(str(error)) from None
         return _answer({"is_ready": True})

@@ -1,4 +1,4 @@
-"""What each call does with the bodies that were sent: one, or the lines of a batch; an answer for each, in order."""
+"""Run a call on the bodies of a request, one or the lines of a batch, and answer each in order."""
 
 from __future__ import annotations
 

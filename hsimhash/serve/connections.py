@@ -1,4 +1,4 @@
-"""What uvicorn lacks: deadlines for a caller's headers and for its reading, and requests that ask for an upgrade."""
+"""What uvicorn lacks: deadlines for slow clients, both sending headers and reading, and rejection of upgrades."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TimedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End a request, likewise."""
+        """End a request."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

@@ -1,4 +1,4 @@
-"""What callers send and get: the models that check it and describe it in `/openapi.json`."""
+"""Models of requests and answers; they validate requests and describe both in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class SignedBody(_Body):
 
     @property
     def signature(self) -> Signature | None:
-        """What was sent; None for a text."""
+        """The signature in the request, or None for a text."""
         if self.fingerprint is None:
             return None
         return Signature(int(self.fingerprint, 16), int(self.sketch or "0", 16), int(self.key or "0", 16))
 
 
 class QueryBody(SignedBody):
-    """What to look for near; the document `id` is left out."""
+    """The query; the document `id` is left out of the matches."""
 
     id: DocId | None = None
     max_distance: Annotated[int, Field(ge=0, le=64), _WHOLE] | None = Field(
@@ -144,7 +144,7 @@ class MatchAnswer(BaseModel):
 
 
 class QueryAnswer(BaseModel):
-    """What is near, nearest first; the fingerprint is null where the text was too short for one."""
+    """The matches, nearest first; the fingerprint is null if the text was too short for one."""
 
     id: str | None = None
     fingerprint: Digits | None
@@ -159,14 +159,14 @@ class DocumentAnswer(BaseModel):
 
 
 class ClaimAnswer(DocumentAnswer):
-    """Whether the document is new, and stored; else the match that is there already."""
+    """Whether the document is new and was stored; otherwise the match that was there first."""
 
     is_new: bool
     match: MatchAnswer | None
 
 
 class RemoveAnswer(BaseModel):
-    """A document that is no longer there; whether it was before the call."""
+    """A removed document, and whether it existed before the call."""
 
     id: str
     was_stored: bool
@@ -182,7 +182,7 @@ class FingerprintAnswer(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """What was wrong, and the remedy; in a batch with the number of its line, from 1 on."""
+    """The error and its remedy; in a batch with the number of its line, from 1 on."""
 
     error: str
     line: int | None = None

@@ -1,4 +1,4 @@
-"""The description of the calls in OpenAPI 3.1, made of the models that check them."""
+"""Generate the OpenAPI 3.1 description of the calls from the models that validate them."""
 
 from __future__ import annotations
 

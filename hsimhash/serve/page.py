@@ -1,4 +1,4 @@
-"""The page at `/`: what the server is, its endpoints, and a form to try a query. It has no script.
+"""The page at `/`: shows the server and its endpoints, and has a form to try a query. It does not use scripts.
 
 The page is static but for what a query found, and it shows nothing of the index to a caller without the token.
 """
@@ -34,7 +34,7 @@ _OPENAPI = "/openapi.json"
 
 
 class IndexFacts(NamedTuple):
-    """What the page says of the index."""
+    """The facts about the index on the page."""
 
     url: str
     profile: str
@@ -44,7 +44,7 @@ class IndexFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryForm:
-    """What was entered into the form."""
+    """The contents of the form."""
 
     text: str = ""
     fingerprint: str = ""
@@ -70,7 +70,7 @@ class QueryForm:
 
 
 class FormAnswer(NamedTuple):
-    """What came of a form: the answer of the query, or why there is none."""
+    """The result of a form: the answer of the query, or the reason why there is none."""
 
     answer: Mapping[str, object] | None = None
     error: str = ""

@@ -1,4 +1,4 @@
-"""The jobs of many documents on Spark: DataFrames in, DataFrames out, and nothing on the driver that grows with them.
+"""Large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
 
 PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors run. Work is cut into parts that one
 task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
@@ -13,7 +13,7 @@ from hsimhash.spark.bulk_load import BulkLoadTotals, SparkStageOptions, bulk_loa
 from hsimhash.spark.clusters import ClusterOptions, clusters
 from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
-from hsimhash.spark.parts import PairLimits
+from hsimhash.spark.near_pairs import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
 from hsimhash.spark.tables import LAYOUT, compress, match, profile_of

@@ -1,4 +1,4 @@
-"""Documents → an index on HBase by finished files, made by tasks: what 'hsimhash bulk-load' does on one machine.
+"""Load documents into an index on HBase as HFiles made by Spark tasks, as 'hsimhash bulk-load' does on one machine.
 
 The steps are those of `store/hbase/files/load_steps.py`, and their state is in the stage: another driver continues with
 what was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so
@@ -7,7 +7,7 @@ that tasks of a driver that was killed, which may still be at work, write nowher
 | folder | what |
 |---|---|
 | `documents` | what is written: Parquet, the same for all that read it; made by comparing with the table |
-| `rows`, `registers` | HFiles, each of a part of a region (`region_parts.py`) |
+| `rows`, `registers` | HFiles, each of a part of a region (`region_hfiles.py`) |
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from hsimhash.index import HSimIndex
 from hsimhash.rowkey import check_documents
 from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
 from hsimhash.spark.records import RecordOptions, read_records
-from hsimhash.spark.region_parts import FilePlan, cuts_of, region_parts, write_files
-from hsimhash.spark.signatures import SHORT
+from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
+from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import position_of
 from hsimhash.store import FileLimits, Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.capabilities import LoadsFiles
-from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, StagedFile
 from hsimhash.store.hbase.files.stage import Stage, open_stage
+from hsimhash.store.hbase.files.table_comparison import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -55,7 +55,7 @@ _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_se
 
 @dataclass(frozen=True, slots=True)
 class SparkStageOptions(StageOptions):
-    """How documents are brought into a table by files that tasks write; `workers` is not asked.
+    """Options of a load by files that Spark tasks write; `workers` has no effect.
 
     Args:
         limits: the rows, or the documents, of a part: what a task holds.
@@ -66,7 +66,7 @@ class SparkStageOptions(StageOptions):
 
 @dataclass(frozen=True, slots=True)
 class BulkLoadTotals:
-    """How many documents were given; of them new or changed, left as they were, no documents, and without fingerprint.
+    """Counts of documents: given, new or changed, unchanged, invalid, and without fingerprint.
 
     Unchanged are also those that a later one with the same id replaced.
     """
@@ -144,7 +144,7 @@ def bulk_load_files(
     totals = bulk_load(valid, store, options, profile=records.profile, position="place")
     if totals is None:
         return None
-    rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT).count()
+    rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT_KIND).count()
     return replace(totals, documents=totals.documents + rejected + short, rejected=rejected, short=short)
 
 
@@ -239,7 +239,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Comparing:
-    """What every task knows that compares documents with the table."""
+    """The values that every task needs to compare documents with the table."""
 
     address: str
     record: Record

@@ -1,4 +1,4 @@
-"""Documents → clusters, and the one that is kept of each: the answers of 'hsimhash dedup'."""
+"""Cluster documents and choose the one to keep of each cluster, as 'hsimhash dedup' does."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
 from hsimhash.spark.components import component_roots, stars
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits
+from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices_of
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How near documents are put together."""
+    """Options of clustering."""
 
     method: str = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars

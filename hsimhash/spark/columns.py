@@ -1,4 +1,4 @@
-"""Columns of DataFrames that come and go, fingerprints in them, and steps that several jobs take.
+"""Columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
 Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same 64 bits as a signed `bigint`;
 `hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, is none.
@@ -66,7 +66,7 @@ def has_signatures(documents: DataFrame) -> bool:
 
 
 def signature_columns(documents: DataFrame) -> list[Column]:
-    """Return fingerprint, sketch and key as `bigint`; 0 where there is no sketch or key."""
+    """Return fingerprint, sketch and key as `bigint`; 0 if a document does not have a sketch or a key."""
     found = [bits_of(documents, "fingerprint").alias("fingerprint")]
     for name in SIGNATURE[1:]:
         there = name in documents.columns
@@ -107,7 +107,7 @@ def materialized(rows: DataFrame) -> DataFrame:
 
 
 def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, int]]:
-    """Return the rows `materialized`, and aggregates of them by name, without a job of their own."""
+    """Return the rows `materialized`, and aggregates of them by name, without another job."""
     observation = Observation()
     named = [value.alias(name) for name, value in what.items()]
     return materialized(rows.observe(observation, *named)), observation.get
@@ -120,7 +120,7 @@ def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
 
 
 def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overwrite: bool) -> None:
-    """Raise `ValueError` where results at a path or URL would replace, or be, what is read, or others that are there.
+    """Raise `ValueError` if results at a path or URL would overwrite inputs or existing results.
 
     Args:
         spark: the session.
@@ -161,7 +161,7 @@ def signed(values: Uint64s) -> pa.Array:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iterator[pa.Table]:
-    """Yield batches put together until they have so many rows; by default all of a task's at once, if it has any."""
+    """Join batches until they have enough rows; by default all batches of a task, if there are any."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -186,7 +186,7 @@ def partition_keys(count: int) -> list[int]:
 
 
 def check_names(documents: DataFrame, names: Sequence[str]) -> None:
-    """Raise `ValueError` unless the columns are there."""
+    """Raise `ValueError` if columns are missing."""
     missing = [name for name in names if name not in documents.columns]
     if missing:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Edges → connected components, by alternating steps that every cluster of machines can take, and stars within them.
+"""Find connected components of edges by alternating steps that suit any cluster, and stars within them.
 
 *Large star*: every vertex ties its greater neighbours to the least vertex it knows. *Small star*: it ties itself and
 its smaller neighbours to that one. Both keep what hangs together, and repeat until nothing changes: then every

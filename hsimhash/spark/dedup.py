@@ -1,4 +1,4 @@
-"""Files → pairs, clusters, and what to keep, as folders of Parquet: 'hsimhash dedup' beyond one machine."""
+"""Deduplicate files beyond one machine: writes pairs, clusters and what to keep as folders of Parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hsimhash.dedup.report import Totals
 from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
 from hsimhash.spark.columns import check_place, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
-from hsimhash.spark.signatures import SHORT
+from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
@@ -20,7 +20,7 @@ TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # i
 
 @dataclass(frozen=True, slots=True)
 class SparkDedupOptions:
-    """What a run does."""
+    """Options of a run."""
 
     records: RecordOptions = field(default_factory=RecordOptions)
     near: NearOptions = field(default_factory=NearOptions)
@@ -52,7 +52,7 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     read = read_documents(spark, inputs, options.records)
     vertices = vertices_of(_comparable(read, options), F.col("place"), options.near, rank)
     kept = kept_vertices(vertices, options.clusters)
-    without = read.documents.where(F.col("kind") == SHORT).select("id")
+    without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
     found = {
         "pairs": pair_rows(vertices),
         "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
@@ -73,7 +73,7 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
 
 
 def _comparable(read: ReadDocuments, options: SparkDedupOptions) -> DataFrame:
-    rows = read.documents.where(F.col("kind") != SHORT)
+    rows = read.documents.where(F.col("kind") != SHORT_KIND)
     is_signed = options.records.profile.makes_signatures and rows.where("sketch <> 0 or key <> 0").limit(1).count()
     return rows if is_signed else rows.drop("sketch", "key")
 
@@ -110,7 +110,7 @@ def _totals(results: _Results, read: ReadDocuments, vertices: Vertices, kept: Da
         dropped=of_clusters.dropped,
         clusters=of_clusters.clusters,
         equal=equal or 0,
-        short=read.documents.where(F.col("kind") == SHORT).count(),
+        short=read.documents.where(F.col("kind") == SHORT_KIND).count(),
         rejected=results.read("rejects").count(),
         largest_cluster=(of_clusters.largest or 0) if of_clusters.clusters else 0,
         pairs=pairs.count(),

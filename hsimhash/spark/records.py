@@ -1,4 +1,4 @@
-"""Files → records → documents with signatures, each id once, as 'hsimhash dedup' reads them.
+"""Read files into documents with signatures, each id once, as 'hsimhash dedup' does.
 
 The first record with an id is the document. A later one with the same id is a repeat, which is only counted, if its
 signature and its length are the same, else a reject.
@@ -19,21 +19,21 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
-from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
 from hsimhash.inputs.field_values import first_seen_of
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import preview
-from hsimhash.pairs.keep import Policy, needed_fields
+from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
-from hsimhash.spark.signatures import SHORT, signature_arrays
+from hsimhash.spark.signatures import SHORT_KIND, signature_arrays
 
-FORMATS = ("auto", "parquet", "json")
+SPARK_FORMATS = ("auto", "parquet", "json")
 _JSON_ENDS = (".jsonl", ".ndjson", ".json")
 _BROKEN, _RANK = "_corrupt_record", "_rank"
 _SEEN = (*SIGNATURE, "kind", "length")
@@ -46,10 +46,10 @@ _OUT = (
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """How files are read, and what becomes of their records."""
+    """Options for reading files and their records."""
 
     profile: Profile = field(default_factory=lambda: Profile.named(DEFAULT_PROFILE))
-    format: str = "auto"  # one of FORMATS; `auto`: JSON lines by their name's end, else Parquet
+    format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines by their name's end, else Parquet
     id_field: str = "id"
     text_field: str = "text"
     fingerprint_field: str | None = None  # read instead of a text; `sketch` and `key` beside it, where they are there
@@ -57,8 +57,8 @@ class RecordOptions:
     first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ValueError(f"unknown format {self.format!r}; use {', '.join(FORMATS)}")
+        if self.format not in SPARK_FORMATS:
+            raise ValueError(f"unknown format {self.format!r}; use {', '.join(SPARK_FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
             raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
 
@@ -69,13 +69,13 @@ class RecordOptions:
 
     @property
     def seen_field(self) -> str | None:
-        """The field that says when a document was first seen; beside fingerprints `first_seen`, where that is there."""
+        """The field with the time a document was first seen; by default `first_seen` beside fingerprints."""
         return self.first_seen_field or ("first_seen" if self.fingerprint_field else None)
 
 
 @dataclass(frozen=True)
 class ReadDocuments:
-    """What was read, computed once.
+    """The documents, computed once.
 
     Attributes:
         documents: `id`, the signature (null where a text is too short), `kind`, `length` (characters), `place`, `rank`.
@@ -103,10 +103,10 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     window = Window.partitionBy("id").orderBy("place")
     seen, own = F.first(F.struct(*_SEEN)).over(window), F.struct(*_SEEN)
     valid = records.where("reason is null").withColumn("number", F.row_number().over(window))
-    valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT))
+    valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT_KIND))
     numbered = materialized(valid.withColumn("earlier", F.first("path").over(window)))
     again = numbered.where("number > 1")
-    how = F.when(F.col("kind") == SHORT, ", and both texts may be too short to be compared")
+    how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to be compared")
     how = how.otherwise(", with another text or fingerprint")
     reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first counts"))
     rejects = records.where("reason is not null").unionByName(
@@ -317,7 +317,7 @@ def _first_seen(text: str | None, field: str | None) -> int | str | None:
 
 
 def _reason(doc_id: str | None, broken: str | None, reason: str, seen: int | str | None) -> str | None:
-    """Return why a record is no document; None where it is one."""
+    """Return why a record is invalid, or None if it is valid."""
     if broken is not None:
         return "not a JSON object"
     if doc_id is None:

@@ -1,4 +1,4 @@
-"""Texts → fingerprints: the same 64 bits, sketches and keys as `Profile.signatures` makes."""
+"""Compute fingerprints, sketches and keys of texts, identical to those of `Profile.signatures`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.spark.columns import SIGNATURE, check_names
 
-SHORT = "short"
-KINDS = ("voted", "exact", SHORT)  # by the numbers that `Signatures` has
+SHORT_KIND = "short"
+KIND_NAMES = ("voted", "exact", SHORT_KIND)  # by the numbers that `Signatures` has
 
 
 def fingerprints(
@@ -63,4 +63,4 @@ def signature_arrays(made: Signatures) -> list[pa.Array]:
     is_none = made.kinds == TOO_SHORT
     bits = (made.fingerprints, is_none), (made.sketches, made.sketches == 0), (made.keys, made.keys == 0)
     columns = [pa.array(values.view(np.int64), mask=mask) for values, mask in bits]
-    return [*columns, pa.array([KINDS[kind] for kind in made.kinds.tolist()], pa.string())]
+    return [*columns, pa.array([KIND_NAMES[kind] for kind in made.kinds.tolist()], pa.string())]

@@ -1,4 +1,4 @@
-"""A set of fingerprints as sorted, compressed tables, written and scanned by many tasks; `schema/tables.md`.
+"""Write and scan compressed tables of fingerprints in many tasks; `schema/tables.md` has the format.
 
 A drawer's table is a folder of files, each of which has all of its segments' rows. A match reads every file once, in a
 task of its own, with the queries of its segments alone.
@@ -27,7 +27,7 @@ from hsimhash.layout import Layout
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import searches
 from hsimhash.spark.columns import bits_of, distance_of, first_seen_in, materialized, signed
-from hsimhash.spark.parts import (
+from hsimhash.spark.near_pairs import (
     PAIR_LIMITS,
     PairLimits,
     PartPlan,

@@ -1,4 +1,4 @@
-"""Documents → vertices, one for all documents with the same signature, and the edges between near ones.
+"""Make a graph of documents: one vertex for all documents with the same signature, edges between near ones.
 
 Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
 differ in few enough bits, or one of them has none; as in `pairs.signatures`.
@@ -27,14 +27,14 @@ from hsimhash.spark.columns import (
     observed,
     signature_columns,
 )
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, near_fingerprints
+from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
 CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
 
 
 @dataclass(frozen=True, slots=True)
 class NearOptions:
-    """What near documents are."""
+    """Decides which documents are near."""
 
     max_distance: int = DEFAULT_DISTANCE  # in bits
     max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hsimhash.store.backend import Backend, Instead, Opening
 from hsimhash.store.base import Claim, Document, Mark, Match, Record, Store
-from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.registry import (
     backend_of,
     backends,
@@ -18,6 +17,7 @@ from hsimhash.store.registry import (
     store_name,
     titles,
 )
+from hsimhash.store.reports import CheckReport, CollectReport
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 from hsimhash.store.urls import url_of
 

@@ -1,4 +1,4 @@
-"""The seam between an index and its storage: buckets, documents, registers and a record, in batches.
+"""The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
 A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
 says which fingerprint a document has now. The register is the truth: what the other rows say beyond it is left over
@@ -31,12 +31,12 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.reports import CheckReport, Progress
 
 T = TypeVar("T")
 
 # On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
-FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
+RECORD_FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
 IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
@@ -51,7 +51,7 @@ MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work it
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
-    """Return the error of a call on an index that is no longer what was opened."""
+    """Return the error for a call on an index that was dropped or replaced."""
     if is_replaced:
         return IndexNotFoundError(
             f"the index at {url} was dropped and created again since this process opened it; open it again"
@@ -60,7 +60,7 @@ def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> Index
 
 
 class Document(NamedTuple):
-    """What the register says of a document; `first_seen` in ms since 1970; a sketch or a key of 0 is none."""
+    """A document as its register has it; `first_seen` in ms since 1970; a sketch or a key of 0 means none."""
 
     doc_id: str
     fingerprint: int
@@ -106,7 +106,7 @@ class Match(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What became of a document that was claimed: it is new, and stored; or there was a match before it."""
+    """The decision on a claimed document: it is new and stored, or it had a match."""
 
     is_new: bool
     match: Match | None = None
@@ -114,7 +114,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far the job with a token came, as the index remembers it: what became of so many documents is known."""
+    """The progress of the job with a token, as the index remembers it: how many of its documents are decided."""
 
     token: str
     count: int = 0
@@ -132,7 +132,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How an index was made: its layout, its profile as JSON values, the distance that queries ask for by default.
+    """The record of how an index was made: layout, profile as JSON values, default distance of queries.
 
     No distance: the layout's k. `assumed` names what nobody asked for: an index that has another is as good.
     `identity` tells the index from others that had, or will have, its place; empty where none is recorded.
@@ -159,7 +159,7 @@ class Record:
     @property
     def form(self) -> dict[str, object]:
         """The format of what is stored."""
-        return FORMATS[self.has_signatures]
+        return RECORD_FORMATS[self.has_signatures]
 
     def is_key_row(self, row: bytes) -> bool:
         """Whether a row, or a prefix, belongs to the key drawer."""
@@ -177,7 +177,7 @@ class Record:
 
     @property
     def lists(self) -> dict[str, str]:
-        """The SHA-256 of each list of words of one's own that its profile goes by, and what is in it."""
+        """The kind of each user list that the profile needs, by the list's SHA-256."""
         fields = {"words": WORDS, "stops": STOPS} | ({"idf_sha256": IDF} if self.profile.get("idf") == OWN else {})
         return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}
 
@@ -194,7 +194,7 @@ class Record:
         }
 
     def learn_lists(self, read: Callable[[bytes], bytes | None], index: str) -> Record:
-        """Return the record; this process then has its lists, whose pieces `read` returns by name, if they are there.
+        """Load the record's lists into this process, from the pieces that `read` returns by name; return the record.
 
         Raises:
             CorruptionError: a list is not there, or damaged.
@@ -224,10 +224,10 @@ class Record:
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
         if not (isinstance(layout, dict) and isinstance(profile, dict)):
             raise ValueError("its layout and its profile must be JSON objects")
-        if form not in FORMATS:
+        if form not in RECORD_FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads {FORMATS[-1]} and before; upgrade hsimhash, or export "
-                f"the index with the release that wrote it"
+                f"{index} has format {form}, this release reads {RECORD_FORMATS[-1]} and before; upgrade hsimhash, or "
+                f"export the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
         if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):
@@ -276,21 +276,21 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         content = content[stop:]
 
 
-class Reader(ABC):
-    """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
+class View(ABC):
+    """Reads of a query: buckets, the documents of near fingerprints, registers."""
 
     answers = False  # whether `near` does: the store itself counts bits
 
     def __str__(self) -> str:
-        """Return what was read so far, where a reader has more to say of it than its caller knows."""
+        """Return what was read so far, if the view knows more about it than its caller."""
         return ""
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
     ) -> list[Document]:
-        """Return the documents under 5-byte `prefixes` within a distance of the query, and those with its key, in one.
+        """Return the documents near the query under 5-byte `prefixes`, and those with its key, in one call.
 
-        They come in any order, perhaps twice; with `most`, any so many. Only where the reader `answers`.
+        They come in any order, perhaps twice; with `most`, any so many. Only where the view `answers`.
         """
         raise NotImplementedError
 
@@ -322,11 +322,11 @@ class Reader(ABC):
 
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        """Return what the register says of each document, None if it has no register."""
+        """Return each document as its register has it, or None if it does not have a register."""
 
 
 class Claims(ABC):
-    """Documents that claim to be new, each after those before it; numbered from 0 in that order."""
+    """Documents that claim to be new, numbered from 0; each is compared with those before it."""
 
     doc_ids: Sequence[bytes]
     signatures: Signatures
@@ -335,17 +335,17 @@ class Claims(ABC):
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether some are not decided."""
+        """Whether some claims are undecided."""
 
     @abstractmethod
-    def look(self, reader: Reader, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
+    def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
         """Return which of the next documents, up to `most`, are new, if nobody else writes, and which have a match.
 
         No two of the first are near each other; those that depend on any of these wait.
         """
 
     @abstractmethod
-    def nearest(self, reader: Reader, numbers: Sequence[int]) -> list[Match | None]:
+    def nearest(self, view: View, numbers: Sequence[int]) -> list[Match | None]:
         """Return for each of these documents its nearest match, other than itself."""
 
     @abstractmethod
@@ -354,11 +354,11 @@ class Claims(ABC):
 
     @abstractmethod
     def settle(self, number: int, claim: Claim) -> None:
-        """Note what became of a document."""
+        """Record the decision on a document."""
 
 
-class Store(Reader, AbstractContextManager["Store"]):
-    """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
+class Store(View, AbstractContextManager["Store"]):
+    """The storage of an index. Thread-safe and fork-safe; `close` twice is harmless.
 
     Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
     written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
@@ -369,8 +369,8 @@ class Store(Reader, AbstractContextManager["Store"]):
     is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
-    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
-        """Give a reader for one query: it misses no document that is near before, during and after the block.
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
+        """Give a view for one query: it misses no document that is near before, during and after the block.
 
         On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
         document moves, so reads one after the other miss none.
@@ -380,29 +380,29 @@ class Store(Reader, AbstractContextManager["Store"]):
                 longer. None: no such bound.
         """
 
-    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
-        """Return what `work` returns of a view, or, where the store lost that view meanwhile, of another one."""
-        with self.view(timeout_s=timeout_s) as reader:
-            return work(reader)
+    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
+        """Call `work` with a view and return its result; call it again with a new view if the store lost the first."""
+        with self.view(timeout_s=timeout_s) as view:
+            return work(view)
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self.reading(lambda reader: reader.scan(prefixes))
+        return self.with_view(lambda view: view.scan(prefixes))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        return self.reading(lambda reader: reader.sweep(ranges))
+        return self.with_view(lambda view: view.sweep(ranges))
 
     def estimate(self) -> int:
-        return self.reading(lambda reader: reader.estimate())
+        return self.with_view(lambda view: view.estimate())
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return self.reading(lambda reader: reader.documents(fingerprints, limit))
+        return self.with_view(lambda view: view.documents(fingerprints, limit))
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return self.reading(lambda reader: reader.lookup(doc_ids))
+        return self.with_view(lambda view: view.lookup(doc_ids))
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Keep other processes and threads from writing during the block, where the store can; reentrant.
+        """Keep other processes and threads from writing during the block, if the store can; reentrant.
 
         On HBase it does nothing: its writers never wait for each other.
 
@@ -431,8 +431,8 @@ class Store(Reader, AbstractContextManager["Store"]):
         def decide() -> None:  # a claim that was stored but not settled meets itself, and is new again
             with self.writing():
                 while claims.is_open:
-                    with self.view() as reader:
-                        new, matches = claims.look(reader)
+                    with self.view() as view:
+                        new, matches = claims.look(view)
                     doc_ids = [claims.doc_ids[number] for number in new]
                     self.insert(doc_ids, claims.signatures[new], claims.first_seen[new])
                     for number in (*new, *matches):
@@ -442,7 +442,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, 0 if there is no such mark."""
+        """Return the count of the mark with a token, or 0 if it does not exist."""
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
@@ -462,7 +462,7 @@ class Store(Reader, AbstractContextManager["Store"]):
         return sum(document.first_seen < before for page in self.walk() for document in page)
 
     def is_empty(self) -> bool:
-        """Whether there is no document."""
+        """Whether there are no documents."""
         return self.count() == 0
 
     @abstractmethod
@@ -473,7 +473,7 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
-        """Yield the documents of one of so many shards, numbered from 0, in pages; each has documents of its own."""
+        """Yield the documents of one of `shards` disjoint shards, numbered from 0, in pages."""
         low, high = ((number << 64) // shards for number in (shard, shard + 1))
         for page in self.walk():
             yield [document for document in page if low <= document.fingerprint < high]
@@ -494,14 +494,14 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the storage."""
+        """Close the storage."""
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
 def resumed(work: Callable[[], T]) -> T:
-    """Return what `work` does. It is called again if it lost the right to write, and must then continue.
+    """Call `work` and return its result; call it again if it lost the right to write, so it must be able to continue.
 
     Raises:
         LostRightError: the right to write was lost too often.
@@ -513,6 +513,6 @@ def resumed(work: Callable[[], T]) -> T:
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return documents as far as the limit-th whose register has the fingerprint."""
+    """Return documents up to the limit-th whose register has the fingerprint."""
     places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
     return documents[: places[limit - 1] + 1] if len(places) > limit else documents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 

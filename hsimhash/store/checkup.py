@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds: one check after the other, each ok, a warning or a failure with its remedy."""
+"""The checks of `hsimhash doctor`: each is ok, a warning, or a failure with its remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READS = 5  # of a round trip, whose median counts
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; what failed has the error, if it was one, that a command would end with."""
+    """The result of a check; a failure has the error that a command would end with, if there was one."""
 
     name: str
     status: Literal["ok", "warn", "fail"]

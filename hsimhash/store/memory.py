@@ -1,4 +1,4 @@
-"""The index in this process's memory: for tests, small jobs, and as the plainest reading of the store contract."""
+"""The store in this process's memory: for tests and small jobs, and the simplest implementation of the contract."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
 from hsimhash.store.backend import Backend, Opening
-from hsimhash.store.base import Document, Mark, Reader, Record, Store
+from hsimhash.store.base import Document, Mark, Record, Store, View
 from hsimhash.store.checkup import Check
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.backend import BACKEND as EMBEDDED
+from hsimhash.store.reports import CheckReport, Progress
 
 _PAGE_DOCUMENTS = 10_000
 
 
-class _Contents(Reader):
-    """What the stores of one URL share."""
+class _Contents(View):
+    """The contents that all stores of one URL share."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -137,7 +137,7 @@ class MemoryStore(Store):
             yield self._contents
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # no read here takes long
+    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:  # no read here takes long
         with self._open() as contents:
             yield contents
 

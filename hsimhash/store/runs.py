@@ -39,8 +39,8 @@ from hsimhash.rowkey import (
     last_occurrences,
     rowkeys_of,
 )
-from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
+from hsimhash.store.reports import Progress
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
@@ -49,7 +49,7 @@ SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:
-    """How much of a bulk load is written in one step: it bounds memory, and what a kill makes the next merge repeat."""
+    """Limits of one step of a bulk load: they bound memory, and what the next merge repeats after a kill."""
 
     commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
     commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
@@ -67,7 +67,7 @@ Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature an
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Of a bulk load by files: what a worker puts together at once, which bounds its memory; how large a file gets."""
+    """Limits of a bulk load by files: what a worker holds in memory, and the size of a file."""
 
     rows: int = 1 << 19  # drawer rows
     documents: int = 1 << 16  # listings, or registers
@@ -76,7 +76,7 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """How documents are brought into a table by finished files; see `HSimIndex.bulk`.
+    """Options of a load by finished files; see `HSimIndex.bulk`.
 
     Args:
         stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
@@ -98,7 +98,7 @@ class StageOptions:
 
 
 class Run:
-    """One sorted run; arrays are read from their files slice by slice, so that little of it is in memory."""
+    """A sorted run; arrays are read from files slice by slice, to keep memory low."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -186,7 +186,7 @@ class Run:
                         yield key, document_value(seen[at], doc_id)
 
     def registers(self, low: int, high: int) -> tuple[NDArray[np.void], int]:
-        """Return the registers whose digests begin with a number in [low, high), and the position of the first."""
+        """Return the registers with digests that start with a number in [low, high), and the position of the first."""
         starts = self.map("registers", self.register)["high"]
         start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
         stop = bisect_left(starts, high, key=int)
@@ -200,7 +200,7 @@ class Run:
 
     @property
     def key_row_count(self) -> int:
-        """How many rows of the key drawer `write_permuted` wrote."""
+        """The number of key drawer rows that `write_permuted` wrote."""
         return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
 
     def key_rows(self, low: int, high: int) -> NDArray[np.void]:
@@ -213,7 +213,7 @@ class Run:
 
 
 class Found(NamedTuple):
-    """Registers of documents, of which each was the last with its id, and where they are."""
+    """The latest registers of documents, one per id, and their positions."""
 
     registers: NDArray[np.void]
     runs: Int64s  # numbers from 0
@@ -225,7 +225,7 @@ class Found(NamedTuple):
 
 
 def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of digests that hold about so many documents each."""
+    """Return half-open ranges of digests with about so many documents each."""
     count = max(1, -(-sum(run.size for run in runs) // documents))
     return list(itertools.pairwise((number << 64) // count for number in range(count + 1)))
 
@@ -284,11 +284,11 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @property
     def runs(self) -> int:
-        """How many runs are durable."""
+        """The number of durable runs."""
         return len(self._runs)
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """Raise `StoreUnavailableError` where there is no room for about so many documents, each with such an id."""
+        """Raise `StoreUnavailableError` if the disk lacks room for about so many documents with such ids."""
 
     def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
@@ -303,12 +303,12 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @property
     def documents(self) -> int:
-        """How many documents the runs have; one that several have counts for each."""
+        """The number of documents in the runs, repeats included."""
         return sum(run.size for run in self._runs)
 
     @property
     def distinct_documents(self) -> int:
-        """How many documents the runs have; one that several have counts once."""
+        """The number of distinct documents in the runs."""
         if len(self._runs) < 2:
             return self.documents
         count = 0
@@ -319,7 +319,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return count
 
     def slice_of(self, number: int, slices: int) -> Slice:
-        """Return the documents of one of so many slices, numbered from 0, as the last run has them.
+        """Return the documents of one of `slices` slices, numbered from 0, as the last run has them.
 
         A slice has the documents whose digests lie in one range, of every run: so it has all that is known of each.
         """
@@ -334,7 +334,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return documents
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
+        """Drop the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
         if runs > len(self._runs):
             raise CorruptionError(
                 f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
@@ -380,7 +380,7 @@ def document_order(
 
 
 def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
-    """Return an order in which positions that are the same as the one before (`is_same`, one fewer) go by a key."""
+    """Sort an order by a key within stretches of equal positions; `is_same` compares each with the one before."""
     is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
@@ -460,7 +460,7 @@ def ranges_of(sample: Uint64s, count: int) -> list[tuple[int, int]]:
 
 
 def listing_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of the fingerprints' first 32 bits that hold about so many documents each."""
+    """Return half-open ranges of the fingerprints' first 32 bits with about so many documents each."""
     samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
     return ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // documents))
 

@@ -1,4 +1,4 @@
-"""What URLs of servers have in common: hosts with ports, options in the query, times among these, what is not shown.
+"""Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
 No URL of a store holds a password, because URLs are printed and logged. A password that is in one all the same appears
 in no message: `masked` hides it even where it makes the URL unreadable, as a raw `/`, `?`, `#` or `@` does.

@@ -64,7 +64,7 @@ def run(command: Sequence[str | Path]) -> Taken:
 
 
 def commands(source: Path, blocks: Sequence[int], core: Path | None) -> dict[str, list[str | Path]]:
-    """Return each contestant's command; its output is `source` with its name behind it."""
+    """Return each contestant's command; its output is `source` with its name after it."""
 
     def arguments(m: int, name: str) -> list[str | Path]:
         return ["--blocks", str(m), "--distance", str(K), "--input", source, "--output", output(source, name)]

@@ -232,7 +232,9 @@ class Race:
             print(f"{'within bits':12}{'buckets':>10}{'ms a query':>12}{f'in {FAR_BATCH}, each':>14}")
             for k in FAR:
                 times = (statistics.median(taken[k]) for taken in (one, many))
-                print(f"{k:<12}{index.cover(k).reads:10,}" + "".join(f"{time:13.3f}" for time in times), flush=True)
+                print(
+                    f"{k:<12}{index.cover(k).bucket_count:10,}" + "".join(f"{time:13.3f}" for time in times), flush=True
+                )
         print_bar("query within 4 bits / within 3", median_ratio(one[4], one[3]), at_most=2.5)
         print_bar("query within 6 bits, ms", statistics.median(one[6]), at_most=20)
         print_bar(f"query within 6 bits in a batch of {FAR_BATCH}, ms", statistics.median(many[6]), at_most=2.5)

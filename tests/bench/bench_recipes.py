@@ -28,7 +28,7 @@ from tests.support.programs import data_file, in_turns, median_ratio, options, p
 
 TEXT_BYTES = 2_000
 ROUNDS = 5
-PASSES = 4  # over the texts, in a turn, behind two untimed ones: after another's turn all memory is cold
+PASSES = 4  # over the texts, in a turn, after two untimed ones: after another's turn all memory is cold
 PEER_TEXTS = 60  # a round; peers take milliseconds a text
 MOST_CHARACTERS = 20_000  # of a document that is compared
 GENERIC = (

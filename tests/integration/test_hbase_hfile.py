@@ -10,10 +10,10 @@ from hsimhash import HSimIndex, Signatures
 from hsimhash.files import replace_file
 from hsimhash.hfile import BloomFilter, FileSettings, HFileWriter, KeyValue
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, filed_rowkeys
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.rows.cells import Register, listing_key, register_key
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import pages
+from hsimhash.store.reports import Region
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_fingerprints
 from tests.support.hbase_server import HBaseServer

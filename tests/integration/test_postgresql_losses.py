@@ -40,8 +40,8 @@ def filled(server: PostgresqlServer, options: str = "") -> Iterator[HSimIndex]:
     """Give an index with a document, whose process has idle connections."""
     with HSimIndex.create(server.url(f"losses_{next(_tables)}", options), layout="4", profile="zh-1") as made:
         made.add(5, "a")
-        with ThreadPoolExecutor(3) as threads, made.store.view() as reader:
-            reader.lookup([b"a"])
+        with ThreadPoolExecutor(3) as threads, made.store.view() as view:
+            view.lookup([b"a"])
             list(threads.map(made.query, [5] * 3))
         yield made
 

@@ -121,11 +121,11 @@ def test_of_a_crowd_only_as_many_as_asked_are_returned(url: str) -> None:
 
 def test_a_view_sees_one_state(store: Store) -> None:
     put(store, ("a", 5))
-    with store.view() as reader:
-        assert len(reader.scan(RECORD.layout.prefixes(5))) == 4
+    with store.view() as view:
+        assert len(view.scan(RECORD.layout.prefixes(5))) == 4
         put(store, ("a", 2**40))
-        assert reader.documents([5, 2**40]) == [[Document("a", 5, 7)], []]
-        assert reader.near(RECORD.layout.prefixes(5), Signature(5), 0) == [Document("a", 5, 7)]
+        assert view.documents([5, 2**40]) == [[Document("a", 5, 7)], []]
+        assert view.near(RECORD.layout.prefixes(5), Signature(5), 0) == [Document("a", 5, 7)]
     assert store.documents([5, 2**40]) == [[], [Document("a", 2**40, 7)]]
 
 
@@ -133,10 +133,10 @@ def test_a_query_ends_in_time(postgresql: PostgresqlServer, store: Store) -> Non
     put(store, ("a", 5))
     with connected(postgresql) as connection, connection.transaction():
         connection.execute(f"LOCK TABLE {store.url.rpartition('=')[2]}_fingerprints".encode())
-        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as reader:
-            reader.near(RECORD.layout.prefixes(5), Signature(5), 0)
-        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as reader:
-            reader.scan(RECORD.layout.prefixes(5))
+        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as view:
+            view.near(RECORD.layout.prefixes(5), Signature(5), 0)
+        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as view:
+            view.scan(RECORD.layout.prefixes(5))
     assert len(store.scan(RECORD.layout.prefixes(5))) == 4
 
 

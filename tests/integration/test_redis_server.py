@@ -89,17 +89,17 @@ def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(redis_se
 
 
 def test_a_document_that_moves_between_the_two_reads_of_a_query_is_met(url: str) -> None:
-    with made(url) as store, store.view() as reader:
+    with made(url) as store, store.view() as view:
         put(store, "a", 5)
-        assert len(reader.scan(RECORD.layout.prefixes(5))) == 4
+        assert len(view.scan(RECORD.layout.prefixes(5))) == 4
         put(store, "a", 4)
-        assert [one.doc_id for one in reader.documents([5])[0]] == ["a"]
-        assert reader.documents([5])[0][0].fingerprint == 4
+        assert [one.doc_id for one in view.documents([5])[0]] == ["a"]
+        assert view.documents([5])[0][0].fingerprint == 4
 
 
 def test_a_query_that_takes_longer_than_what_moved_stays_is_refused(url: str) -> None:
-    with made(url) as store, store.view() as reader:
-        reader.scan(RECORD.layout.prefixes(5))
+    with made(url) as store, store.view() as view:
+        view.scan(RECORD.layout.prefixes(5))
         hurried = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=1e-9))
         with hurried.view() as slow:
             slow.scan(RECORD.layout.prefixes(5))

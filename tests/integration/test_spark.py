@@ -25,7 +25,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
 from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import linked
-from hsimhash.pairs.keep import Policy
+from hsimhash.pairs.keep_policies import Policy
 from hsimhash.spark import (
     ClusterOptions,
     PairLimits,

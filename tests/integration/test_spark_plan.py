@@ -12,7 +12,7 @@ from hsimhash.pairs import find_pairs
 from hsimhash.pairs.neighbours import searches
 from hsimhash.spark import PairLimits
 from hsimhash.spark.columns import partition_keys
-from hsimhash.spark.parts import PartPlan
+from hsimhash.spark.near_pairs import PartPlan
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
 
 

@@ -124,7 +124,7 @@ def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
 
 
 def planted(rng: np.random.Generator, layout: Layout, k: int, stored: Numbers, count: int) -> Planted:
-    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones behind them."""
+    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones after them."""
     found = cells(layout)
     widths = [len(cell) for cell in found]
     ways = [way for flips in range(k + 2) for way in patterns(widths, flips)]
@@ -216,8 +216,9 @@ def check_layout(
             for way, index, share in ways:
                 cover = index.cover(k)
                 what = (
-                    f"layout {name}, {way}, k = {k}: {cover.reads:,} {'ranges' if cover.is_swept else 'buckets'} a "
-                    f"query, {plan.patterns:,} ways to flip up to k + 1 bits"
+                    f"layout {name}, {way}, k = {k}: {cover.bucket_count:,} "
+                    f"{'ranges' if cover.is_swept else 'buckets'} a query, "
+                    f"{plan.patterns:,} ways to flip up to k + 1 bits"
                 )
                 whole_s = queries * cover.time_us(stored, index.backend.prices) / 1e6
                 batched, single = (min(share, most_s / whole_s) for most_s in (most_batch_s, MOST_SINGLE_S))

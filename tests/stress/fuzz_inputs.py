@@ -352,7 +352,7 @@ def work(seed: int, numbers: range, at: Any, folder: Path) -> None:
 
 @dataclass
 class Worker:
-    """A process and the inputs that it still has to try; it is started again behind one that ends it."""
+    """A process and the inputs that it still has to try; it is started again after one that ends it."""
 
     seed: int
     numbers: range

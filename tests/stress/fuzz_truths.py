@@ -98,7 +98,7 @@ def _may_be_spread(head: bytes) -> bool:
 
 
 def _first_object(head: bytes) -> tuple[str, str, str]:
-    """Return the first object of a file, empty unless it is valid; the whole file; what is behind the object."""
+    """Return the first object of a file, empty unless it is valid; the whole file; what is after the object."""
     text = head.decode("utf-8", "surrogateescape")
     try:
         end = json.JSONDecoder().raw_decode(text)[1] if text.startswith("{") else 0

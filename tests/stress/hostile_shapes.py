@@ -53,7 +53,7 @@ OVER_LIMIT = "over the limit"
 FRAMED = (
     OVER_LIMIT, "only NUL", "only '\"'", "only '\\\\'", "only ','", "only '\\n'", "only '\\r'", "only '\\t'",
     "only ' '", "only line separator", "only emoji", "only byte order mark", "CRLF", "quotes", "backslash quote",
-    "quote line", "surrogates", "bytes at random", "Latin-1", "half a character", "one emoji behind ASCII", "prose",
+    "quote line", "surrogates", "bytes at random", "Latin-1", "half a character", "one emoji after ASCII", "prose",
 )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ TEXTS: Mapping[str, Shape] = {
     "half a character": repeated("中".encode()[:2]),
     "surrogates": repeated("\ud83d".encode("utf-8", "surrogatepass")),
     "one long link": _inside(_base64, "http://example.org/", ""),
-    "one emoji behind ASCII": _inside(repeated("word "), "😀", ""),
+    "one emoji after ASCII": _inside(repeated("word "), "😀", ""),
 }
 
 # In HTML.
@@ -359,7 +359,7 @@ ANSWERS: Mapping[str, Shape] = {
     "one long header": repeated("a", before=f"{_ANSWER}X: ", after=f"\r\n{_BODY}"),
     "one long type": repeated(";a", before="HTTP/1.1 200 OK\r\nContent-Type: text/html", after=f"\r\n{_BODY}"),
     "one long charset": repeated("a", before="HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=", after=f"\r\n{_BODY}"),
-    "a charset behind blanks": repeated(" ", before="HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=", after=f";\r\n{_BODY}"),
+    "a charset after blanks": repeated(" ", before="HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=", after=f";\r\n{_BODY}"),
     "charset and blanks": repeated("charset  ", before="HTTP/1.1 200 OK\r\nContent-Type: text/html; ", after=f"\r\n{_BODY}"),
     "codings": repeated("gzip,", before=f"{_ANSWER}Content-Encoding: ", after=f"\r\n{_BODY}"),
     "packed again and again": _coded_again,

@@ -310,7 +310,7 @@ def merge_stage(trial: Trial) -> str:
             for key, value in view.transaction.cursor(view.databases["record"]):
                 if key.startswith(b"load:"):
                     return str(json.loads(value)["stage"])
-        return "before its first commit, or behind its last"
+        return "before its first commit, or after its last"
     staged = trial.folder / "job" / "runs" / "staged.json"
     if trial.ingest.command == "bulk-load":
         return str(json.loads(staged.read_text())["stage"]) if staged.exists() else "before its beginning"

@@ -42,7 +42,7 @@ class Writer:
     documents: Documents = field(default_factory=dict)
 
     def acknowledge(self, count: int) -> None:
-        """Go behind the next `count` operations."""
+        """Skip the next `count` operations."""
         for _ in range(count):
             operation(self.seed, self.number, self.next).apply(self.documents)
             self.next += 1

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Having, Put, Table, always
+from hsimhash.store.reports import Region
 
 MINUTE_MS = 60_000
 DAY_MS = 25 * 60 * MINUTE_MS  # and an hour: by any server's clock

@@ -20,12 +20,12 @@ from hsimhash.hfile.blocks import (
     ENTRY,
     FILE_INFO,
     HEADER,
+    HFILE_VERSION,
     LEAF_INDEX,
     PLAIN_DATA,
     ROOT_INDEX,
     TRAILER,
     TRAILER_BYTES,
-    VERSION,
     Entry,
     chunks,
 )
@@ -62,7 +62,7 @@ class FileBlock(NamedTuple):
 
 
 def block_at(file: BinaryIO, offset: int, end: int, name: str) -> FileBlock:
-    """Return the block of a file at an offset, its checksums compared; no block reaches behind `end`.
+    """Return the block of a file at an offset, its checksums compared; no block reaches beyond `end`.
 
     Raises:
         CorruptionError: there is no whole block, or its bytes are not those that were written.
@@ -181,7 +181,7 @@ def read_leaf_entries(body: bytes) -> list[Entry]:
     starts = [first + int.from_bytes(body[at : at + 4], "big") for at in range(4, first, 4)]
     parts = [body[start:stop] for start, stop in pairwise(starts)]
     if starts[0] != first or starts[-1] != len(body) or min(map(len, parts), default=ENTRY.size) < ENTRY.size:
-        raise ValueError("its entries do not lie one behind the other")
+        raise ValueError("its entries do not come one after the other")
     numbers = map(ENTRY.unpack_from, parts)
     return [Entry(offset, size, part[ENTRY.size :]) for (offset, size), part in zip(numbers, parts, strict=True)]
 
@@ -213,7 +213,7 @@ def read_trailer(file: BinaryIO, size: int, name: str) -> dict[int, int | bytes]
     tail = file.read()
     if len(tail) < TRAILER_BYTES or tail[: len(TRAILER)] != TRAILER:
         raise damage_at(name, start, "no trailer of an HFile, the file may be cut")
-    if tail[-1] != VERSION[-1]:
+    if tail[-1] != HFILE_VERSION[-1]:
         raise foreign_at(name, size - 1, f"version {tail[-1]}")
     try:
         length, at = read_varint(tail, len(TRAILER))
@@ -241,7 +241,7 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
         magic: of the block.
         body: of the block.
         has_tags: whether a cell ends with the length of its tags, which must be 0.
-        has_mvcc: whether it ends, behind them, with the number of its write.
+        has_mvcc: whether it ends, after them, with the number of its write.
 
     Raises:
         ValueError, IndexError, struct.error: they cannot be read.
@@ -330,7 +330,7 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
     row_end = 2 + int.from_bytes(before.key[:2], "big")
     family_end = row_end + 1 + before.key[row_end]
     tail = key_bytes - STAMP_BYTES - TYPE_BYTES
-    if shared < row_end:  # another row: the family, which all cells have, stands behind it
+    if shared < row_end:  # another row: the family, which all cells have, follows it
         head = before.key[:shared]
         head += taken(2 - len(head)) if len(head) < 2 else b""
         head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + before.key[row_end:family_end]
@@ -396,7 +396,7 @@ class HFile(AbstractContextManager["HFile"]):
             raise damage_at(self.name, end, "the index does not end with the last data block")
 
     def _verify_order(self) -> None:
-        """Raise `CorruptionError` unless the blocks lie one behind the other: so a file cannot name too many."""
+        """Raise `CorruptionError` unless the blocks come one after the other: so a file cannot name too many."""
         for entry, following in pairwise(self._entries):
             if following.offset < entry.offset + entry.size:
                 raise damage_at(self.name, following.offset, "the index is out of order")

@@ -81,7 +81,7 @@ def json_values(data: bytes) -> list[object] | None:
 
 
 def _skip(text: str, at: int, skipped: str) -> int:
-    """Return the place behind the next character that counts; 0 if none does."""
+    """Return the place after the next character that counts; 0 if none does."""
     while at < len(text):
         if text[at] not in skipped:
             return at + 1

@@ -306,7 +306,7 @@ def _portal(f: Frame) -> str:
 
 
 def _wiki(f: Frame) -> str:
-    """An encyclopedia: a box of facts, references within the text and behind it, categories, tools."""
+    """An encyclopedia: a box of facts, references within the text and after it, categories, tools."""
     body = [
         f'<p>{one}<sup id="cite_ref-{at}" class="reference"><a href="#cite_note-{at}">[{at}]</a></sup></p>'
         for at, one in enumerate(f.paragraphs(), 1)

@@ -1,1 +1,1 @@
-"""The index on HBase: rows as `schema/rowkey.md` has them, through a Thrift gateway."""
+"""The store on HBase: rows as in `schema/rowkey.md`, through a Thrift gateway."""

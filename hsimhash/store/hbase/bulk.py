@@ -1,4 +1,4 @@
-"""The bulk path of HBase: sorted runs on disk, inserted in slices; see `store/slices.py`."""
+"""Bulk loads on HBase: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from hsimhash.store.base import Mark
 from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.runs import BulkLimits, Slice
-from hsimhash.store.slices import Announce, SlicedLoad
+from hsimhash.store.sliced_load import Announce, SlicedLoad
 
 
 class TableLoad(SlicedLoad):

@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds on HBase, gateway by gateway, then about the table behind them.
+"""The checks of `hsimhash doctor` on HBase: each gateway, then the table.
 
 A gateway gives each connection a thread for its life, of which it has 1,000 unless it was started with `-w`, and keeps
 as many more waiting without an answer; with a framed transport it may be started with `-threadedselector`, where
@@ -136,7 +136,7 @@ def _check_index(url: str, gateway: Gateway, ttl_s: int | None, *, writes: bool)
 
 
 def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
-    """Compare the table's TTL with what the record says of it, by which documents added again are kept."""
+    """Compare the table's TTL with that in the record, which decides when documents added again are rewritten."""
     recorded_s = recorded_ttl_s(gateway)
     if ttl_s is not None and recorded_s != ttl_s:
         said = "nothing" if recorded_s is None else f"{recorded_s} s"
@@ -198,7 +198,7 @@ def _check_skew(who: str, skew_s: float) -> Check:
 
 
 def load_checks(address: Address, processes: int) -> Iterator[Check]:
-    """Open the connections of so many processes; report how long the last one waited for its answer."""
+    """Open the connections of `processes` processes; report how long the slowest one waited for its answer."""
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
     said = (

@@ -1,4 +1,4 @@
-"""From a URL to an index on HBase: open it, plan and make it, drop it.
+"""Open, plan, create and drop an index on HBase, by its URL.
 
 To open takes one connection and two calls. What else the cluster can report, whether the table is enabled and how it is
 made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
@@ -54,7 +54,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = DEADLINE_S) -> HBaseStore:
-    """Open the index in the table at `url`; `IndexNotFoundError` where there is no table, or no record in it.
+    """Open the index at `url`; raise `IndexNotFoundError` if there is no table, or no record in it.
 
     Args:
         url: of the index; a deadline in it beats `deadline_s`.
@@ -89,7 +89,7 @@ def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
 
 
 def _asked_times(gateway: Gateway) -> Times:
-    """Return the times for a table whose record has no TTL, from how the table is made."""
+    """Return the times for a table whose record does not have a TTL, from the settings of the table."""
     try:
         table = described(gateway)
     except HsimhashError as error:
@@ -100,7 +100,7 @@ def _asked_times(gateway: Gateway) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What makes a table an index: the steps, of which the record's is the last, and what to say about it.
+    """The steps that make a table an index, the record's last, and messages about them.
 
     `regions` is how many the table has already, 0 if there is no table.
     """

@@ -1,4 +1,4 @@
-"""The index on HBase: buckets, listings, registers and the record as cells of one table, through a `Gateway`.
+"""The store on HBase: buckets, listings, registers and the record in the cells of one table, through a `Gateway`.
 
 `cells.py` says what the cells are, `protocol.py` in which order they are written, `audit.py` how leftovers go.
 """
@@ -38,11 +38,10 @@ from hsimhash.store.base import (
     Claims,
     Document,
     Mark,
-    Reader,
     Record,
     Store,
+    View,
 )
-from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
@@ -66,6 +65,7 @@ from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
+from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record
@@ -75,7 +75,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class HBaseStore(Store):
-    """The index in the table behind `gateway`; see the module's text and `Store`.
+    """The index in the table of `gateway`; see the module and `Store`.
 
     Args:
         url: `hbase://…`, for messages.
@@ -104,7 +104,7 @@ class HBaseStore(Store):
 
     @cached_property
     def times(self) -> Times:
-        """How long writes may take."""
+        """The time limits of writes."""
         return self._ask_times()
 
     @classmethod
@@ -139,7 +139,7 @@ class HBaseStore(Store):
     def open(
         cls, url: str, gateway: Gateway, *, ask_times: Callable[[], Times] = Times, exclusive: bool = False
     ) -> HBaseStore:
-        """Open the index in a table, which takes one read; `IndexNotFoundError` where the table has no record.
+        """Open the index in a table by one read; raise `IndexNotFoundError` if the table does not have a record.
 
         Args:
             url: for messages.
@@ -177,13 +177,13 @@ class HBaseStore(Store):
 
     @contextmanager
     def _acknowledged(self) -> Iterator[Writes]:
-        """Let a call write; raise at its end where the index is no longer the one that was opened."""
+        """Let a call write; raise at its end if the index is no longer the one that was opened."""
         with self.gateway.one_deadline():
             yield self._writes()
             self._same.check()
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
+    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:
         view = HBaseView(self.gateway, self.record)
         with self.gateway.ending(timeout_s):
             try:

@@ -1,4 +1,4 @@
-"""`check` of the embedded store: registers, documents and drawer rows compared with each other, page by page.
+"""`check` of the embedded store: compare registers, documents and drawer rows page by page.
 
 | found | what it is | repair |
 |---|---|---|
@@ -26,7 +26,6 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.codec import (
     Registered,
     Row,
@@ -40,6 +39,7 @@ from hsimhash.store.lmdb.codec import (
 )
 from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
+from hsimhash.store.reports import CheckReport, Progress
 
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document

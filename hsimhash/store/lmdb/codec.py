@@ -1,9 +1,9 @@
-"""The embedded store's rows: bytes and values, and rows of a transaction.
+"""Rows of the embedded store: values and their bytes, and the rows of a transaction.
 
 | database | key | value |
 |---|---|---|
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
-| `documents` | fingerprint (8), id; or a cut id | first seen (8); behind it the id, where the key cuts it |
+| `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); in format 2 sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
 
@@ -86,7 +86,7 @@ def pack(number: int) -> bytes:
 
 
 class Registered(NamedTuple):
-    """What the register of a document says."""
+    """The contents of a document's register."""
 
     signature: Signature
     first_seen: int
@@ -101,7 +101,7 @@ def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
 
 
 def register_fields(value: bytes) -> tuple[int, ...]:
-    """Return fingerprint and first seen of a register; behind them, if it is signed, sketch and key."""
+    """Return fingerprint and first seen of a register, then sketch and key if it is signed."""
     if len(value) == _PLAIN.size:
         return _PLAIN.unpack(value)
     if len(value) == _SIGNED.size:
@@ -125,7 +125,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
 def page(
     transaction: lmdb.Transaction, databases: Mapping[str, object], name: str, after: Row | None, most: int
 ) -> list[Row]:
-    """Return up to `most` rows of a database behind the row `after`, which may be gone, or lie within a bucket."""
+    """Return up to `most` rows of a database after the row `after`, which may be gone, or within a bucket."""
     cursor = transaction.cursor(databases[name])
     if after is None:
         is_there = cursor.first()
@@ -172,7 +172,7 @@ class Rows:
         self.transaction.cursor(self.register).putmulti(sorted(registers))
 
     def unlist(self, documents: Sequence[tuple[bytes, Signature]]) -> None:
-        """Take documents off the listings, and what lists nothing any more out of the drawers.
+        """Remove documents from the listings, and fingerprints without documents from the drawers.
 
         A row of the key drawer stays while its fingerprint lists anything: to tell whether another document has that
         key, all their registers would have to be read. `check` does so.

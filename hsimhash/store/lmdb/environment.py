@@ -1,4 +1,4 @@
-"""LMDB's environment on an index: opened once in a process, shared by its stores, and left behind by a fork.
+"""LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
 
 LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process that are open on one
 folder share its environment, and a forked child leaves its parent's alone (it does not even close it: that would free
@@ -83,7 +83,7 @@ class Environment:
             raise
 
     def _check_length(self, data: Path) -> None:
-        """Make a file as long as its last page says: reading a page behind its end would end the process by SIGBUS.
+        """Make a file as long as its last page says: reading a page beyond its end would end the process by SIGBUS.
 
         A file that was cut off has pages of zeros then, which LMDB tells from its own. A whole one may lack its last
         pages too: those that a transaction took and gave back are never written.
@@ -144,14 +144,14 @@ class Environment:
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
 
     def close(self) -> None:
-        """Close the environment, behind what is being written; what still reads through it gets an error."""
+        """Close the environment after writes in progress; reads still in progress get an error."""
         with self.turn:
             self.is_over = True
             self.env.close()
             self.lock.close()
 
     def leave_behind(self) -> None:
-        """In a forked child: never touch the parent's environment again, not even at the end of the process."""
+        """Abandon the parent's environment in a forked child: never touch it, not even when the process ends."""
         self.is_over = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.env))
 
@@ -238,7 +238,7 @@ def release(environment: Environment, user: object) -> None:
 
 
 def close_alone(environment: Environment) -> None:
-    """Close an environment that nobody else in this process uses; `StoreBusyError` where somebody does."""
+    """Close an environment that nobody else in this process uses; `StoreBusyError` if someone does."""
     with _registry_lock:
         if len(environment.users) > 1:
             raise StoreBusyError(

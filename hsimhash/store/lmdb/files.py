@@ -1,4 +1,4 @@
-"""The files of an embedded index: making and replacing them, and errors of LMDB and of the file system about them.
+"""Files of an embedded index: create and replace them; turn errors of LMDB and the file system into ours.
 
 | file in the index's folder | what |
 |---|---|
@@ -124,7 +124,7 @@ def read_only(path: Path) -> StoreUnavailableError:
 
 
 def is_full(path: Path, error: BaseException) -> bool:
-    """Whether an error tells that the disk is full: LMDB says input/output error where a write was cut short."""
+    """Whether an error means that the disk is full: LMDB reports an input/output error for a short write."""
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
     if not isinstance(error, (lmdb.Error, OSError)) or os.strerror(errno.EIO) not in str(error):
@@ -351,7 +351,7 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
 
 
 def remove_blank(folder: Path) -> None:
-    """Delete the data file that LMDB makes where an index is dropped while it is being opened: it has no databases."""
+    """Delete the empty data file that LMDB makes when an index is dropped while it is being opened."""
     data = folder / DATA
     with suppress(lmdb.Error, OSError):
         with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:

@@ -1,4 +1,4 @@
-"""The bulk path of the embedded store: sorted runs on disk, merged into LMDB in key order.
+"""Bulk loads on LMDB: sorted runs on disk, merged in key order.
 
 Committing unsorted arrivals costs a random page per row. So documents are collected in *runs*, sorted files that need
 no lock, and merged at the end under the writer's lock, each database in the order of its keys:
@@ -30,9 +30,9 @@ from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import (
     TOKEN_FILE,
     BulkLimits,
@@ -94,7 +94,7 @@ class SortedRuns(BulkLoad):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How far a merge came: the stage, the last key of it that is written, and in which transaction."""
+    """The state of a merge: the stage, the last key written in it, and the transaction that wrote it."""
 
     stage: str
     after: bytes

@@ -1,4 +1,4 @@
-"""An index that is open: its environment, its views, and the right to write."""
+"""An open index: its environment, its views, and the right to write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hsimhash.errors import (
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
-from hsimhash.store.base import Document, Reader, up_to
+from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_errors, read_only
@@ -122,13 +122,13 @@ class Session:
         return Rows(record.layout, databases, transaction, has_signatures=record.has_signatures)
 
     def last_transaction(self) -> tuple[str, int]:
-        """Return what tells the data file from another, and the number of its last committed transaction."""
+        """Return the identity of the data file and the number of its last committed transaction."""
         environment = self.environment
         with lmdb_errors(self.path):
             return self.data_file(), int(environment.env.info()["last_txnid"])
 
     def data_file(self) -> str:
-        """Return what tells the data file from the one that a compaction puts in its place."""
+        """Return the identity of the data file, which a compaction changes."""
         return str(os.fstat(self.environment.lock.fileno()).st_ino)
 
     def file_bytes(self) -> int:
@@ -141,8 +141,8 @@ class Session:
         release(self._environment, self)
 
 
-class LmdbView(Reader):
-    """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
+class LmdbView(View):
+    """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
 
     __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
 
@@ -224,7 +224,7 @@ class LmdbView(Reader):
         ]
 
     def confirmed(self, doc_id: bytes) -> Document | None:
-        """Return what the register says of a document."""
+        """Return the document of a register."""
         value = self.transaction.get(digest(doc_id), db=self.databases["register"])
         return None if value is None else Document(decode_id(doc_id), *register_fields(value))
 

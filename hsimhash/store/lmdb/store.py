@@ -1,4 +1,4 @@
-"""The embedded store: one LMDB file, no server; many reader processes, one writer at a time."""
+"""The embedded store: one LMDB file without a server, many reader processes, one writer at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
+from hsimhash.store.reports import CheckReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
@@ -139,7 +139,7 @@ class LmdbStore(Store):
         return SortedRuns(self.session, folder, limits)
 
     def describe(self) -> dict[str, str | int]:
-        """Return where the index is, its rows, and the bytes of its databases and its file, of which some are free."""
+        """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""
         with LmdbView(self.session) as view:
             stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
         used = {

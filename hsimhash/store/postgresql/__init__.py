@@ -1,1 +1,1 @@
-"""The store on PostgreSQL: address, codec, failures, session, write, bulk, audit, operations, and the store."""
+"""The store on PostgreSQL."""

@@ -11,9 +11,9 @@ That an index has every row of its table is PostgreSQL's promise; `bt_index_chec
 
 from __future__ import annotations
 
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
+from hsimhash.store.reports import CheckReport, Progress
 
 _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"

@@ -1,4 +1,4 @@
-"""The bulk path of PostgreSQL: sorted runs on disk, written in slices of their documents' digests.
+"""Bulk loads on PostgreSQL: sorted runs on disk, written in slices of their documents' digests.
 
 The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
 once, and the last run counts. Each slice is one transaction, which also says, in `pages_record` under `load:<token>`,
@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from hsimhash.files import file_errors
-from hsimhash.store.facts import Progress
 from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
 _INDEXED = 0.5  # about what the indexes take of the time
@@ -30,7 +30,7 @@ _INDEXED = 0.5  # about what the indexes take of the time
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """How far a merge of so many runs, cut into so many slices, came: the next slice, what is new or changed so far."""
+    """The progress of a merge in slices: how many runs and slices, the next slice, how many documents changed."""
 
     runs: int
     slices: int
@@ -81,7 +81,7 @@ class DatabaseLoad(BulkLoad):
         return _Merged(**json.loads(found[0][0])) if found else None
 
     def _drop_indexes(self, link: Link) -> bool:
-        """Drop the indexes where there is no document; return whether there is none."""
+        """Drop the indexes if there are no documents; return whether there are none."""
         if link.rows(f"SELECT 1 FROM {self._tables.documents} LIMIT 1"):
             return False
         for name in self._tables.indexes():

@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds of an index on PostgreSQL: the server, the record, how durable and how tidy it is."""
+"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, durability, vacuuming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's tables and statements; numbers and bytes.
+"""PostgreSQL's tables, statements and values.
 
 | table | a row | indexes |
 |---|---|---|
@@ -185,7 +185,7 @@ def table_name(address: DatabaseAddress, suffix: str = "") -> str:
 
 
 def made_sql(address: DatabaseAddress) -> str:
-    """Return the statement that reads what tells an index from another one there; older ones lack the identity."""
+    """Return the statement that reads the identity of an index; older indexes lack one."""
     names = "'identity', 'layout', 'profile'"
     return f"SELECT string_agg(value, '' ORDER BY name) FROM {table_name(address, '_record')} WHERE name IN ({names})"
 
@@ -205,7 +205,7 @@ def segments_by_flag(prefixes: Sequence[bytes]) -> Mapping[int, Int64s]:
 
 
 def match_statements(layout: Layout, table: str, column: str, distance: int) -> tuple[list[str], str]:
-    """Return what finds near fingerprints in a table of one's own: statements that make its indexes, and the query.
+    """Return statements that index the user's own table, and the query that finds near fingerprints in it.
 
     The query's $1 is the fingerprint, a bigint of the same 64 bits; it returns the rows within `distance`, nearest
     first, each with its distance.

@@ -1,4 +1,4 @@
-"""What went wrong: what an error of psycopg means, whether a retry may help, and what to do.
+"""Classify errors of psycopg: the cause, whether to retry, and the remedy.
 
 A connection that fails has no SQLSTATE, only libpq's and the server's words; a call that fails has one.
 """
@@ -60,15 +60,15 @@ _REMEDIES = (
 
 
 class MetAnotherError(Exception):
-    """Of a transaction that met another one: nothing was written, and it begins again."""
+    """A transaction conflicted with another one; nothing was written, and it begins again."""
 
 
 class LostLinkError(psycopg.OperationalError):
-    """Of a connection that was lost, or on which no answer came in time."""
+    """A connection was lost, or no answer came in time."""
 
 
 class LostViewError(StoreUnavailableError):
-    """Of reads whose connection was lost, and their snapshot with it: all of them may be made again."""
+    """A view lost its connection and so its snapshot; all its reads may be repeated."""
 
 
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
@@ -101,7 +101,7 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Return what an error means: what is wrong, where, and what to do."""
+    """Turn an error of psycopg into ours: what is wrong, where, and the remedy."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)

@@ -1,4 +1,4 @@
-"""From a URL to an index on PostgreSQL: make it, print how it is made, drop it."""
+"""Create, describe and drop an index on PostgreSQL, by its URL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Recor
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
-from hsimhash.store.postgresql.remains import remains_at
+from hsimhash.store.postgresql.existing_tables import remains_at
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 
@@ -71,7 +71,7 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
 
 
 def check_droppable(url: str) -> None:
-    """Raise where there are no tables at `url`, or one is not an index's, not even a damaged one's."""
+    """Raise if there are no tables at `url`, or if one does not belong to an index, not even a damaged one."""
     session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, LOCK_TIMEOUT_S)
     try:
         session.call(lambda link: _remaining_tables(link, session.address))

@@ -1,4 +1,4 @@
-"""Connections to a database: one for each thread at work, kept for the next, opened again after a fork or a failure.
+"""Connections to a database: one per active thread, kept for the next, reopened after a fork or a failure.
 
 A call is tried until its deadline where the server cannot be reached, starts up, or two transactions met. A write whose
 commit was not answered may have been done: it is sent again, and changes nothing then, for every write brings rows into
@@ -53,6 +53,7 @@ from hsimhash.errors import (
 from hsimhash.store.base import gone
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import lock_number, made_sql
+from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.failures import (
     LostLinkError,
     MetAnotherError,
@@ -62,7 +63,6 @@ from hsimhash.store.postgresql.failures import (
     transaction_pooler,
     words_of,
 )
-from hsimhash.store.postgresql.remains import refuse_no_tables
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class Link(psycopg.Connection[TupleRow]):
         return super().wait(gen, interval, timeout)
 
     def server_process(self) -> int:
-        """Return the number of the server process that answers; behind a pooler `info.backend_pid` is another."""
+        """Return the pid of the server process that answers; through a pooler it differs from `info.backend_pid`."""
         ((number,),) = self.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchall()
         return int(number)
 
@@ -269,7 +269,7 @@ class DatabaseSession:
     # Calls.
 
     def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Return what `work` does on a connection, tried until the deadline; a long one has no such end once begun."""
+        """Call `work` with a connection, retried until the deadline; a long one is not interrupted once begun."""
 
         def attempt(until: float) -> T:
             self._refuse_closed()

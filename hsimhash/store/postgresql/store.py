@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: three tables, whose drawers are indexes; any number of readers and writers."""
+"""The store on PostgreSQL: three tables, with indexes as drawers; any number of readers and writers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Reader, Record, Store
-from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store, View
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
+from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.failures import LostViewError
-from hsimhash.store.postgresql.remains import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
+from hsimhash.store.reports import CheckReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class DatabaseStore(Store):
     def view(self, *, timeout_s: float | None = None) -> DatabaseView:
         return DatabaseView(self.session, self.tables, timeout_s)
 
-    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
         view, until = self.view(timeout_s=timeout_s), time.monotonic() + self.session.deadline_s
         while True:
             try:
@@ -164,7 +164,7 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index, and what `made_sql` finds of it; for errors see `refuse_no_tables`."""
+    """Return the record of an index, and the result of `made_sql`; for errors see `refuse_no_tables`."""
     refuse_no_tables(link.rows, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     try:

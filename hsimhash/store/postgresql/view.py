@@ -1,4 +1,4 @@
-"""Reads: a view is one snapshot, taken when it first reads; a query within few buckets is one statement."""
+"""Read for queries: a view is one snapshot, taken at its first read; a query of few buckets is one statement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
-from hsimhash.store.base import Document, Reader
+from hsimhash.store.base import Document, View
 from hsimhash.store.postgresql.codec import (
     COLUMNS,
     Tables,
@@ -40,7 +40,7 @@ _SOON_S = 0.1  # before the end of the time allowed, nothing is tried again
 _PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
 
 
-class DatabaseView(Reader):
+class DatabaseView(View):
     """The reads of one query; see `Store.view`."""
 
     answers = True

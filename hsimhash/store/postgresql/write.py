@@ -1,4 +1,4 @@
-"""Writes: documents come, change and go in one transaction each, whose rows are locked in order.
+"""Write documents, each batch in one transaction that locks its rows in order.
 
 *A document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of its fingerprint
 against deletion (FOR KEY SHARE) unless the row is its own; who deletes rows of fingerprints locks them first (FOR

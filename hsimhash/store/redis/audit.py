@@ -25,10 +25,10 @@ import numpy as np
 from hsimhash.fingerprint.bits import Bools, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of, key_prefix
 from hsimhash.store.base import Document
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
+from hsimhash.store.reports import CheckReport, Progress
 
 _SCANNED = 1_000  # keys that SCAN looks at in one call
 _WORD = 64  # drawers in a number

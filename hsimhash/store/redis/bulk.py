@@ -1,4 +1,4 @@
-"""The bulk path of Redis: sorted runs on disk, inserted in slices; see `store/slices.py`."""
+"""The bulk path of Redis: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.store.base import Mark, Store
 from hsimhash.store.runs import BulkLimits, Slice
-from hsimhash.store.slices import Announce, SlicedLoad
+from hsimhash.store.sliced_load import Announce, SlicedLoad
 
 
 class RedisLoad(SlicedLoad):

@@ -15,8 +15,7 @@ from pathlib import Path
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
-from hsimhash.store.base import Claims, Document, Mark, Reader, Record, Store
-from hsimhash.store.facts import CheckReport, CollectReport, Progress
+from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
 from hsimhash.store.redis.audit import audit_redis
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.claims import decide_claims
@@ -26,6 +25,7 @@ from hsimhash.store.redis.scripts import LISTED
 from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
+from hsimhash.store.reports import CheckReport, CollectReport, Progress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 
@@ -51,7 +51,7 @@ class RedisStore(Store):
         self.keys = session.keys
         self.rows = RedisRows(session, self.keys, record, limits, ttl_s)
 
-    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
         return nullcontext(RedisView(self.rows, timeout_s))
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
@@ -85,9 +85,9 @@ class RedisStore(Store):
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
         low, high = ((number << 64) // shards for number in (shard, shard + 1))
-        with self.view() as reader:
+        with self.view() as view:
             for page in self.listed(low):
-                found = reader.lookup([row[FINGERPRINT_BYTES:] for row in page])
+                found = view.lookup([row[FINGERPRINT_BYTES:] for row in page])
                 yield [
                     one
                     for one, row in zip(found, page, strict=True)

@@ -12,13 +12,13 @@ import numpy as np
 from hsimhash.errors import StoreTimeoutError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES, encode, prefix_numbers_of
-from hsimhash.store.base import IDENTITY_PART, Document, Reader, up_to
+from hsimhash.store.base import IDENTITY_PART, Document, View, up_to
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, prefixes_within, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import DOCUMENTS, FINGERPRINTS, LOOKUP
 
 
-class RedisView(Reader):
+class RedisView(View):
     """The reads of one query; `timeout_s`: how long they may take together."""
 
     def __init__(self, rows: RedisRows, timeout_s: float | None) -> None:
@@ -48,7 +48,7 @@ class RedisView(Reader):
         return replies[1:]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """See `Reader.sweep`: short ranges are read bucket by bucket, long ones from what all listings name.
+        """See `View.sweep`: short ranges are read bucket by bucket, long ones from what all listings name.
 
         Redis has no order of keys, and one would take as many bytes again as the buckets themselves.
         """

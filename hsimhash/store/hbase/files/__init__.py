@@ -1,1 +1,1 @@
-"""Bulk loads by files: the stage, the steps of a load, what writes the files."""
+"""Bulk loads by files: the stage, the steps of a load, the writers of files."""

@@ -1,4 +1,4 @@
-"""The steps of a bulk load by HFiles, whoever makes these: its state, its stage, and how its files are loaded.
+"""The steps of a bulk load by HFiles, whoever writes them: its state, its stage, and the loading of its files.
 
 1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
    cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
@@ -39,7 +39,7 @@ ENDS_AT_ONCE = 5_000  # cells of files that are looked up by one call
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """How far a load came.
+    """The state of a load.
 
     Attributes:
         token: of the cell that says that it is under way.
@@ -76,7 +76,7 @@ class LoadState:
 
 
 class StateKeeper(ABC):
-    """Where the state of a load is kept.
+    """Keeps the state of a load.
 
     Attributes:
         job: whose load it is, as its stage's manifest says.

@@ -1,4 +1,4 @@
-"""HBase's own program that hands finished HFiles to the region servers: found, written out for operators, run."""
+"""HBase's own program that loads finished HFiles: find it, print its command for operators, run it."""
 
 from __future__ import annotations
 

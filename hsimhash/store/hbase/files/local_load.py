@@ -1,9 +1,9 @@
-"""A bulk load by HFiles made of sorted runs, region by region, by worker processes.
+"""Bulk loads by HFiles that worker processes write from sorted runs, region by region.
 
 The steps of the load are those of `load_steps.py`; between its beginning and its loading there are
 
 - *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
-  what it has otherwise gets the register that follows, and an entry in the log of orphans (`comparing.py`);
+  what it has otherwise gets the register that follows, and an entry in the log of orphans (`table_comparison.py`);
 - *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
 
 `staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files. What was killed
@@ -25,8 +25,6 @@ from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
 from hsimhash.fingerprint.bits import Bools
 from hsimhash.processes import Workers, completed
-from hsimhash.store.facts import Progress
-from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import ROWS, StagedFile
 from hsimhash.store.hbase.files.run_writer import (
@@ -38,10 +36,12 @@ from hsimhash.store.hbase.files.run_writer import (
     sort_rows,
     write_region,
 )
+from hsimhash.store.hbase.files.table_comparison import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
+from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents

@@ -1,4 +1,4 @@
-"""The HFiles of a bulk load, whoever sorts what is in them: their rows, values and settings, and how one is written.
+"""Write the HFiles of a bulk load, whoever sorts their contents: rows, values and settings.
 
 | folder of the stage | family | rows | loaded |
 |---|---|---|---|
@@ -42,7 +42,7 @@ class Cuts:
 
 
 def register_ranges(documents: int, at_once: int) -> list[Segments]:
-    """Return half-open ranges of segments that hold the registers of about so many documents each."""
+    """Return half-open ranges of segments that hold about so many documents' registers each."""
     count = -(-documents // at_once)
     return [(number * SEGMENTS // count, (number + 1) * SEGMENTS // count) for number in range(count)]
 
@@ -117,7 +117,7 @@ class Portion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """How files are made: as each family's are, the timestamp of all cells (ms), how large a file gets, about."""
+    """The form of files: settings of each family, the timestamp of all cells in ms, the approximate size of a file."""
 
     settings: dict[bytes, FileSettings]
     stamp: int

@@ -1,4 +1,4 @@
-"""What worker processes write of each region for a bulk load by files, from the sorted runs.
+"""Write the files of each region from sorted runs, in the worker processes of a bulk load.
 
 Before that each run is *prepared*: its kept documents' drawer rows sorted by drawer (`write_permuted`), and their
 registers in the order of the table's rows: `table_registers`, `TABLE_REGISTER` each.
@@ -44,7 +44,7 @@ from hsimhash.store.runs import (
 TABLE_REGISTER = np.dtype(
     [
         ("segment", ">u4"),
-        ("rest", ">u8"),  # of the row, behind the flag
+        ("rest", ">u8"),  # of the row, after the flag
         *SIGNED_VALUE.descr,
         ("place", "u4"),  # in the run
     ]
@@ -54,7 +54,7 @@ KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # of a document tha
 
 @dataclass(frozen=True, slots=True)
 class FilesJob:
-    """What every worker knows: the runs, where files go, how they are made."""
+    """The values that every worker needs: the runs, where files go, how they are made."""
 
     runs: tuple[Path, ...]
     record: Record
@@ -63,7 +63,7 @@ class FilesJob:
 
 
 def needed_bytes(documents: int, id_bytes: int, drawers: int) -> tuple[int, int]:
-    """Return how many bytes the runs and the files of so many documents have, about: with keys, and each id once."""
+    """Estimate the bytes of the runs and files of that many documents, with keys and distinct ids."""
     return documents * (8 * drawers + 150 + id_bytes), documents * (17 * (drawers + 1) + 120 + 2 * id_bytes)
 
 

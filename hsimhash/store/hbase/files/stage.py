@@ -1,4 +1,4 @@
-"""Where the files of a bulk load wait: a folder on this machine, or one that fsspec reaches, such as `hdfs://…`."""
+"""The stage where files of a bulk load wait: a local folder, or one that fsspec reaches, such as `hdfs://…`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_STAGES = ("memory", "http", "https")
 
 
 class Stage(ABC):
-    """A folder with a manifest and files, named relative to it; a file that is there is whole.
+    """A folder with a manifest and files, named relative to it; a file that exists is complete.
 
     Attributes:
         url: the folder, as region servers must be able to open it.
@@ -70,7 +70,7 @@ class Stage(ABC):
         return found
 
     def claim(self) -> None:
-        """Make sure that there is a manifest; `HsimhashError` where it cannot be written, or files of others are there.
+        """Make sure that a manifest exists; raise `HsimhashError` if it cannot be written, or other files are there.
 
         So a folder that cannot be written is known before anything is done.
         """
@@ -80,7 +80,7 @@ class Stage(ABC):
             self.write_manifest({})
 
     def write_manifest(self, manifest: Mapping[str, object]) -> None:
-        """Write the manifest in the place of the one that is there."""
+        """Replace the manifest."""
         with self.writing(MANIFEST) as stream:
             stream.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
 

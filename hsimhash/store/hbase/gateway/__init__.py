@@ -1,1 +1,1 @@
-"""The way to a table: addresses, connections and what they carry, Thrift, failures."""
+"""Access to a table: addresses, connections, Thrift, failures."""

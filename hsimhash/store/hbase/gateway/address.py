@@ -1,4 +1,4 @@
-"""Where an index on HBase is: `hbase://gw1,gw2:9091/namespace:table?transport=framed&timeout=5s`.
+"""Addresses of indexes on HBase: `hbase://gw1,gw2:9091/namespace:table?transport=framed&timeout=5s`.
 
 | scheme | what answers there |
 |---|---|
@@ -50,7 +50,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the query of an address can set."""
+    """The options in the query of an address."""
 
     transport: str = "buffered"
     protocol: str = "binary"

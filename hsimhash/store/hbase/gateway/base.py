@@ -1,4 +1,4 @@
-"""The seam between the HBase store and a Thrift gateway: one table, and its cells, read and written in batches.
+"""The interface between the HBase store and a Thrift gateway: one table, its cells read and written in batches.
 
 `thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
 cell semantics. What knows of the register, of documents and of their order of writing lives above it, in `store.py`.
@@ -18,7 +18,7 @@ import numpy as np
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.facts import Region
+from hsimhash.store.reports import Region
 
 Having = Literal["qualifier", "value"]  # which part of a cell is not empty
 
@@ -54,7 +54,7 @@ class CellArrays(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[CellArrays]) -> CellArrays:
-        """Return one behind the other; none at all is as good as an empty one."""
+        """Return the concatenation; an empty sequence gives an empty one."""
         every = [cls.of([]), *parts]
         return cls(
             np.concatenate([one.rows for one in every]),
@@ -70,7 +70,7 @@ class CellArrays(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A value to write; the region server stamps it where it has no `timestamp` (ms since 1970)."""
+    """A value to write; the region server stamps it if it does not have a `timestamp` (ms since 1970)."""
 
     row: bytes
     family: bytes
@@ -240,15 +240,15 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def table(self) -> Table | None:
-        """Return how the table is made, None if there is no table."""
+        """Return how the table is made, or None if it does not exist."""
 
     @abstractmethod
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
-        """Make the table as far as the gateway can; `IndexExistsError` if it exists."""
+        """Create the table as far as the gateway can; `IndexExistsError` if it exists."""
 
     @abstractmethod
     def delete_table(self) -> None:
-        """Disable and drop the table; `IndexNotFoundError` if there is no table."""
+        """Disable and drop the table; raise `IndexNotFoundError` if it does not exist."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a call to a gateway carries: work of bounded size, ranges of rows, filters that region servers apply.
+"""Batches for calls to a gateway: work of bounded size, ranges of rows, filters that region servers apply.
 
 Filters are text, which both gateways read, or bytes, which Thrift2 alone takes. The bytes are protobuf's:
 `Filter {1: class name, 2: body}`; the body of a MultiRowRangeFilter is a list of
@@ -13,8 +13,8 @@ from itertools import chain, pairwise, zip_longest
 from operator import lt
 
 from hsimhash.hfile.blocks import message_field
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import Having, Put
+from hsimhash.store.reports import Region
 
 CALL_CELLS = 20_000  # that a reply may have
 CALL_ROWS = 1_000  # that a call may name

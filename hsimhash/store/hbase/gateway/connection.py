@@ -1,4 +1,4 @@
-"""One Thrift client over one socket: calls are sent, their replies received in the same order.
+"""One Thrift client over one socket: sends calls, and receives their replies in the same order.
 
 A connection that was interrupted in between is never used again: the next call would read the late reply.
 """
@@ -96,7 +96,7 @@ def _keep_alive(connection: socket.socket) -> None:
 
 
 class _Socket:
-    """What thriftpy2's transports read from and write to; its own `TSocket` resolves IPv4 only."""
+    """The socket under thriftpy2's transports; its own `TSocket` resolves IPv4 only."""
 
     def __init__(self, endpoint: Endpoint, due: _Due) -> None:
         self._due = due
@@ -140,7 +140,7 @@ class _Kept:
 
 
 class _Http:
-    """One POST for each call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
+    """One POST per call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
 
     def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
         host, port = endpoint
@@ -323,7 +323,7 @@ class Connection:
         return found
 
     def send(self, call: Call, timeout_s: float) -> None:
-        """Send a call, behind others perhaps; its reply must be received within the time-out."""
+        """Send a call, possibly after others; its reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
         if self._wire is None:
             self.connect(timeout_s)

@@ -1,4 +1,4 @@
-"""What went wrong: what a gateway's error means, why a connection fails, and what listens at a port instead.
+"""Classify failures: the meaning of a gateway's error, why a connection fails, and what listens at a port instead.
 
 Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
 is true even for a missing table where the call was a batch, and happybase does not read it.
@@ -126,11 +126,11 @@ def _first_line(message: str) -> str:
     return lines[0][:200]
 
 
-# What stands behind a port.
+# What listens at a port.
 
 
 class Service(NamedTuple):
-    """What answers at a port and, for a gateway, how to talk to it; `name` is None where its answer gives it."""
+    """The service at a port and, for a gateway, how to talk to it; `name` is None if its answer has the name."""
 
     name: str | None = None
     is_gateway: bool = False
@@ -170,7 +170,7 @@ AGAIN = "it answers now: try again"  # the end of what is said of a gateway that
 
 
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
-    """Return what is wrong with a gateway that failed with `error`, and what to do; asks the port what it is."""
+    """Return what is wrong with a gateway that failed with `error`, and the remedy; probes the port."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):
         return f"{endpoint}: {why}; is it spelled as on the cluster?"

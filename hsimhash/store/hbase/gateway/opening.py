@@ -1,4 +1,4 @@
-"""From an address to the gateway that answers there, through the interface that it speaks: `open_gateway`."""
+"""Open the gateway at an address, through the interface that it supports: `open_gateway`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
-    """Return the table behind the first gateway that answers, through the interface that it speaks: one connection.
+    """Return the table behind the first gateway that answers, in the interface that it supports: one connection.
 
     Args:
         address: of the table; a deadline in it beats `deadline_s`.

@@ -1,4 +1,4 @@
-"""Tasks under way on many connections at once, without threads: requests are sent on all, then replies are read.
+"""Run tasks on many connections at once without threads: send requests on all, then read replies.
 
 A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
 one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
@@ -47,7 +47,7 @@ def one_call(call: Call) -> Task:
 
 
 def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
-    """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
+    """Return the task; its result is `UNKNOWN` if `is_timely` is false when it begins, or begins again."""
 
     def steps() -> Steps:
         return (yield from task()) if is_timely() else UNKNOWN
@@ -56,7 +56,7 @@ def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
 
 
 class Patience(threading.local):
-    """How long what this thread asks may take.
+    """The time limits of this thread's calls.
 
     `silent_s` is for how long calls were waited for since the last reply, where several share one deadline; what the
     thread does between them does not count. `end_s` is when everything ends.
@@ -101,13 +101,13 @@ class Caller:
             self.patience.end_s = outer_s
 
     def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
-        """Return the tasks' results; see `_Run`.
+        """Return the tasks' results; see `_PipelineRun`.
 
         Raises:
             StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
             StoreTimeoutError: see `ending`.
         """
-        run = _Run(self, tasks, width=width, depth=depth, once=once)
+        run = _PipelineRun(self, tasks, width=width, depth=depth, once=once)
         try:
             for pause_s in pauses():
                 try:
@@ -131,7 +131,7 @@ class _Lane:
     begun: deque[int] = field(default_factory=deque)
 
 
-class _Run:
+class _PipelineRun:
     """Tasks under way; `go` is called until it no longer raises `TransientError`.
 
     Args:
@@ -158,7 +158,7 @@ class _Run:
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing was heard."""
+        """The time since the last reply, in seconds."""
         return time.monotonic() - self._heard_s
 
     @property
@@ -178,7 +178,7 @@ class _Run:
         )
 
     def go(self) -> None:
-        """Begin every task that has no result; raises `TransientError` where some still have none."""
+        """Begin every task that does not have a result; raise `TransientError` if some still do not."""
         self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
         self._lanes: deque[_Lane] = deque()
         self._failures: list[TransientError] = []
@@ -257,7 +257,7 @@ class _Run:
             return
         self._hear(lane)
         self._lanes.rotate(-1)
-        lane.begun.rotate(-1)  # its next call is sent behind those of the others
+        lane.begun.rotate(-1)  # its next call is sent after those of the others
         if self._step(lane, number, reply):
             self._fill(lane)
 

@@ -1,4 +1,4 @@
-"""Connections to one or more gateways: taken for the tasks of `pipeline.py`, and given back.
+"""Connections to one or more gateways, lent to the tasks of `pipeline.py`.
 
 A gateway keeps a thread for each connection, and that of a call whose reply did not come in time stays busy for as
 long as HBase tries, which may be 20 minutes. Such a connection is kept aside until its reply, or its end, comes: it
@@ -23,7 +23,7 @@ from weakref import WeakSet
 from hsimhash import metrics
 from hsimhash.errors import StoreClosedError
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
-from hsimhash.store.hbase.gateway.choice import Choice, Living
+from hsimhash.store.hbase.gateway.balancing import Choice, Living
 from hsimhash.store.hbase.gateway.connection import Connection, tls_context
 from hsimhash.store.hbase.gateway.failures import TransientError, reason
 
@@ -123,7 +123,7 @@ class Pool:
                 self._waiting.discard(waiter)
 
     def _spare(self) -> Connection | None:
-        """Return a connection that nobody else waits for; None if there is no such connection."""
+        """Return an unused connection, or None if there is none."""
         with self._lock:
             return None if self.is_wanted else self._pop()
 

@@ -1,9 +1,9 @@
-"""What scans of the second Thrift interface reply, read as arrays from the bytes of the binary protocol.
+"""Parse replies to scans on the second Thrift interface as arrays, from the bytes of the binary protocol.
 
 | bytes | what |
 |---|---|
 | `80 01 00 02` · length (4) · `getScannerResults` · number (4) | the message |
-| `0f 00 00 0c` · count (4) | the list of rows; behind it `00` |
+| `0f 00 00 0c` · count (4) | the list of rows; after it `00` |
 | `0b 00 01` · length (4) · row · `0f 00 02 0c` · count (4) | a row, and the list of its cells |
 | `02 00 03 00 02 00 04 00 00` | its end: neither stale nor partial |
 | `0b 00 01` · length (4) · family · `0b 00 02` · length (4) · qualifier · `0b 00 03` · length (4) · value | a cell |
@@ -84,7 +84,7 @@ def _columns(reply: bytes, mark: bytes) -> CellArrays | None:
     stamps = values + _VALUE.itemsize + found["size"]
     stamped = _at(reply, _STAMP, stamps)
     ends = stamps + _STAMP.itemsize
-    # A row begins behind the head, and where a cell does not begin at the end of the one before.
+    # A row begins after the head, and where a cell does not begin at the end of the one before.
     begins = np.flatnonzero(np.append(True, ends[:-1] != names[1:] - len(mark))[: len(names)])
     rows = names[begins] - len(mark) - _ROW.itemsize
     head = _at(reply, _ROW, rows)

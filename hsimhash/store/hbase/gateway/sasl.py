@@ -1,4 +1,4 @@
-"""Kerberos: SASL's frames on a socket, `Authorization: Negotiate` over HTTP.
+"""Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
 A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message; afterwards each frame is
 a length and bytes, sealed as negotiated. thriftpy2's own SASL transport wants the C library `sasl` and cuts what it
@@ -29,7 +29,7 @@ class KerberosError(OSError):
 
 
 class Status(IntEnum):
-    """What a frame of the negotiation is."""
+    """The kinds of frames in the negotiation."""
 
     START = 1
     OK = 2

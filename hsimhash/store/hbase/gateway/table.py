@@ -1,4 +1,4 @@
-"""How the table is made: families and settings, and the steps that lead there, from none or from another."""
+"""The table: its families and settings, and the steps that create or change it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FAMILY_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """How the table is made; `splits` are ascending row keys, `ttl_s` holds for all but the record's family.
+    """Settings of a table; `splits` are ascending row keys, `ttl_s` applies to all families but the record's.
 
     `family_options` are HBase's own names and values, for all families, such as `("IN_MEMORY", "true")`.
     """
@@ -229,7 +229,7 @@ def _ruby_map(values: dict[str, str]) -> str:
 
 
 def described(gateway: Gateway) -> Table | None:
-    """Return how the table is made, None if there is no table; an empty `Table` if this user may not see it."""
+    """Return how the table is made, None if it does not exist, or an empty `Table` if this user may not see it."""
     try:
         return gateway.table()
     except (IndexNotFoundError, StoreUnavailableError):

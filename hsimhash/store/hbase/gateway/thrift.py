@@ -1,4 +1,4 @@
-"""What the gateways of both Thrift interfaces share: calls through one caller, scans of drawer rows, tables."""
+"""Shared parts of the gateways of both Thrift interfaces: calls, scans of drawer rows, tables."""
 
 from __future__ import annotations
 

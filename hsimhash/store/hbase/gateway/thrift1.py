@@ -1,4 +1,4 @@
-"""The table through HBase's first Thrift gateway, in happybase's terms.
+"""Access the table through HBase's first Thrift gateway, in happybase's terms.
 
 It has no one-call scan, no get that takes a filter or a limit, and no filter as bytes: what may be wide is read by
 scans, and a batch of queries is a batch of scans.
@@ -17,7 +17,6 @@ from typing import Any
 import happybase  # noqa: F401  # makes the module Hbase_thrift
 
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
 from hsimhash.store.hbase.gateway.batches import (
     CALL_CELLS,
@@ -32,6 +31,7 @@ from hsimhash.store.hbase.gateway.batches import (
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call
 from hsimhash.store.hbase.gateway.pipeline import Steps, Task, while_timely
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
+from hsimhash.store.reports import Region
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
@@ -200,7 +200,7 @@ class _OpenScan(DrawerScan):
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
-    """Return the regions of a gateway's `TRegionInfo`s, of which each replica has one, named `…_0001.…` and so on."""
+    """Return the regions of `TRegionInfo`s; each replica has its own, named `…_0001.…` and so on."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
         for info in infos

@@ -1,4 +1,4 @@
-"""The table through HBase's second Thrift gateway, where a scan is one call and filters are sent as bytes.
+"""Access the table through HBase's second Thrift gateway: a scan is one call, filters are sent as bytes.
 
 Where the protocol is the binary one, drawer rows are written as bytes, without an object for each. Measured: as objects
 a row costs the client 4 µs, as part of an array 0.5; it costs the servers 10.
@@ -20,7 +20,6 @@ from thriftpy2.utils import serialize
 
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway.base import (
     DRAWER_FAMILY,
     Cell,
@@ -53,6 +52,7 @@ from hsimhash.store.hbase.gateway.failures import RefusedError
 from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call, while_timely
 from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
+from hsimhash.store.reports import Region
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
 REGIONS_AGE_S = 300.0
@@ -286,7 +286,7 @@ class _RowScan(DrawerScan):
 
 
 def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
-    """Return the regions of a gateway's `THRegionLocation`s, of which each replica has one."""
+    """Return the regions of `THRegionLocation`s; each replica has its own."""
     return sorted(
         Region(
             location.regionInfo.startKey or b"",
@@ -335,7 +335,7 @@ def _decoded(values: dict[bytes, bytes] | None) -> dict[str, str]:
 
 
 def sorted_rows(rows: Uint8s) -> Uint8s:
-    """Return drawer rows in ascending order: cut into calls, each then meets few regions."""
+    """Return drawer rows in ascending order, so that each call for a part of them reaches few regions."""
     whole = np.ascontiguousarray(rows).view(f"V{ROWKEY_BYTES}").ravel()
     return np.sort(whole).view(np.uint8).reshape(-1, ROWKEY_BYTES)
 
@@ -343,7 +343,7 @@ def sorted_rows(rows: Uint8s) -> Uint8s:
 def put_arguments(table: bytes, rows: Uint8s) -> bytes:
     """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), as the binary protocol writes them.
 
-    An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, behind
+    An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, after
     its type (1 byte), its number (2) and its length (4).
     """
     empty: bytes = serialize(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=[]))

@@ -1,1 +1,1 @@
-"""What the table holds and how it is written: cells, the protocol, claims, reads."""
+"""The rows of the table: cells, the write protocol, claims, reads."""

@@ -1,4 +1,4 @@
-"""What is in the cells: rows, qualifiers and values of HBase's three column families.
+"""The contents of cells: rows, qualifiers and values of HBase's three column families.
 
 | row | family:qualifier | value |
 |---|---|---|
@@ -73,7 +73,7 @@ _HEADS = {
 
 
 class Register(NamedTuple):
-    """What a register says; no signature: the document is removed, or was never there.
+    """The contents of a register; without a signature the document was removed or never existed.
 
     A signature that is `claimed`, and since when, is tentative: no more than claims know of it (`claims.py`).
     """
@@ -202,7 +202,7 @@ class Orphan(NamedTuple):
     """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
 
     `signature` has the fingerprint and a key of the same row in the key drawer: the qualifier has the key's first 4
-    bytes, behind a zero, which no id has; nothing stands behind the id where the document had no key. A zero alone: it
+    bytes, after a zero, which no id has; nothing follows the id where the document had no key. A zero alone: it
     left nothing any more, but its register is to be forgotten (`is_register`).
     """
 
@@ -236,14 +236,14 @@ class Orphan(NamedTuple):
 
 
 def key_rowkey(signature: Signature) -> bytes | None:
-    """Return the rowkey of a signature in the key drawer, None if it has no key."""
+    """Return the rowkey of a signature in the key drawer, or None if it does not have a key."""
     if not signature.key:
         return None
     return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
 
 
 def segment_key(segment: int) -> bytes:
-    """Return the key at which a segment's rows begin; behind the last one, the table's end."""
+    """Return the key at which a segment's rows begin; after the last segment, the table's end."""
     return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
 
 

@@ -1,4 +1,4 @@
-"""How of documents that claim to be new at once exactly one is, though HBase has no transaction over rows.
+"""Concurrent claims: of near documents exactly one becomes new, though HBase has no transaction over rows.
 
 A claim writes its rows, and then itself into its register, *tentative*: queries see what the register said before. Then
 it asks who else is near, tentative ones too. So of two claims that are near each other, the one whose register was set
@@ -159,7 +159,7 @@ class TableClaims:
         )
 
     def _withdraw(self, own: Mapping[int, Read], matches: Mapping[int, Match]) -> int:
-        """Decide that documents have matches, once their registers have no claim; return of how many."""
+        """Decide that documents have matches, once their registers hold no claim; return how many."""
         ids = {number: self._claims.doc_ids[number] for number in matches}
         held = {ids[number]: own[number] for number in matches if own[number].register.claimed is not None}
         lost = self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)

@@ -1,4 +1,4 @@
-"""How documents are added, changed and removed: HBase's rows are written one by one, by many processes at once.
+"""The write protocol: add, change and remove documents while many processes write HBase's rows one by one.
 
 The invariant that readers rely on: *a register that says fingerprint F and key K implies that F lists the document and
 that all drawer rows of F, and the row of F under K in the key drawer, are visible.* So a write
@@ -69,7 +69,7 @@ def _awake_or_asleep() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long writes may take, and what is old enough to collect, in seconds; and which are put in batches."""
+    """How long writes may take, and how old rows must be to be collected, in seconds; and which writes are batched."""
 
     rewrite_s: float = 600.0  # a register is set within this time after its rows were begun, or they are written again
     settled_s: float = 3_600.0  # only what was written longer ago is collected
@@ -289,7 +289,7 @@ class Writes:
         return None
 
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, 0 if there is no such mark."""
+        """Return the count of the mark with a token, or 0 if it does not exist."""
         (cell,) = self.gateway.get([(RECORD_ROWKEY, Mark(token).key)], RECORD_FAMILY)
         return int(cell.value) if cell is not None else 0
 

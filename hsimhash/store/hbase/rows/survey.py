@@ -1,4 +1,4 @@
-"""Where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
+"""Survey where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
 
 A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
 width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import Record
-from hsimhash.store.facts import Counted, Crowd, Region, Survey
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
+from hsimhash.store.reports import Counted, Crowd, Region, Survey
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
@@ -41,7 +41,7 @@ _AT_ONCE = 8
 _CELL_BYTES = 36  # of a listing, around the document's id
 
 
-class _Window(NamedTuple):
+class _SampleWindow(NamedTuple):
     """A part of a region: half-open keys, and how many segments wide."""
 
     start: bytes
@@ -118,8 +118,8 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
     return rows, segments
 
 
-def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
-    """Return a window in each of a region's equal parts, or the parts where they are no wider."""
+def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_SampleWindow]:
+    """Return a window in each of a region's equal parts, or the whole parts if they are not wider."""
     lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
@@ -131,11 +131,11 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
         # A region may begin and end inside of a segment.
         first = region.start if start == lower else segment_key(start)
         last = region.stop or TABLE_STOP if stop == upper else segment_key(stop)
-        windows.append(_Window(first, last, max(stop - start, 1)))
+        windows.append(_SampleWindow(first, last, max(stop - start, 1)))
     return windows
 
 
-def _counted(record: Record, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+def _counted(record: Record, region: Region, windows: list[_SampleWindow], found: list[list[bytes]]) -> Counted:
     read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
     lower, upper = segments_of(region)
     is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)

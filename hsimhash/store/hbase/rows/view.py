@@ -1,4 +1,4 @@
-"""The reads of a query: buckets by scans, listings row by row, each document confirmed by its register."""
+"""Read for queries: buckets by scans, listings row by row, each document confirmed by its register."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, bucket_range, documents_rowkey
-from hsimhash.store.base import Document, Reader, Record, up_to
+from hsimhash.store.base import Document, Record, View, up_to
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Gateway
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import Register, register_key
@@ -17,7 +17,7 @@ FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
 
 
-class HBaseView(Reader):
+class HBaseView(View):
     """The reads of one query, which counts them."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
@@ -59,7 +59,7 @@ class HBaseView(Reader):
     def _up_to(
         self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
     ) -> list[Document]:
-        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
+        """Return the documents of a row up to the limit, reading on after the first page where that is not enough."""
         while len(listed) == most:
             if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
                 break

@@ -1,1 +1,1 @@
-"""What looks after the table: checks, collections, and jobs over ranges of it."""
+"""Maintenance of the table: checks, collections, jobs over ranges."""

@@ -1,4 +1,4 @@
-"""The rules of `check` on HBase: what of registers, listings and drawer rows is wrong or left over, and its repair.
+"""The rules of `check` on HBase: which registers, listings and drawer rows are wrong or left over, and their repair.
 
 Judged are the cells that `full_check.py` found to be suspect, or a sample, or what the log of orphans names
 (`collect.py`).
@@ -49,7 +49,6 @@ from hsimhash.rowkey import (
     fingerprints_of,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -79,6 +78,7 @@ from hsimhash.store.hbase.rows.cells import (
     signature_in,
 )
 from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
+from hsimhash.store.reports import CheckReport, Progress
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
@@ -116,14 +116,14 @@ def pages(
 
 
 def rest_of_row(gateway: Gateway, family: bytes, cell: Cell) -> Iterator[list[Cell]]:
-    """Yield the cells of a row behind one of its cells, in pages."""
+    """Yield the cells of a row after a given cell, in pages."""
     while page := gateway.cells(cell.row, family, after=cell.qualifier, limit=PAGE_CELLS):
         yield page
         cell = page[-1]
 
 
 def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:
-    """Yield the cells of a family's rows in a sample of about so many documents, in order, in pages."""
+    """Yield the cells of a family's rows in a sample of about `documents` documents, in order, in pages."""
     strata, rng = min(STRATA, documents), np.random.default_rng([seed, *family])
     rows_each = -(-documents // strata)
     if family == DOCUMENT_FAMILY:

@@ -1,4 +1,4 @@
-"""The log of orphans worked off: what `collect` deletes, and in which order.
+"""`collect`: delete what moves and removals left behind, by the log of orphans.
 
 A move or a removal logs what the document leaves (`protocol.py`), in a row that begins with the hour. So the entries of
 all hours are one short range of the table, in which the index has next to nothing else. An entry is no more than a hint
@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Record
-from hsimhash.store.facts import CollectReport, Progress
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -44,10 +43,11 @@ from hsimhash.store.hbase.rows.cells import (
 )
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.upkeep.audit import Audit, pages
+from hsimhash.store.reports import CollectReport, Progress
 
 SLACK_H = 24  # hours that a writer's clock may be behind
 
-Entry = tuple[Cell, Orphan]
+LoggedOrphan = tuple[Cell, Orphan]
 
 
 class Collection(Audit):
@@ -93,7 +93,7 @@ class Collection(Audit):
     def _suspects(self, family: bytes) -> Iterator[list[Cell]]:
         return self._named_documents() if family == DOCUMENT_FAMILY else self._named_rows()
 
-    def _log(self, half: int) -> Iterator[list[Entry]]:
+    def _log(self, half: int) -> Iterator[list[LoggedOrphan]]:
         """Yield the entries of the log, in order, in pages."""
         for first, end in self._ranges:
             for page in pages(
@@ -117,7 +117,7 @@ class Collection(Audit):
         first = int(cell.value) - SLACK_H if cell is not None and cell.value.isdigit() else 0
         return [(max(0, min(first, self._end_hour - 1)), self._end_hour)]
 
-    def _is_settled(self, entry: Entry) -> bool:
+    def _is_settled(self, entry: LoggedOrphan) -> bool:
         return entry[0].timestamp <= self.settled_before
 
     # The documents.
@@ -163,7 +163,7 @@ class Collection(Audit):
     def _leave(self, cells: Sequence[Cell]) -> None:
         self._left |= {int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells}
 
-    def _strike(self, page: Sequence[Entry]) -> None:
+    def _strike(self, page: Sequence[LoggedOrphan]) -> None:
         """Delete the entries that are worked off."""
         done = list[Deletion]()
         for entry in page:

@@ -1,4 +1,4 @@
-"""The census of a check: all cells scanned, in ranges, and compared by sorting; what does not fit is suspect.
+"""A full check: scan all cells in ranges, and compare them by sorting; whatever does not fit is suspect.
 
 A range leaves four files, each sorted by fingerprint: what its listings and its registers say, and the fingerprints
 and keys of its drawer rows. An id is a number here, a hash with a seed of the walk's own. Then, one part of the
@@ -79,7 +79,7 @@ class OnDisk(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
         return self.path.stat().st_size
 
 
@@ -170,7 +170,7 @@ def _hashed(doc_id: bytes, seed: int) -> int:
 
 
 class _Documents:
-    """What cells of the family `d` say; they are looked at many at a time."""
+    """The cells of the family `d`, examined in batches."""
 
     def __init__(self, seed: int, removed_before: int) -> None:
         self._seed, self._removed_before = seed, removed_before

@@ -1,4 +1,4 @@
-"""A walk over a table: ranges of rows, each read by a worker process, and the results kept, so that any end resumes.
+"""Jobs over a table: worker processes take ranges of rows, and results are kept, so that a job can resume.
 
 | file | what |
 |---|---|
@@ -25,12 +25,12 @@ from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.locks import lock_or_refuse
 from hsimhash.processes import Workers, completed
 from hsimhash.store.base import JOB_DEADLINE_S, Record
-from hsimhash.store.facts import Progress, Region
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Gateway
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.rows.survey import rows_about, segments_of
+from hsimhash.store.reports import Progress, Region
 
 RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
 AGE_S = 86_400.0  # what was read longer ago is read again
@@ -55,14 +55,14 @@ class RangeTask:
 
 
 class RangeWork(Protocol):
-    """What is done with a range: a function of a module, which returns JSON values."""
+    """The work on a range: a module-level function that returns JSON values."""
 
     def __call__(self, gateway: Gateway, task: RangeTask) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What is walked over, by how many workers; 1 is this process.
+    """The ranges of a job, and how many workers take them; 1 is this process.
 
     Args:
         url: of the index.
@@ -179,7 +179,7 @@ def _work(url: str, work: RangeWork, task: RangeTask) -> Any:
 
 
 def whole_table(gateway: Gateway) -> list[Region]:
-    """Return the regions of a table, of which each begins where the one before ends.
+    """Return the regions of a table without gaps: each begins where the one before ends.
 
     Raises:
         StoreUnavailableError: there is a hole between two.
@@ -196,7 +196,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
 
 
 def ranges_of_table(gateway: Gateway, record: Record, rows: int = RANGE_ROWS) -> list[Bounds]:
-    """Return ranges that cover the table, each within a region, with about so many drawer rows if these lie evenly."""
+    """Return ranges that cover the table, each within one region, with about so many drawer rows if evenly spread."""
     regions = whole_table(gateway)
     wanted = -(-rows_about(gateway, record) // rows)
     found = []

@@ -1,4 +1,4 @@
-"""All registers of a range of rows, for a walk or without one: their documents, how many, and the old ones removed."""
+"""Read all registers in a range of rows: yield documents, count them, or remove the old ones."""
 
 from __future__ import annotations
 

@@ -1,0 +1,231 @@
+"""Compare two documents: their distance, whether a query by one finds the other, and which features move which bits.
+
+A bit of a fingerprint is 1 where the weights of the features that vote for it outweigh the others. Between two texts a
+feature changes the sum of each bit by what it weighs more or less, for the bit or against it: its *push*. The pushes of
+all features add up to what the sum changed by, so they tell exactly what flipped a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hsimhash.cover import Cover, Probe
+from hsimhash.dedup.word_diff import Comparison, compare
+from hsimhash.fingerprint import EXACT, Profile, Signature
+from hsimhash.fingerprint.bits import Floats, Uint64s
+from hsimhash.fingerprint.signature import similarity
+from hsimhash.layout import FINGERPRINT_BITS, Layout
+from hsimhash.matching import Rule
+from hsimhash.store import Document
+
+FEATURES_SHOWN = 20  # of all
+FEATURES_OF_BIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two documents: a text, or a document of an index, whose text is not available."""
+
+    name: str  # what to call it
+    signature: Signature
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDifference:
+    """A block of the layout: its bits, highest and lowest, counted from 0, the lowest, and which of them differ."""
+
+    highest: int
+    lowest: int
+    differing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeMeeting:
+    """A probe of a query by one document: it finds the other where no more than its radius of its bits differ."""
+
+    probe: Probe
+    differing: int  # of the bits that it looks at
+
+    @property
+    def meets(self) -> bool:
+        """Whether the other document is among what it reads."""
+        return self.differing <= self.probe.radius
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturePush:
+    """A feature with different weights in the two texts, and its effect on the differing bits."""
+
+    text: str
+    weights: tuple[float, float]  # in the vote of either; 0 where it is missing
+    bits: tuple[int, ...]  # of those that differ, the ones that it pushed the way they flipped
+    push: float  # over all bits that differ, less what it held back
+
+
+@dataclass(frozen=True, slots=True)
+class FlippedBit:
+    """A bit that differs: the sum of the votes in either text, and the features that pushed it most."""
+
+    bit: int  # from 0, the lowest
+    sums: tuple[float, float]
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TwoDocuments:
+    """The result of comparing two documents."""
+
+    sides: tuple[Side, Side]
+    distance: int
+    similarity: float | None  # of the sketches; None where one is missing
+    has_same_key: bool
+    found_by: str | None  # "distance" or "key", where a query by one finds the other; else None
+    reason: str  # why it does not; empty where it does
+    blocks: tuple[BlockDifference, ...]
+    probes: tuple[ProbeMeeting, ...]  # of a query within the distance that was asked for
+    features: tuple[FeaturePush, ...] = ()  # those with the greatest push; none without both texts, or a vote
+    flips: tuple[FlippedBit, ...] = ()
+    features_missing: str = ""  # why there are none, where there are none
+    words: Comparison | None = None  # None: a text is not at hand, or they are too long together
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values, without the texts but for the words that differ."""
+        a, b = self.sides
+        return {
+            "a": {"name": a.name, **a.signature.to_json()},
+            "b": {"name": b.name, **b.signature.to_json()},
+            "distance": self.distance,
+            "similarity": self.similarity,
+            "same_key": self.has_same_key,
+            "found_by": self.found_by,
+            "reason": self.reason,
+            "blocks": [asdict(one) for one in self.blocks],
+            "probes": [{**asdict(one.probe), "differing": one.differing, "meets": one.meets} for one in self.probes],
+            "features": [asdict(one) for one in self.features],
+            "flips": [asdict(one) for one in self.flips],
+            "features_missing": self.features_missing,
+            "words": self.words and _words(self.words),
+        }
+
+
+def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch: int | None) -> TwoDocuments:
+    """Return what differs between two documents, and whether a query by one finds the other.
+
+    Args:
+        a: one.
+        b: the other.
+        profile: what made their signatures.
+        cover: what a query reads.
+        max_sketch: in how many bits sketches may differ; None: any.
+    """
+    differing = a.signature.fingerprint ^ b.signature.fingerprint
+    found_by, reason = _verdict(a.signature, b.signature, cover.distance, max_sketch)
+    both = a.text is not None and b.text is not None
+    missing = "" if both else "an index keeps no texts: give both as files or texts to see features and words"
+    if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
+        missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"
+    features, flips = ((), ()) if missing else _pushes(profile, (a, b), differing)
+    return TwoDocuments(
+        (a, b),
+        differing.bit_count(),
+        similarity(a.signature.sketch, b.signature.sketch),
+        0 != a.signature.key == b.signature.key,
+        found_by,
+        reason,
+        _blocks(cover.layout, differing),
+        tuple(ProbeMeeting(probe, _differing_in(cover.layout, probe, differing)) for probe in cover.probes),
+        features,
+        flips,
+        missing,
+        compare(str(a.text), str(b.text)) if both else None,
+    )
+
+
+def _verdict(a: Signature, b: Signature, max_distance: int, max_sketch: int | None) -> tuple[str | None, str]:
+    """Return by what a query by one finds the other, or why it does not."""
+
+    def found(most_sketch: int | None) -> str | None:
+        document = Document("b", b.fingerprint, 0, b.sketch, b.key)
+        match = Rule(max_distance, most_sketch, None).match(a, document)
+        return match.found_by if match else None
+
+    if by := found(max_sketch):
+        return by, ""
+    if by := found(None):
+        bits = (a.sketch ^ b.sketch).bit_count()
+        near = "fingerprints are near" if by == "distance" else "keys are the same"
+        return None, f"their {near}, but their sketches differ in {bits} bits"
+    bits = (a.fingerprint ^ b.fingerprint).bit_count()
+    keys = ", and their keys differ" if a.key and b.key else ""
+    return None, f"their fingerprints are {bits} bits apart, more than {max_distance}{keys}"
+
+
+def _blocks(layout: Layout, differing: int) -> tuple[BlockDifference, ...]:
+    found, above = [], FINGERPRINT_BITS
+    for width in layout.outer.blocks:
+        lowest = above - width
+        bits = tuple(bit for bit in range(above - 1, lowest - 1, -1) if differing >> bit & 1)
+        found.append(BlockDifference(above - 1, lowest, bits))
+        above = lowest
+    return tuple(found)
+
+
+def _differing_in(layout: Layout, probe: Probe, differing: int) -> int:
+    """Return how many of the bits that a probe looks at differ."""
+    places = layout.drawers[probe.drawer - 1].positions[: probe.bits]
+    return sum(differing >> (FINGERPRINT_BITS - 1 - place) & 1 for place in places)
+
+
+def _pushes(
+    profile: Profile, sides: tuple[Side, Side], differing: int
+) -> tuple[tuple[FeaturePush, ...], tuple[FlippedBit, ...]]:
+    """Return the features with the greatest push, and the bits that differ with what pushed them."""
+    names, hashes, weights = _weighed(profile, [str(side.text) for side in sides])
+    fingerprint = sides[1].signature.fingerprint
+    bits = [bit for bit in range(FINGERPRINT_BITS) if differing >> bit & 1]
+    signs = (hashes[:, None] >> np.array(bits, np.uint64) & np.uint64(1)).astype(np.float64) * 2 - 1
+    sums = signs.T @ weights  # shape (bits, 2)
+    # Not by the sums: those of floats that are even depend on their order.
+    way = np.array([1.0 if fingerprint >> bit & 1 else -1.0 for bit in bits])
+    pushes = signs * (weights[:, 1] - weights[:, 0])[:, None] * way
+    total = pushes.sum(axis=1)
+    order = np.argsort(-total, kind="stable")[:FEATURES_SHOWN]
+    features = tuple(
+        FeaturePush(
+            names[at],
+            (float(weights[at, 0]), float(weights[at, 1])),
+            tuple(bits[place] for place in np.flatnonzero(pushes[at] > 0)),
+            float(total[at]),
+        )
+        for at in order.tolist()
+        if total[at] > 0
+    )
+    return features, tuple(_flip(names, bit, sums[at], pushes[:, at]) for at, bit in enumerate(bits))
+
+
+def _flip(names: list[str], bit: int, sums: Floats, pushes: Floats) -> FlippedBit:
+    heaviest = np.argsort(-pushes, kind="stable")[:FEATURES_OF_BIT].tolist()
+    return FlippedBit(bit, (float(sums[0]), float(sums[1])), tuple(names[at] for at in heaviest if pushes[at] > 0))
+
+
+def _weighed(profile: Profile, texts: Sequence[str]) -> tuple[list[str], Uint64s, Floats]:
+    """Return all features of two texts: what they say, their hashes, and what they weigh in either, shape (m, 2)."""
+    names: dict[int, str] = {}
+    weights: dict[int, list[float]] = {}
+    for side, text in enumerate(texts):
+        for feature in profile.features(text):
+            names.setdefault(feature.hash, feature.text)
+            weights.setdefault(feature.hash, [0.0, 0.0])[side] += feature.weight
+    return list(names.values()), np.array(list(names), np.uint64), np.array(list(weights.values())).reshape(-1, 2)
+
+
+def _words(words: Comparison) -> dict[str, object]:
+    return {
+        "equal_share": words.equal_share,
+        "passages": [[part._asdict() for part in passage] for passage in words.passages.shown],
+        "hidden": words.passages.hidden,
+    }

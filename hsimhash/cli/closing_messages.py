@@ -1,0 +1,202 @@
+"""The closing lines of a command on a terminal: what it did, where to look, and the next command to paste."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.output_files import PACKED_OUTPUTS
+from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
+from hsimhash.inputs.lines import STDIN
+
+if TYPE_CHECKING:
+    from hsimhash.calibrate import Calibration
+    from hsimhash.dedup import Applied, DedupSummary
+    from hsimhash.load import Summary
+
+MILLION = 1_000_000
+MOST_WORDS = 30  # of inputs in a command to paste; more are left to the user
+
+
+def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
+    """Tell what a dedup found, and how to apply it to the inputs of these names."""
+    totals, folder = summary.totals, summary.folder
+    if not totals.documents:
+        print_line("Read 0 documents: the inputs hold none.")
+    elif totals.dropped:
+        kinds = f"dropped {plural(totals.dropped, 'near-duplicate')}"
+        kinds += f" in {plural(totals.clusters, 'cluster')}" if totals.clusters else ""
+        print_line(f"Read {plural(totals.documents, 'document')}: kept {totals.kept:,}, {kinds}.")
+    else:
+        print_line(f"Read {plural(totals.documents, 'document')}: kept all of them, found no near-duplicates.")
+    if totals.matched:
+        print_line(f"Of the dropped ones, {totals.matched:,} are near a document of {url}.")
+    _tell_lists(folder, totals.rejected, totals.short, "kept")
+    if not totals.documents:
+        return
+    tell_report(folder / "report.html")
+    keep = folder / "keep.txt"
+    if refused := [one.name for one in found if one.kind not in COPIED_KINDS]:
+        print_line(f"Next: use the ids to keep in {shell_word(keep)} ('hsimhash apply' cannot copy {refused[0]}).")
+    elif any(one.is_stream for one in found):
+        tell_next(
+            *("apply", "-", "--from", folder, "--out", _kept_name(found, folder)), note="with the same records on stdin"
+        )
+    else:
+        tell_next("apply", *_given(names), "--from", folder, "--out", _kept_name(found, folder))
+
+
+def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: bool) -> None:
+    """Tell what an apply wrote into a file, and how to index it."""
+    left = f", left out {count.left_out:,}" if count.left_out else ""
+    print_line(f"Wrote {plural(count.written, 'document')} to {shell_word(out)}{left}.")
+    if count.repeated or count.rejected:
+        also = [(count.repeated, "record", "with an id seen before"), (count.rejected, "invalid record", "")]
+        told = (f"{plural(number, noun)} {why}".rstrip() for number, noun, why in also if number)
+        print_line(f"Left out {' and '.join(told)}.")
+    if count.missing:
+        print_line(f"The inputs lack {plural(count.missing, 'document')} that dedup read.")
+    if not are_paths:
+        reading = replace(reading, format="auto") if suffix_of(out) else reading  # its name tells
+        tell_next("ingest", out, *reading_flags(reading), "--store", "lmdb://index")
+
+
+def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
+    """Tell what an ingest added to an index, and how to query it for one of its documents."""
+    counts = summary.counts
+    if summary.is_repeated:
+        print_line("These inputs were ingested before, so nothing was read. --fresh ingests them again.")
+    else:
+        print_line(f"Read {plural(counts.documents, 'document')}: {', '.join(_shares(summary))}.")
+    if counts.replaced:
+        print_line(f"A later record with the same id replaced {plural(counts.replaced, 'document')}.")
+    _tell_lists(summary.job, counts.rejected, counts.short, "left out")
+    if summary.tags:
+        print_line(f"The nearest matches are listed in {shell_word(summary.tags)}.")
+    if doc_id is not None:
+        tell_next("query", "--id", doc_id, "--store", url)
+
+
+def _shares(summary: Summary) -> list[str]:
+    counts = summary.counts
+    named = {
+        "already there": counts.unchanged,
+        "skipped as near-duplicates": counts.duplicates,
+    }
+    return [f"{counts.added:,} added", *(f"{number:,} {what}" for what, number in named.items() if number)]
+
+
+def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOptions, page: Path | None) -> None:
+    """Tell what to take, and how to use it for a dedup or an index."""
+    curve, score, best_f1, is_default = found.choice
+    way = "labelled" if found.is_labelled else f"in a collection of {found.documents:,} documents"
+    print_line(
+        f"recommended: {curve.profile}, by {curve.way}, within {score.distance} bits"
+        f"{' (the defaults)' if is_default else ''}."
+    )
+    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f}).")
+    if not score.false_pairs.of or (not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION):
+        print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
+    else:
+        print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
+    if page is not None:
+        tell_report(page)
+    flags = found.flags
+    dedup_flags = ["--profile", flags.profile, "--distance", str(score.distance), *shlex.split(flags.query)]
+    tell_next("dedup", *_given(names), "--out", "result", *reading_flags(reading), *dedup_flags)
+    tell_next("create-table", "--store", "lmdb://index", *shlex.split(flags.create), title="  or")
+
+
+def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> None:
+    if rejected:
+        path = folder / "rejects.jsonl"
+        print_line(f"Rejected {plural(rejected, 'invalid record')}: see {shell_word(path)}.")
+        if first := first_reject(path):
+            print_line(f"The first: {first}")
+    if short:
+        verb = "is" if short == 1 else "are"
+        print_line(
+            f"{plural(short, 'document')} {verb} too short to compare, and {what_of_short}: see "
+            f"{shell_word(folder / 'short.jsonl')}."
+        )
+
+
+def say_rejected(count: int, path: Path) -> None:
+    """Say how many records were rejected, where they are listed, and why the first one was."""
+    first = first_reject(path)
+    say(f"{plural(count, 'record')} rejected, see {path}{f'; the first: {first}' if first else ''}")
+
+
+def first_reject(path: Path) -> str:
+    """Return the place of the first reject in a list of them, and the reason; nothing if a user deleted the list."""
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8") as lines:
+        first = json.loads(next(lines))
+    told = f"{'stdin' if first['file'] == STDIN else first['file']}:{first['line']}: {first['reason']}"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in told)
+
+
+def tell_report(page: Path) -> None:
+    """Tell how to look at a page."""
+    print_line(f"Report: {'open' if sys.platform == 'darwin' else 'xdg-open'} {shell_word(page)}")
+
+
+def tell_next(*words: str | os.PathLike[str], note: str = "", title: str = "Next") -> None:
+    """Tell which command to run next."""
+    print_line(f"{title}: {command_line(words)}{f'   ({note})' if note else ''}")
+
+
+def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
+    """Return a command of this program as a shell reads it."""
+    config = click.get_current_context().find_root().params.get("config")
+    return " ".join([program(), *map(shell_word, [*(["--config", config] if config else []), *words])])
+
+
+def program() -> str:
+    """Return what runs this program in a shell."""
+    called = Path(sys.argv[0])
+    if called.name == "hsimhash" and not shutil.which("hsimhash"):
+        return shlex.quote(str(called))
+    return "python -m hsimhash" if called.name == "__main__.py" and not shutil.which("hsimhash") else "hsimhash"
+
+
+def shell_word(word: str | os.PathLike[str]) -> str:
+    """Return a word as a shell reads it, without a character that a terminal would obey."""
+    text = os.fspath(word)
+    if text.isprintable():
+        return shlex.quote(text)
+    codes = text.encode("utf-8", "surrogateescape")
+    return "$'" + "".join(chr(one) if 32 <= one < 127 and one not in b"'\\" else f"\\x{one:02x}" for one in codes) + "'"
+
+
+def reading_flags(reading: InputOptions) -> list[str]:
+    """Return the flags that read inputs so, without those that have their default."""
+    usual, flags = InputOptions(), list[str]()
+    for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
+        if (value := getattr(reading, name)) != getattr(usual, name):
+            flags += [f"--{name.replace('_', '-')}", str(value)]
+    return flags
+
+
+def _given(names: Sequence[str]) -> Sequence[str]:
+    return names if len(names) <= MOST_WORDS else ["INPUT…"]
+
+
+def _kept_name(found: Sequence[Input], folder: Path) -> Path:
+    """Return a name for the kept records: in the current folder, unless that is read or has such a file."""
+    first = found[0]
+    packing = packing_of(first.name) if packing_of(first.name) in PACKED_OUTPUTS else ""
+    suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing
+    path = Path(f"kept{suffix}")
+    return folder / path if path.exists() or any(one.reads(path.absolute()) for one in found) else path

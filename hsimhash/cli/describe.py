@@ -1,0 +1,119 @@
+"""`hsimhash describe` and `status`: show what an index holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import click
+
+from hsimhash.cli.console import print_fields, print_json, print_line, print_table
+from hsimhash.cli.help import Command
+from hsimhash.cli.jobs import refuse_walk, walk_workers_option, walks_ranges
+from hsimhash.cli.options import Settings, json_option, open_index, with_settings
+from hsimhash.index import HSimIndex
+from hsimhash.store.capabilities import HasTable
+from hsimhash.store.reports import Survey, TableFacts, key_in_words
+
+
+@click.command("describe", cls=Command)
+@with_settings("store")
+@click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents, which reads all registers.")
+@walk_workers_option
+@json_option
+def describe_command(settings: Settings, is_counted: bool, workers: int | None, as_json: bool) -> None:
+    """Show how an index was created and what it holds.
+
+    \b
+    Example: hsimhash describe --store lmdb://pages
+             hsimhash describe --store lmdb://pages --json | jq .documents
+             hsimhash describe --store hbase://gw1/crawl:pages
+
+    On HBase, describe also lists the settings of the column families that differ from those of create-table, and the
+    segments and drawers in each region. --json prints every part of the profile.
+    """
+    refuse_walk(settings.store, workers)
+    if workers is not None and not is_counted:
+        raise click.UsageError("--workers is for --count; leave it out")
+    with open_index(settings) as index:
+        facts = index.describe(
+            is_counted=is_counted or not walks_ranges(settings.store), workers=workers or os.cpu_count() or 1
+        )
+        table = index.store.table() if isinstance(index.store, HasTable) else None
+    if as_json:
+        print_json({**facts, **(table.to_json() if table else {})})
+        return
+    print_fields(_in_short(facts, index))
+    if table:
+        _print_table(table)
+
+
+def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object]:
+    """Return the facts for people: one distance, and the profile's name without its parts."""
+    parts = {
+        "max_distance": index.distance,
+        "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)},
+        "profile": index.profile.name,
+    }
+    names = {"max_distance": "distance"}
+    shown = {name: parts.get(name, value) for name, value in facts.items() if name != "distance"}
+    return {names.get(name, name): value for name, value in shown.items()}
+
+
+def _print_table(table: TableFacts) -> None:
+    if table.families is None:
+        print_line("families: the gateway does not report how they are set")
+    else:
+        names = dict.fromkeys(name for settings in table.families.values() for name in settings)
+        rows = [(name, *(settings.get(name, "") for settings in table.families.values())) for name in names]
+        print_table(("setting", *(f"family {name}" for name in table.families)), rows)
+        for deviation in table.deviations or ["all settings are as create-table makes them"]:
+            print_line(deviation)
+    print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
+
+
+@click.command("status", cls=Command)
+@with_settings("store")
+@json_option
+def status_command(settings: Settings, as_json: bool) -> None:
+    """Count the rows of an index and, on HBase, show how evenly its regions share them.
+
+    \b
+    Example: hsimhash status --store hbase://gw1/crawl:pages
+             hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
+
+    On HBase the counts are estimates from samples, and exact for a small table. "skew" is the size of the fullest
+    region as a multiple of the mean. Above 2, create a new table with 'create-table --splits-from'. Hot buckets have
+    over 100 rows in the samples. Crowded fingerprints are shared by over 1,000 documents, which are all in one row.
+    """
+    with open_index(settings) as index:
+        survey = index.store.survey() if isinstance(index.store, HasTable) else None
+        own = {"documents": index.count(), **index.store.describe()} if survey is None else {}
+    facts = {"url": settings.store, **(survey.to_json(len(index.layout.drawers)) if survey else own)}
+    if as_json:
+        print_json(facts)
+        return
+    print_fields({name: value for name, value in facts.items() if not isinstance(value, list)})
+    if survey:
+        _print_survey(survey)
+
+
+def _print_survey(found: Survey) -> None:
+    mean = found.rows / len(found.regions)
+    rows = [
+        (
+            counted.region.segments,
+            counted.region.server,
+            f"{counted.rows:,}" if counted.is_exact else f"about {counted.rows:,}",
+            f"{counted.rows / mean:.2f}" if mean else "",
+        )
+        for counted in found.regions
+    ]
+    print_table(("region", "server", "rows>", "to mean>"), rows)
+    for prefix, count in found.hot_buckets:
+        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows met")
+    for crowd in found.crowds:
+        print_line(
+            f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
+            f"{crowd.bytes / 1e6:,.1f} MB or more in one row; about {crowd.share:.0%} of all documents"
+        )

@@ -1,0 +1,150 @@
+"""End the program: exit codes, the code and message of each error, Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from hsimhash import errors
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+END_S = 2.0  # that a command may take to end once it is interrupted
+AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then other code runs
+
+
+class ExitCode(IntEnum):
+    """The exit codes of the process."""
+
+    DONE = 0
+    FAILED = 1
+    MISUSED = 2
+    SETTINGS_INVALID = 3
+    STORE_UNREACHABLE = 4
+    MISMATCH = 5
+    PROBLEMS_FOUND = 6
+    REJECTED_RECORDS = 7
+    NOTHING_FOUND = 8
+    INTERRUPTED = 130
+
+
+_MISMATCHES = (
+    errors.IndexNotFoundError,
+    errors.IndexExistsError,
+    errors.LayoutMismatchError,
+    errors.ProfileMismatchError,
+    errors.FormatVersionError,
+)
+_CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ...] = (
+    (errors.SettingsError, ExitCode.SETTINGS_INVALID),
+    ((errors.StoreUnavailableError, errors.StoreBusyError, errors.InputUnavailableError), ExitCode.STORE_UNREACHABLE),
+    (_MISMATCHES, ExitCode.MISMATCH),
+    (ValueError, ExitCode.MISUSED),  # the package's word for a wrong argument
+)
+
+
+def exit_code_of(error: Exception) -> ExitCode:
+    """Return the exit code that an error ends in."""
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)
+
+
+def message_of(error: Exception) -> str:
+    """Return an error as one line for the user."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = errors.in_shell(error.strerror)
+        text = f"{error.filename}: {reason}" if error.filename is not None else reason
+        if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):  # else it names a remedy
+            text += f"; {limit}"
+    elif isinstance(error, MemoryError):
+        text = f"out of memory; {errors.LIMITS[errno.ENOMEM]}"
+    elif isinstance(error, RuntimeError) and "can't start new thread" in errors.in_shell(error):
+        text = f"{errors.in_shell(error)}; {errors.MORE_PROCESSES}"
+    elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
+        text = errors.in_shell(error)
+    else:
+        text = (
+            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug, 'hsimhash -v …' shows where"
+        )
+    if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
+        text += "; the current folder was deleted: change to one that is there"
+    return " ".join(text.splitlines())
+
+
+def _limit(error: OSError) -> str | None:
+    """Return what to do where an error says that a limit of the system is reached."""
+    if isinstance(error, BlockingIOError) and error.filename is None:  # other calls that would block name a file
+        return errors.MORE_PROCESSES
+    return errors.LIMITS.get(error.errno or 0)
+
+
+def _is_current_folder_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 (nothing else asks the system)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+@contextmanager
+def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let `answer` handle both signals; one that is ignored, as in a shell's background job, stays so."""
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    before = {
+        number: signal.signal(number, answer)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main and signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, perhaps for a dead server.
+
+    That is what a kill would do: whatever was acknowledged is kept, and jobs resume.
+    """
+    signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, END_S)
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    with suppress(OSError):
+        os.write(2, b"hsimhash: interrupted\n")
+    os._exit(ExitCode.INTERRUPTED)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let both signals raise `KeyboardInterrupt`, a second time where the first one was lost.
+
+    It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
+    """
+    before = sys.unraisablehook
+
+    def hook(lost: UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+    sys.unraisablehook = hook
+    try:
+        with answering(interrupt):
+            yield
+    finally:
+        sys.unraisablehook = before
+        signal.setitimer(signal.ITIMER_REAL, 0)

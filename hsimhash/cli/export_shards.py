@@ -1,0 +1,134 @@
+"""`hsimhash export --shards`: write the documents of an index on HBase to several files, one process per file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hsimhash.cli.console import plural, say
+from hsimhash.cli.output_files import complete, written
+from hsimhash.extras import arrow_needed
+from hsimhash.files import make_folder, write_json
+from hsimhash.index import HSimIndex
+from hsimhash.processes import Workers, completed
+from hsimhash.store import Document, store_name
+from hsimhash.store.base import JOB_DEADLINE_S
+
+SHARD_FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "tsv", "tsv.gz", "tsv.zst", "parquet")
+PLAN = "shards.json"
+ROW_GROUP_DOCUMENTS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the `count` files of an export, in a folder."""
+
+    url: str
+    number: int
+    count: int
+    folder: Path
+    form: str
+
+    @property
+    def path(self) -> Path:
+        """The path of the finished file."""
+        return self.folder / f"part-{self.number:05d}-of-{self.count:05d}.{self.form}"
+
+
+def export_shards(
+    url: str, folder: Path, count: int, form: str, workers: int | None, tell: Callable[[int, int, str], None]
+) -> int:
+    """Write the files of `folder` that are not there yet; return how many documents were written.
+
+    `tell` is given how many files are there, of how many, and words.
+
+    Raises:
+        ValueError: the folder has something else, or needs a package that is not there.
+    """
+    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or choose another --format")
+    shards = [Shard(url, number, count, folder.absolute(), form) for number in range(count)]
+    _begin(shards[0])
+    left = [one for one in shards if not one.path.exists()]
+    if len(left) < count:
+        say(f"{plural(count - len(left), 'file')} of {folder} are there, and kept")
+    done = 0
+    with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
+        for number, one in enumerate(completed([pool.submit(write_shard, shard) for shard in left]), start=1):
+            done += one.result()
+            tell(count - len(left) + number, count, plural(done, "document"))
+    return done
+
+
+def _begin(shard: Shard) -> None:
+    """Note in the folder what its files are."""
+    plan = {"store": store_name(shard.url), "shards": shard.count, "format": shard.form}
+    path = shard.folder / PLAN
+    if path.exists():
+        begun = json.loads(path.read_text(encoding="utf-8"))
+        if begun != plan:
+            raise ValueError(f"{shard.folder} has files of another export ({begun}); choose another --output")
+    elif shard.folder.exists() and any(shard.folder.iterdir()):
+        raise ValueError(f"{shard.folder} is not empty, and no export was begun there; choose another --output")
+    else:
+        make_folder(shard.folder)
+        write_json(path, plan)
+
+
+def write_shard(shard: Shard) -> int:
+    """Write one file; return how many documents it has."""
+    with HSimIndex.open(shard.url, deadline_s=JOB_DEADLINE_S) as index:
+        pages = index.store.registered(shard.number, shard.count)
+        if shard.form == "parquet":
+            return write_parquet(str(shard.path), pages)
+        line_of, done = tsv_line if shard.form.startswith("tsv") else json_line, 0
+        with written(str(shard.path)) as write:
+            for page in pages:
+                write(b"".join(map(line_of, page)))
+                done += len(page)
+        return done
+
+
+def write_parquet(output: str, pages: Iterable[list[Document]]) -> int:
+    """Write documents as Parquet, with sketches and keys in hex as `ingest` reads them; return how many there are."""
+    pa, pq = arrow_needed("Parquet")
+    types = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.string(), "key": pa.string()}
+    schema, done = pa.schema([("id", pa.string()), *types.items()]), 0
+    with complete(output) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for group in _groups(pages):
+            ids, fingerprints, first_seen, *others = zip(*group, strict=True)
+            columns = [
+                ids,
+                fingerprints,
+                first_seen,
+                *([f"{one:016x}" if one else None for one in column] for column in others),
+            ]
+            writer.write_table(pa.table([pa.array(*pair) for pair in zip(columns, schema.types, strict=True)], schema))
+            done += len(group)
+    return done
+
+
+def _groups(pages: Iterable[list[Document]]) -> Iterator[list[Document]]:
+    held: list[Document] = []
+    for page in pages:
+        held += page
+        if len(held) >= ROW_GROUP_DOCUMENTS:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def json_line(document: Document) -> bytes:
+    """Return the line of a document that `ingest` reads with --fingerprint-field fingerprint."""
+    fields = {"id": document.doc_id, **document.signature.to_json(), "first_seen": document.first_seen}
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def tsv_line(document: Document) -> bytes:
+    """Return id, tab, fingerprint."""
+    return f"{document.doc_id}\t{document.fingerprint:016x}\n".encode()

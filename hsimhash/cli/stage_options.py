@@ -1,0 +1,102 @@
+"""Options of loading HFiles, shared by `bulk-load` and `relayout`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+
+import click
+
+from hsimhash.cli.console import print_line, say
+from hsimhash.cli.exit_codes import ExitCode
+from hsimhash.errors import HsimhashError, in_shell
+from hsimhash.store import FileLimits, StageOptions, backend_of
+from hsimhash.store.capabilities import LoadsFiles
+from hsimhash.store.hbase.files.load_tool import load_command
+from hsimhash.store.hbase.files.stage import open_stage
+
+LEAST_MEMORY_MIB = 128
+_ROW_BYTES, _DOCUMENT_BYTES = 100, 800  # of memory, about, for each that is held at once
+
+stage_option = click.option(
+    "--stage",
+    required=True,
+    metavar="DIR",
+    help="A folder for the HFiles, or a URL such as hdfs://…, that the region servers can open.",
+)
+first_load_option = click.option(
+    "--first-load", is_flag=True, help="Do not look for these documents in the index: none is there yet."
+)
+print_option = click.option(
+    "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."
+)
+program_option = click.option(
+    "--hbase-command",
+    default="",
+    metavar="PROGRAM",
+    help="The hbase program. Default: $HBASE_HOME/bin/hbase, hbase, or the jars of 'make hbase'.",
+)
+memory_option = click.option(
+    "--memory",
+    "memory_mib",
+    type=click.IntRange(min=LEAST_MEMORY_MIB),
+    default=1024,
+    show_default=True,
+    metavar="MIB",
+    help="Memory for all processes together, about.",
+)
+
+
+def stage_options(
+    stage: str,
+    hbase_command: str,
+    memory_mib: int,
+    workers: int,
+    *,
+    is_first: bool,
+    tell_commands: Callable[[Sequence[str]], None] | None,
+) -> StageOptions:
+    """Return how documents are staged; see `loading_words`."""
+    words = loading_words(stage, hbase_command, is_run=tell_commands is None)
+    own = (memory_mib << 20) // 4 // workers
+    limits = FileLimits(own // _ROW_BYTES, own // _DOCUMENT_BYTES)
+    return StageOptions(stage, words, is_first, workers, tell_commands, say, limits)
+
+
+def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
+    """Return the words that run HBase's program; it need not be here unless it is run by us.
+
+    Raises:
+        click.BadParameter: the stage cannot be used; nothing was begun.
+        HsimhashError: no program is found that could load the files.
+    """
+    check_stage(stage)
+    try:
+        return load_command(hbase_command, os.environ)
+    except HsimhashError:
+        if is_run:
+            raise
+        return shlex.split(hbase_command or "hbase")  # where others run it
+
+
+def tell_lines(lines: Sequence[str]) -> ExitCode:
+    """Print the commands that others must run."""
+    say("the files are written; run these commands in this order, then this one again:")
+    for line in lines:
+        print_line(line)
+    return ExitCode.DONE
+
+
+def check_on_hbase(store: str) -> None:
+    """Refuse a store that no files can be loaded into."""
+    if LoadsFiles not in backend_of(store).capabilities:
+        raise click.UsageError(f"{store} is not on HBase; use 'hsimhash ingest' instead")
+
+
+def check_stage(place: str) -> None:
+    """Raise `click.BadParameter` where a stage cannot be reached or written, or has files of others."""
+    try:
+        open_stage(place).claim()
+    except HsimhashError as error:
+        raise click.BadParameter(in_shell(error), param_hint="'--stage'") from error

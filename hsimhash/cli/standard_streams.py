@@ -1,0 +1,85 @@
+"""Handle standard streams that are closed or whose other end is gone.
+
+A stream that the caller closed: no file that is opened later may get its number, and what is written to a closed stdout
+is an error. A stderr that nobody reads any more, or whose disk is full: messages are lost, and the work continues.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.files import naming
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_closed: set[str] = set()
+
+
+def check_stdin() -> None:
+    """Refuse to read stdin where the caller had closed it."""
+    if "stdin" in _closed:
+        raise click.UsageError("- is stdin, and stdin is closed; name a file")
+
+
+def open_closed_streams() -> None:
+    """Open the null device on each closed one of 0, 1, 2, and give `sys` an object for it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            _closed.add(name)
+            # It takes the lowest free number: this one. What is written to a stdout for reading alone fails.
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+@contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Name stdout in the errors of writing to it; after one the interpreter's last flush of it goes nowhere."""
+    try:
+        with naming("standard output"):
+            yield
+    except OSError:
+        drop_stdout()
+        raise
+
+
+def flush_or_drop() -> None:
+    """Send what stdout still holds; where that fails, let it go nowhere, or the interpreter's end fails with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_stdout()
+
+
+def drop_stdout() -> None:
+    """Let what stdout still holds go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+class _Stderr(io.FileIO):
+    """Stderr, on which nothing fails."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+
+def ignore_stderr_errors() -> None:
+    """Let no write error on stderr end the work."""
+    stderr = io.BufferedWriter(_Stderr(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(stderr, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)

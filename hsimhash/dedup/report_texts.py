@@ -1,0 +1,128 @@
+"""Texts that the report compares: read from the inputs a second time, and kept in a temporary file."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.dedup.documents import Collected
+from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
+from hsimhash.dedup.word_diff import Comparison, compare
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.lines import STDIN
+from hsimhash.inputs.reader import texts_at
+
+HELD_BYTES = 64 << 20  # of texts; more are in a file
+COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
+FIRST_LINE_CHARS = 120
+STDIN_NAME = "standard input"  # as a page names it
+
+
+class Texts:
+    """Texts of documents by number; those beyond HELD_BYTES are in a file of `folder`. A context manager."""
+
+    def __init__(
+        self, folder: Path, *, compared_chars: int = COMPARED_CHARS, tell: Callable[[], object] = lambda: None
+    ) -> None:
+        self._tell = tell  # of a pair: long texts take seconds
+        self.first_lines: dict[int, str] = {}
+        self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
+        self._places: dict[int, tuple[int, int]] = {}
+        self._chars_left = compared_chars
+        self._missing: list[str] = []  # inputs that cannot be read again
+        self._found: dict[tuple[int, int], Comparison | None] = {}  # the same two may be shown twice
+
+    def __enter__(self) -> Texts:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._file.close()
+
+    def add(self, number: int, text: str, *, is_compared: bool) -> None:
+        """Take the first line of a text, and the text itself if it is compared."""
+        self.first_lines[number] = first_line(text)
+        if is_compared:
+            data = text.encode("utf-8", "surrogatepass")
+            self._places[number] = self._file.tell(), len(data)
+            self._file.write(data)
+
+    def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
+        """Return two documents, each a number and an id, with what differs where both texts are at hand."""
+        self._tell()
+        pair = left[0], right[0]
+        if pair not in self._found and self._places.keys() >= {*pair} and self._chars_left > 0:
+            texts = self._text(left[0]), self._text(right[0])
+            self._chars_left -= sum(map(len, texts))
+            self._found[pair] = compare(*texts)
+        return ShownPair(left[1], right[1], distance, self._found.get(pair))
+
+    def _text(self, number: int) -> str:
+        start, size = self._places[number]
+        self._file.seek(start)
+        return self._file.read(size).decode("utf-8", "surrogatepass")
+
+    @property
+    def note(self) -> str:
+        """Why texts are missing or pairs were left out: sentences, or nothing."""
+        missing, notes = self._missing, []
+        if missing:
+            more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
+            notes.append(f"Some texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}.")
+        if self._chars_left <= 0:
+            notes.append(f"The texts are long: hsimhash stopped comparing pairs after {COMPARED_CHARS:,} characters.")
+        return " ".join(notes)
+
+    def read(
+        self,
+        documents: Collected,
+        inputs: Sequence[Input],
+        options: InputOptions,
+        *,
+        compared: Collection[int],
+        listed: Collection[int],
+    ) -> None:
+        """Read the inputs again, for the texts of documents to compare and of those whose first lines are listed."""
+        wanted = np.array(sorted({*compared, *listed}), np.int64)
+        rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
+        for at, one in enumerate(inputs):
+            if one.is_stream or one.has_fingerprints:
+                why = "can be read only once" if one.is_stream else "holds fingerprints, not texts"
+                self._missing.append(f"{STDIN_NAME if one.name == STDIN else one.name} {why}")
+                continue
+            here = np.flatnonzero(rows["input"] == at).tolist()
+            places = dict(zip(rows["line"][here].tolist(), here, strict=True))
+            try:
+                for line, doc_id, text in texts_at(one, options, sorted(places)) if places else ():
+                    number = int(wanted[places[line]])
+                    if names[places[line]] == doc_id:
+                        self.add(number, text, is_compared=number in compared)
+            except OSError as error:
+                self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
+            except Exception:  # the results are found already; the report goes without these texts
+                self._missing.append(f"{one.name} cannot be read again")
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that has a word; of a text without words, nothing."""
+    word = re.search(r"\w", text)
+    start = text.rfind("\n", 0, word.start()) + 1 if word else len(text)
+    line = text[start : start + FIRST_LINE_CHARS].lstrip().partition("\n")[0]
+    return " ".join(line.split())
+
+
+def date_of(inputs: Sequence[Input]) -> str:
+    """Return when the newest file among the inputs was changed; nothing where there is none.
+
+    The same files give the same report, whenever it is made.
+    """
+    times = []
+    for one in inputs:
+        with suppress(FileNotFoundError):  # deleted since it was read
+            times += [] if one.is_stream or one.remote else [Path(one.name).stat().st_mtime]
+    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""

@@ -1,0 +1,94 @@
+"""Count the features of a long text window by window, in 12 bytes for each feature of a window.
+
+The counts of a window are sorted by hash. At the end they are merged one range of hashes after the other, so that the
+merge takes little memory beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s
+from hsimhash.fingerprint.vote import fold_hashes, fold_weights
+
+_SAMPLED = 1 << 10  # every such feature of a window says where ranges may end
+_RANGE = 1 << 18  # features of windows in one range, about
+
+
+class CountedFeatures(NamedTuple):
+    """Different features: their hashes, ascending; how often each was found; what each weighs by a table."""
+
+    hashes: Uint64s
+    counts: Int64s
+    idf: Floats
+
+
+class _Window(NamedTuple):
+    hashes: Uint64s
+    counts: Uint32s
+    idf: Floats  # empty where the features do not weigh by a table
+
+    def part(self, low: int, high: int) -> _Window:
+        """Return the features at some places."""
+        return _Window(self.hashes[low:high], self.counts[low:high], self.idf[low:high])
+
+
+_NO_IDF: Floats = np.empty(0)
+
+
+class Tally:
+    """Counts of each feature."""
+
+    def __init__(self) -> None:
+        self.windows: list[_Window] = []
+
+    def add(self, hashes: Uint64s) -> None:
+        """Count the features of a window."""
+        kept, counts = fold_hashes(np.zeros(len(hashes), np.int64), hashes)
+        self._keep(hashes[kept], counts, _NO_IDF)
+
+    def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
+        """Count different features of a window, of each how often it was found and what it weighs by a table."""
+        order = np.argsort(hashes)
+        self._keep(hashes[order], counts[order], idf[order])
+
+    def _keep(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
+        if len(hashes):
+            self.windows.append(_Window(hashes, counts.astype(np.uint32), idf))
+
+    def merged(self) -> Iterator[CountedFeatures]:
+        """Yield all features, range by range."""
+        return (counted for (counted,) in merged_tallies([self]))
+
+
+def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
+    """Yield, range of hashes by range, the features of each tally in that range."""
+    edges = _edges([window.hashes for tally in tallies for window in tally.windows])
+    cuts = [[_cuts(window.hashes, edges) for window in tally.windows] for tally in tallies]
+    for number in range(len(edges) + 1):
+        yield [
+            _counted([window.part(at[number], at[number + 1]) for window, at in zip(tally.windows, own, strict=True)])
+            for tally, own in zip(tallies, cuts, strict=True)
+        ]
+
+
+def _edges(hashes: Sequence[Uint64s]) -> Uint64s:
+    """Return hashes that part all of them into ranges of about `_RANGE`."""
+    sampled = np.sort(np.concatenate([np.empty(0, np.uint64), *(one[::_SAMPLED] for one in hashes)]))
+    return np.unique(sampled[_RANGE // _SAMPLED :: _RANGE // _SAMPLED])
+
+
+def _cuts(hashes: Uint64s, edges: Uint64s) -> list[int]:
+    return [0, *np.searchsorted(hashes, edges).tolist(), len(hashes)]
+
+
+def _counted(parts: Sequence[_Window]) -> CountedFeatures:
+    """Return the features of parts of windows, those of the same hash as one."""
+    hashes = np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])
+    counts = np.concatenate([np.empty(0), *(part.counts for part in parts)])
+    idf = np.concatenate([_NO_IDF, *(part.idf for part in parts)])
+    first, total = fold_weights(np.zeros(len(hashes), np.int64), hashes, counts)
+    return CountedFeatures(hashes[first], total.astype(np.int64), idf[first] if len(idf) else idf)

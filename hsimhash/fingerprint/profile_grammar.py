@@ -1,0 +1,104 @@
+"""Parse and write profiles as one word: a known name and the options that differ from it.
+
+    words-1:n=3,hash=fnv-1a-64,tie=one
+    auto-2:sketch=off
+    chars-1:normalize=lower,cap=off,pattern=…
+    auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
+
+Options stand in any order; a profile's own name has them in the order of the fields, and only those that differ from
+the known one's. `off` is no value. A pattern stands last, since it may hold anything. Lists of words are written as
+files, whose names hold no comma.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+LISTS = ("idf", "words", "stops")
+MOST_OWN_NAME = 64  # characters
+NO_VALUE = "off"
+_PATTERN = "pattern"
+_NUMBER = re.compile("-?[0-9]{1,9}")
+_FIELD = re.compile(r"([A-Za-z0-9_.-]+)(?:\^([1-9][0-9]{0,2}))?")
+
+Value = int | str | None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return which of the known words is most like another, and all of them, as a part of a message."""
+    listed = list(known)
+    begun = [name for name in listed if word and name.startswith(word)]
+    (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
+    return f"the nearest is {most_like}; known are {', '.join(listed)}"
+
+
+def read_options(written: str) -> dict[str, Value]:
+    """Return the values of `n=3,tie=one`; `ValueError` where one is none, or stands twice."""
+    given: dict[str, Value] = {}
+    options, pattern = _split(written)
+    for one in options:
+        option, equals, value = one.partition("=")
+        if not (option and equals and value):
+            raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
+        if option in given:
+            raise ValueError(f"{option} stands twice; leave one out")
+        given[option] = None if value == NO_VALUE else int(value) if _NUMBER.fullmatch(value) else value
+    if pattern is not None:
+        given[_PATTERN] = pattern
+    return given
+
+
+def _split(written: str) -> tuple[list[str], str | None]:
+    """Return the options before the pattern, and the pattern."""
+    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
+    return rest.split(",")[1:], pattern if has_pattern else None
+
+
+def split_lists(name: str) -> tuple[str, dict[str, Path]]:
+    """Return the name of a profile without its lists, and their files by option."""
+    base, _, written = name.partition(":")
+    written_options, pattern = _split(written)
+    options = [one.partition("=") for one in written_options]
+    lists = {option: Path(path) for option, _, path in options if option in LISTS and path}
+    kept = ["".join(one) for one in options if one[0] not in lists]
+    left = ",".join(kept + ([] if pattern is None else [f"{_PATTERN}={pattern}"]))
+    return (f"{base}:{left}" if left else base) if lists else name, lists
+
+
+def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
+    """Return a name for a profile with lists, by the SHA-256 of each: `auto-2-idf-64953954`."""
+    told = "".join(f"-{option}-{sha256[:8]}" for option, sha256 in hashes.items())
+    return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
+
+
+def write_options(values: Mapping[str, Value]) -> str:
+    """Return values as written after the colon of a known name; empty if there are none."""
+    return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
+
+
+def field_weights(written: str) -> dict[str, int]:
+    """Return the weights of fields by name, in order: of `title^3+body` 3 and 1.
+
+    Raises:
+        ValueError: a name or a weight is none, or a name stands twice.
+    """
+    weights: dict[str, int] = {}
+    for one in written.split("+"):
+        match = _FIELD.fullmatch(one)
+        if match is None:
+            raise ValueError(
+                f"{one!r:.80} is no field; write title^3+body, names of letters, digits, '_', '.' and '-', and weights "
+                "from 1 to 999"
+            )
+        if match[1] in weights:
+            raise ValueError(f"the field {match[1]} stands twice; leave one out")
+        weights[match[1]] = int(match[2] or 1)
+    return weights
+
+
+def write_fields(weights: Mapping[str, int]) -> str:
+    """Return fields and weights as a profile has them: `title^3+body`."""
+    return "+".join(name if weight == 1 else f"{name}^{weight}" for name, weight in weights.items())

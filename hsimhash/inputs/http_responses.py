@@ -1,0 +1,168 @@
+"""Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
+
+Crawlers differ: some end lines with a newline alone, and some unpack a body but leave the header that says how it was
+packed. A body that is not packed as its header says is taken as it is, if it looks like text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import zstandard
+
+from hsimhash.extras import needed
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
+
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
+_CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
+_CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_LONGEST_LINE = 1 << 10
+_HEAD_BYTES = 1 << 20  # browsers refuse a quarter of it
+_MOST_CODINGS = 5  # that a body is packed by, one over the other; as many as curl unpacks
+_STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An HTTP answer; `body` is as it was sent."""
+
+    status: int
+    headers: Mapping[str, str]  # by names in lower case
+    body: bytes
+
+
+def response_in(block: bytes) -> HttpResponse:
+    """Return the answer in a record; `ValueError` if there is none."""
+    end = _HEAD_END.search(block)
+    head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
+    status = _STATUS.match(head)
+    if status is None:
+        raise ValueError("its HTTP answer has no status")
+    if len(head) > _HEAD_BYTES:
+        raise ValueError(f"its HTTP head is longer than {_HEAD_BYTES >> 20} MiB")
+    return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
+
+
+def headers_in(head: bytes) -> dict[str, str]:
+    """Return header fields by their names in lower case, the first of each name."""
+    found: dict[str, str] = {}
+    name, lines = "", list[str]()  # of one field, which may go on over several lines
+    for line in head.decode("utf-8", "replace").split("\n"):
+        if line[:1] in (" ", "\t") and name:
+            lines.append(line.strip())
+            continue
+        found.setdefault(name, " ".join(lines))
+        name, _, value = line.partition(":")
+        name, lines = name.strip().lower(), [value.strip()]
+    found.setdefault(name, " ".join(lines))
+    return found
+
+
+def media_type_of(content_type: str) -> str:
+    """Return the media type in a `Content-Type`, in lower case."""
+    return content_type.partition(";")[0].partition(",")[0].strip().lower()
+
+
+def charset_of(content_type: str) -> str | None:
+    """Return the charset's label in a `Content-Type`."""
+    match = _CHARSET.search(content_type)
+    return match[1] if match else None
+
+
+def unpacked_body(response: HttpResponse) -> bytes:
+    """Return the body of an response, or a little more than a record may have, as its headers say.
+
+    Raises:
+        ValueError: it is damaged, or cut off.
+    """
+    body = response.body
+    if "chunked" in response.headers.get("transfer-encoding", "").lower():
+        body = _unchunked(body)
+    named = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
+    codings = [coding for coding in named if coding in _UNPACKERS]
+    if len(codings) > _MOST_CODINGS:
+        raise ValueError(f"its Content-Encoding has {len(codings):,} codings: expected at most {_MOST_CODINGS}")
+    for coding in reversed(codings):
+        if body:
+            body = _unpacked(body, coding, _UNPACKERS[coding])
+    return body
+
+
+def _unchunked(body: bytes) -> bytes:
+    joined, rest, place = bytearray(), memoryview(body), 0
+    while place < len(body):
+        line = _CHUNK.match(body, place, place + _LONGEST_LINE)
+        if line is None:
+            if not joined:  # a crawler joined the chunks already
+                return body
+            raise ValueError("its chunked body is damaged")
+        size, place = int(line[1], 16), line.end()
+        if size == 0:
+            break
+        if place + size > len(body):
+            if not joined and _is_text(body):
+                return body
+            raise ValueError("its chunked body is cut off")
+        joined += rest[place : place + size]
+        place += size
+        place += 2 if body.startswith(b"\r\n", place) else body.startswith(b"\n", place)
+    return bytes(joined)
+
+
+def _is_text(body: bytes) -> bool:
+    return body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<"
+
+
+def _unpacked(body: bytes, coding: str, unpack: Callable[[bytes], bytes]) -> bytes:
+    try:
+        return unpack(body)
+    except (zlib.error, zstandard.ZstdError, EOFError, OSError) as error:
+        if _is_text(body):  # a crawler unpacked it already
+            return body
+        raise ValueError(f"its body cannot be unpacked ({coding}): {error}") from error
+
+
+def _gunzipped(body: bytes) -> bytes:
+    return _inflated(body, 31) if body.startswith(b"\x1f\x8b") else body
+
+
+def _deflated(body: bytes) -> bytes:
+    has_header = len(body) > 1 and body[0] & 15 == 8 and (body[0] << 8 | body[1]) % 31 == 0
+    return _inflated(body, zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+
+
+def _inflated(body: bytes, bits: int) -> bytes:
+    unpacker = zlib.decompressobj(bits)
+    data = unpacker.decompress(body, RECORD_LIMIT_BYTES + 1)
+    if not unpacker.eof and len(data) <= RECORD_LIMIT_BYTES:
+        raise EOFError("it is cut off")
+    return data
+
+
+def _from_zstd(body: bytes) -> bytes:
+    unpacker, data = zstandard.ZstdDecompressor().decompressobj(), bytearray()
+    for start in range(0, len(body), _STEP_BYTES):
+        data += unpacker.decompress(body[start : start + _STEP_BYTES])
+        if unpacker.eof or len(data) > RECORD_LIMIT_BYTES:
+            return bytes(data)
+    raise EOFError("it is cut off")
+
+
+def _from_brotli(body: bytes) -> bytes:
+    streams = needed("fastwarc.stream_io", "warc", "a body packed by brotli")
+    data: bytes = streams.BrotliReader(io.BytesIO(body)).read(RECORD_LIMIT_BYTES + 1)
+    return data
+
+
+_UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": _gunzipped,
+    "x-gzip": _gunzipped,
+    "deflate": _deflated,
+    "br": _from_brotli,
+    "zstd": _from_zstd,
+}

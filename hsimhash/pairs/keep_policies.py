@@ -1,0 +1,157 @@
+"""Keep policies: an ordered list of preferences that ranks which document of a cluster to keep."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hsimhash.durations import milliseconds_of
+from hsimhash.fingerprint.bits import Floats, Int64s
+
+PLAIN = ("first", "last", "longest", "shortest-id", "https")
+WITH_FIELD = ("newest", "highest")
+POLICY_FORMS = (*PLAIN, *(f"{kind}:FIELD" for kind in WITH_FIELD))
+
+VALUE_PARTS = 4  # floats whose sum a value is: enough for whole numbers of 64 digits
+
+_NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.ASCII)
+
+
+class DocIds(Protocol):
+    """Ids in their order; a list, or what reads them from a file."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A preference."""
+
+    kind: (
+        str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` before other ids; or of WITH_FIELD
+    )
+    field: str = ""  # whose `newest` or `highest` value counts
+
+    @classmethod
+    def parse(cls, text: str) -> Policy:
+        """Return the policy that `text` writes: its kind, or `newest:FIELD`, `highest:FIELD`."""
+        kind, colon, field = text.partition(":")
+        if kind in PLAIN and not colon:
+            return cls(kind)
+        if kind in WITH_FIELD and field:
+            return cls(kind, field)
+        if kind in WITH_FIELD:
+            raise ValueError(f"keep policy {text!r} names no field; write {kind}:FIELD, such as {kind}:date")
+        raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
+
+    def value_of(self, value: object) -> float | None:
+        """Return what a field's value counts as, whole numbers exactly; None where it is missing or none that counts.
+
+        For `newest` a number, or an ISO 8601 time as ms since 1970, UTC where it names no zone; for `highest` a number.
+        """
+        number = _number(value)
+        if number is None and self.kind == "newest" and isinstance(value, str):
+            return milliseconds_of(value.strip())
+        return number
+
+    def parts_of(self, value: object) -> tuple[float, ...]:
+        """Return `value_of` as VALUE_PARTS floats, which sort as the values do; NaN first where there is none.
+
+        Each is the float nearest to what those before it leave of the value, which lies below 10**64.
+        """
+        left = self.value_of(value)
+        if left is None:
+            return math.nan, *(0.0,) * (VALUE_PARTS - 1)
+        parts = [float(left)]
+        while len(parts) < VALUE_PARTS:
+            left = left - int(parts[-1]) if left != parts[-1] else 0
+            parts.append(float(left))
+        return tuple(parts)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.field}" if self.field else self.kind
+
+
+def needed_fields(policies: Iterable[Policy]) -> tuple[str, ...]:
+    """Return the records' fields that the policies ask for, each once, in order."""
+    return tuple(dict.fromkeys(policy.field for policy in policies if policy.field))
+
+
+def needs_lengths(policies: Iterable[Policy]) -> bool:
+    """Whether the policies ask for the texts' lengths."""
+    return any(policy.kind == "longest" for policy in policies)
+
+
+def needs_places(policies: Iterable[Policy]) -> bool:
+    """Whether the policies leave ties, which are broken by document id."""
+    return not any(policy.kind in ("first", "last") for policy in policies)
+
+
+def rank(
+    policies: Sequence[Policy],
+    doc_ids: DocIds,
+    *,
+    lengths: Int64s | Sequence[int] | None = None,
+    values: Mapping[Policy, Sequence[Floats]] | None = None,
+    places: Int64s | Sequence[int] | None = None,
+) -> Int64s:
+    """Return each document's rank, 0 for the one to keep first; the first policy that distinguishes two decides.
+
+    Ties are broken by document id, then by position.
+
+    Args:
+        policies: in order of weight.
+        doc_ids: of all documents, in the order of the input.
+        lengths: of the texts, where `needs_lengths`.
+        values: for each policy with a field the columns of `Policy.parts_of`, of every document; the first at least,
+            after which zeros may be left out.
+        places: in the order of ids, where `needs_places`; documents that are never compared may have any.
+    """
+    missing = [str(policy) for policy in policies if policy.field and not (values or {}).get(policy)]
+    missing += ["lengths"] if needs_lengths(policies) and lengths is None else []
+    missing += ["places"] if needs_places(policies) and places is None else []
+    if missing:
+        raise ValueError(f"the keep policies need columns that were not given: {', '.join(missing)}")
+    keys: list[Int64s | Floats] = []
+    for policy in policies:
+        keys += [-part for part in (values or {})[policy]] if policy.field else [_key(policy, doc_ids, lengths)]
+        if len(keys[-1]) != len(doc_ids):
+            raise ValueError(f"keep policy {policy}: {len(keys[-1])} values for {len(doc_ids)} documents")
+    if needs_places(policies):
+        keys.append(np.asarray(places, np.int64))
+    ranks = np.empty(len(doc_ids), np.int64)
+    ranks[np.lexsort(keys[::-1])] = np.arange(len(doc_ids))
+    return ranks
+
+
+def _key(policy: Policy, doc_ids: DocIds, lengths: Int64s | Sequence[int] | None) -> Int64s:
+    """Return numbers by which the documents are sorted, the preferred first."""
+    match policy.kind:
+        case "first":
+            return np.arange(len(doc_ids))
+        case "last":
+            return -np.arange(len(doc_ids))
+        case "longest":
+            return -np.asarray(lengths, np.int64)
+        case "shortest-id":
+            return np.fromiter(map(len, doc_ids), np.int64, len(doc_ids))
+        case _:  # https
+            return np.fromiter((doc_id[:8].lower() != "https://" for doc_id in doc_ids), np.int64, len(doc_ids))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, str):
+        match = _NUMBER.fullmatch(value)
+        if match is None:
+            return None
+        return float(value) if match[2] or match[3] else int(match[1])
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return value if isinstance(value, float) and not math.isnan(value) else None

@@ -1,0 +1,55 @@
+"""Reject requests that a page of another site sends through a visitor's browser.
+
+A browser sends the name in a page's address as `Host`, and the page's site as `Origin`. A page can have its own name
+lead to this machine (DNS rebinding), and is then of the same site as this server: only the name tells. So a server that
+asks for no token answers under names that it was told, and under those that nobody can point elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from ipaddress import ip_address
+
+_NAME = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
+_PORTS = {"http": ":80", "https": ":443"}  # which an address need not name
+
+
+def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origins: Collection[str] = ()) -> str:
+    """Return why a request is refused, if it is.
+
+    Args:
+        headers: of the request.
+        hosts: the names that lead here, besides `localhost` and IP addresses; None: any name.
+        origins: whose pages may send it.
+    """
+    host, origin = headers.get("host", "").lower(), headers.get("origin")
+    if hosts is not None and not _is_known(host, hosts):
+        return (
+            f"unknown host name {host!r:.80}: without a token, this server answers under localhost, IP addresses and "
+            "the names that 'hsimhash serve --host NAME' gives it"
+        )
+    if origin is None or headers.get("sec-fetch-site") == "same-origin" or origin.lower() in origins:
+        return ""
+    scheme, _, site = origin.lower().partition("://")
+    port = _PORTS.get(scheme, "")
+    if site and site.removesuffix(port) == host.removesuffix(port):
+        return ""
+    return (
+        f"this request was sent from a page of another site, {origin!r:.80}: only pages of this server may call it, "
+        "and those that 'hsimhash serve --allow-origin' names, which needs a token"
+    )
+
+
+def _is_known(host: str, hosts: Collection[str]) -> bool:
+    match = _NAME.fullmatch(host)
+    if match is None:
+        return False
+    name = match[1].strip("[]").rstrip(".")
+    if not host or name in hosts or name == "localhost" or name.endswith(".localhost"):  # HTTP/1.0 sends no name
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

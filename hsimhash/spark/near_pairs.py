@@ -1,0 +1,249 @@
+"""Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
+
+What a part is, is planned from a sample: about as many values for each, no bucket cut. A bucket that is too large for a
+part is cut again, by the bits that vary in it, into finer drawers of its own. A pair is found once, in the first drawer
+where it meets; see `pairs.neighbours`, whose search runs on each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hsimhash.fingerprint.bits import Int64s, Uint64s, are_in
+from hsimhash.pairs.distinct import is_first
+from hsimhash.pairs.neighbours import Search, finer_searches, searches
+from hsimhash.pairs.search import fastest_layout
+from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
+
+ROW_NS = 60.0  # what a value costs beside the search: it is sorted, written, sent and read
+
+
+@dataclass(frozen=True, slots=True)
+class PairLimits:
+    """Limits on the memory of tasks and executors, and the precision with which parts are planned."""
+
+    part: int = 1 << 20  # values
+    spread: int = 1 << 20  # values that are sorted and sent together
+    sample: int = 1 << 17  # values that the driver plans by
+    depth: int = 3  # how often buckets are cut again
+    tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
+    given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
+    given_ids: int = 1 << 19  # likewise, of documents near others: 50 MB where an id has 40 bytes
+
+
+PAIR_LIMITS = PairLimits()
+LEAST_SAMPLE = 1 << 9  # values of a task
+
+
+@dataclass(frozen=True)
+class PartTable:
+    """The values of a drawer, or of one bucket of it, permuted and sorted, in parts.
+
+    Attributes:
+        search: of its pairs.
+        within: of each drawer above it, the search and the one bucket of it that the values are from.
+        left_out: the first permuted values of buckets that have tables of their own, ascending.
+        cuts: the first permuted value of every part but the first one, ascending.
+    """
+
+    search: Search
+    within: tuple[tuple[Search, int], ...]
+    left_out: Uint64s
+    cuts: Uint64s
+
+    @property
+    def parts(self) -> int:
+        """The number of parts."""
+        return len(self.cuts) + 1
+
+    def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
+        """Yield the parts that some values fall into, by number, and the values of each, permuted and sorted."""
+        for search, head in self.within:
+            values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
+        ordered = self.search.ordered(values)
+        if len(self.left_out):
+            ordered = ordered[~are_in(_heads(self.search, ordered), self.left_out)]
+        edges = [0, *np.searchsorted(ordered, self.cuts).tolist(), len(ordered)]
+        for number, (start, stop) in enumerate(pairwise(edges)):
+            if start < stop:
+                yield number, ordered[start:stop]
+
+
+def _heads(search: Search, permuted: Uint64s) -> Uint64s:
+    """Return the first permuted value of each one's bucket."""
+    return permuted & ~(search.bucket_size - np.uint64(1))
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """The tables of a search for all pairs; parts are numbered through all of them."""
+
+    tables: tuple[PartTable, ...]
+
+    @cached_property
+    def starts(self) -> Int64s:
+        """The number of each table's first part, and how many parts there are."""
+        return np.cumsum([0, *(table.parts for table in self.tables)])
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """The key of each part, which puts it into a partition of its own."""
+        return partition_keys(int(self.starts[-1]))
+
+    @classmethod
+    def of(cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits) -> PartPlan:
+        """Return the plan for `count` fingerprints, from a sample of them.
+
+        Args:
+            drawers: which there are.
+            sample: some of the fingerprints, or all.
+            count: how many there are.
+            limits: see there; with depth 0 no bucket gets a table of its own.
+        """
+        scale = max(1.0, count / max(1, len(sample)))
+        values = np.unique(sample)  # copies of one are soon left out
+        tables = list[PartTable]()
+        for depth in range(limits.depth, -1, -1):
+            tables = [
+                table
+                for search in drawers
+                for table in _tables(search, (), values, scale, replace(limits, depth=depth))
+            ]
+            if len(tables) <= limits.tables:
+                break
+        return cls(tuple(tables))
+
+    def place_of(self, part: int) -> tuple[PartTable, int]:
+        """Return the table of a part, and its number there."""
+        at = int(np.searchsorted(self.starts, part, "right")) - 1
+        return self.tables[at], part - int(self.starts[at])
+
+
+def _tables(
+    search: Search, within: tuple[tuple[Search, int], ...], sample: Uint64s, scale: float, limits: PairLimits
+) -> list[PartTable]:
+    """Return the table of a search, and those of its large buckets; a value of the sample stands for `scale`."""
+    ordered = search.ordered(sample)
+    heads, counts = np.unique(_heads(search, ordered), return_counts=True)
+    inner, left_out = list[PartTable](), list[int]()
+    for head in heads[counts * scale > limits.part].tolist() if len(within) < limits.depth else ():
+        members = search.drawer.restore(ordered[_heads(search, ordered) == np.uint64(head)])
+        varying = int(np.bitwise_or.reduce(members ^ members[0]))
+        finer = finer_searches(varying, int(len(members) * scale), search.max_distance)
+        for one in finer:
+            inner += _tables(_beneath(one, search), (*within, (search, head)), members, scale, limits)
+        left_out += [head] if finer else []
+    hot = np.array(left_out, np.uint64)
+    rest = ordered[~are_in(_heads(search, ordered), hot)] if len(hot) else ordered
+    step = max(1, int(limits.part / scale))
+    return [PartTable(search, within, hot, np.unique(_heads(search, rest[step::step]))), *inner]
+
+
+def _beneath(finer: Search, outer: Search) -> Search:
+    """Return a search of one bucket of another: what the outer one leaves to earlier drawers, it leaves too."""
+    masks = np.array(outer.earlier, np.uint64)
+    above = finer.drawer.permute(outer.drawer.restore(masks)).tolist()
+    return Search(finer.drawer, finer.max_distance, (*finer.earlier, *above))
+
+
+def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS) -> DataFrame:
+    """Return all pairs of near fingerprints, each once: `left` and `right`, in any order.
+
+    A fingerprint that is there more than once makes a pair with itself.
+
+    Args:
+        values: one column of fingerprints, `bigint`; read twice, or three times.
+        max_distance: in bits.
+        limits: see there.
+    """
+    count = values.count()
+    sample = sample_of(values, limits.sample)[0] if count > limits.part else np.empty(0, np.uint64)
+    layout = fastest_layout(count, max_distance, ROW_NS)
+    plan = PartPlan.of(searches(layout.drawers, max_distance), sample, count, limits)
+    parts = spread_to_parts(values, plan, limits)
+    return parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint")
+
+
+def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
+    """Return blocks of numbers for the parts of a plan, each part in a partition of its own; see `parts_in`."""
+    count = len(plan.keys)  # here, so that the tasks need not find them
+    spread = values.mapInArrow(partial(_spread, plan, limits.spread), "part int, key int, block binary")
+    return spread.repartition(count, F.col("key"))
+
+
+def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
+    """Return a sample of a column of numbers, about `size` of them or all, and how many there are."""
+    most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
+    found = values.mapInArrow(partial(_sampled, most), "rows bigint, block binary").collect()
+    count = sum(row.rows for row in found)
+    blocks = [np.frombuffer(row.block, np.uint64) for row in found]
+    # Of each task's rows the same share.
+    share = min([1.0, size / max(1, count), *(len(block) / row.rows for block, row in zip(blocks, found, strict=True))])
+    some = [
+        block[np.linspace(0, len(block) - 1, max(1, int(row.rows * share))).astype(np.int64)]
+        for block, row in zip(blocks, found, strict=True)
+    ]
+    return np.concatenate([np.empty(0, np.uint64), *some]), count
+
+
+def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield how many rows a task has, and every so many-th of them."""
+    held, step, rows = np.empty(0, np.uint64), 1, 0
+    for batch in batches:
+        held = np.append(held, unsigned(batch.column(0))[-rows % step :: step])
+        rows += batch.num_rows
+        while len(held) > size:
+            held, step = held[::2], 2 * step
+    if rows:
+        yield pa.RecordBatch.from_pydict({"rows": [rows], "block": [held.tobytes()]})
+
+
+def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield blocks of values for every part that they fall into."""
+    for table in gathered(batches, rows):
+        values = np.sort(unsigned(table.column(0)))
+        is_sent = np.ones(len(values), np.bool_)
+        is_sent[2:] = values[2:] != values[:-2]  # twice says that it is there more than once
+        values = values[is_sent]
+        for one, start in zip(plan.tables, plan.starts.tolist(), strict=False):
+            found = [(start + number, block.tobytes()) for number, block in one.split(values)]
+            parts = [part for part, _ in found]
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(parts, pa.int32()),
+                    pa.array([plan.keys[part] for part in parts], pa.int32()),
+                    pa.array([block for _, block in found], pa.binary()),
+                ],
+                ["part", "key", "block"],
+            )
+
+
+def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]:
+    """Yield the parts that a task was given, and the values of each, in order; some repeat."""
+    held: dict[int, list[Uint64s]] = {}
+    for batch in batches:
+        for part, block in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
+            held.setdefault(part, []).append(np.frombuffer(block.as_buffer(), np.uint64))
+    for part in sorted(held):
+        values = np.concatenate(held.pop(part))
+        values.sort()
+        yield part, values
+
+
+def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the pairs of each part."""
+    for part, values in parts_in(batches):
+        search, is_new = plan.place_of(part)[0].search, is_first(values)
+        if not search.earlier:  # each value is in one part of the first drawer
+            equal = signed(search.drawer.restore(np.unique(values[~is_new])))
+            yield pa.RecordBatch.from_arrays([equal, equal], ["left", "right"])
+        for left, right in search.near_values(values[is_new]):
+            yield pa.RecordBatch.from_arrays([signed(left), signed(right)], ["left", "right"])

@@ -1,0 +1,145 @@
+"""Choose the gateway for the next connection.
+
+A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
+as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
+those that work the one with the fewest connections of this process is next, drawn by lot among equals: so many
+processes spread over all gateways from their first connection on.
+
+A connection counts for as long as someone holds it: where a signal interrupts its user before it is given back, its
+place is free again as soon as the interrupted call is left.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from weakref import ref
+
+from hsimhash.store.hbase.gateway.address import Endpoint
+from hsimhash.store.hbase.gateway.connection import Connection
+
+FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a gateway that failed is left alone, doubled each time
+
+
+T = TypeVar("T")
+
+
+class Living(Generic[T]):
+    """Things for as long as someone else holds them.
+
+    Unlike in a `WeakSet` no Python code runs when one goes, which a signal could interrupt. May be read by any thread.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[ref[T]] = []
+
+    def __iter__(self) -> Iterator[T]:
+        return (thing for one in self._references if (thing := one()) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def add(self, thing: T) -> None:
+        """Add a thing."""
+        self._references = [*map(ref, self), ref(thing)]
+
+    def discard(self, thing: T) -> None:
+        """Remove a thing, if it is there."""
+        self._references = [ref(one) for one in self if one is not thing]
+
+
+@dataclass(slots=True)
+class _Standing:
+    connections: Living[Connection] = field(default_factory=Living)
+    overdue: set[Connection] = field(default_factory=set)  # kept aside: replies that nobody waits for any more
+    failures: int = 0  # since it last answered
+    rests_until_s: float = 0.0
+    is_tried: bool = False  # by a connection that no call waits for
+
+
+class Choice:
+    """The state of each gateway, as this process knows it.
+
+    Not thread-safe: the pool's lock is held around every call that changes something. `works` and `has_other` read
+    single values, and may be a moment behind.
+    """
+
+    def __init__(self, gateways: Sequence[Endpoint]) -> None:
+        self._standings = {gateway: _Standing() for gateway in gateways}
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All connections that are idle, in use or being opened."""
+        return [connection for one in self._standings.values() for connection in one.connections]
+
+    @property
+    def overdue(self) -> list[Connection]:
+        """All connections that are kept aside."""
+        return [connection for one in self._standings.values() for connection in one.overdue]
+
+    def next(self) -> Endpoint:
+        """Return the gateway for the next connection; where none works, the one that has rested longest."""
+        ranks = {
+            gateway: (one.rests_until_s if one.failures else 0.0, len(one.overdue), len(one.connections))
+            for gateway, one in self._standings.items()
+        }
+        least = min(ranks.values())
+        ready = [gateway for gateway, rank in ranks.items() if rank == least]
+        return secrets.choice(ready)  # not `random`: forked children would all draw the same
+
+    def works(self, gateway: Endpoint) -> bool:
+        """Whether the gateway has not failed since it last answered, and owes no reply."""
+        one = self._standings[gateway]
+        return not one.failures and not one.overdue
+
+    def has_other(self, gateway: Endpoint) -> bool:
+        """Whether another gateway works."""
+        return any(self.works(other) for other in self._standings if other != gateway)
+
+    def to_try(self) -> Endpoint | None:
+        """Return a gateway that has rested and is to be tried beside the calls, and note that this is done."""
+        now = time.monotonic()
+        for gateway, one in self._standings.items():
+            if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
+                one.is_tried = True
+                return gateway
+        return None
+
+    def tried(self, gateway: Endpoint) -> None:
+        """Note that the trial has ended."""
+        self._standings[gateway].is_tried = False
+
+    def failed(self, gateway: Endpoint) -> None:
+        """Let a gateway rest; a failure while it rests is of an earlier call and changes nothing."""
+        one, now = self._standings[gateway], time.monotonic()
+        if not one.failures or now >= one.rests_until_s:
+            one.rests_until_s = now + min(FIRST_REST_S * 2**one.failures, LONGEST_REST_S)
+            one.failures += 1
+
+    def answered(self, gateway: Endpoint) -> None:
+        """Take a gateway for one that works."""
+        self._standings[gateway].failures = 0
+
+    def opens(self, connection: Connection) -> None:
+        """Count a connection."""
+        self._standings[connection.endpoint].connections.add(connection)
+
+    def puts_aside(self, connection: Connection) -> None:
+        """Count a connection as one that is kept aside."""
+        one = self._standings[connection.endpoint]
+        one.overdue.add(connection)
+        one.connections.discard(connection)
+
+    def closes(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        one = self._standings[connection.endpoint]
+        one.connections.discard(connection)
+        one.overdue.discard(connection)
+
+    def is_crowded(self, gateway: Endpoint) -> bool:
+        """Whether a connection would better be made anew, to a gateway that works and has at least two fewer."""
+        most = len(self._standings[gateway].connections) - 2
+        return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

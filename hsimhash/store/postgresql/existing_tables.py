@@ -1,0 +1,99 @@
+"""Find the tables at an index's address: all of them, some, or tables of others with their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
+from hsimhash.store.base import DISTANCE_PART, IDENTITY_PART, RECORD_PARTS
+from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.codec import table_name
+
+_Ask = Callable[..., list[Any]]  # a statement of a connection, `Link.rows`
+
+_SHAPES = {  # the columns of each table, by its suffix
+    "": {"doc_id text", "fingerprint bigint", "first_seen bigint", "sketch bigint", "key bigint"},
+    "_fingerprints": {"fingerprint bigint"},
+    "_record": {"name text", "value text"},
+}
+_PARTS = ", ".join(f"'{part.decode()}'" for part in (*RECORD_PARTS, DISTANCE_PART, IDENTITY_PART))
+
+
+class Remains(NamedTuple):
+    """The tables at an index's address.
+
+    Args:
+        tables: the suffixes of those that are there.
+        of_others: a table that is not an index's, nor what is left of one; or nothing.
+        lost: what an index lacks there; or nothing.
+        has_record: whether parts of a record are there.
+    """
+
+    tables: list[str]
+    of_others: str
+    lost: str
+    has_record: bool
+
+    def half(self, address: DatabaseAddress) -> str:
+        """Return the error message for an incomplete index."""
+        if self.has_record:
+            return (
+                f"part of the index at {address} is gone: {self.lost}; restore a backup, or drop it with 'hsimhash "
+                f"drop-table' and ingest the documents again"
+            )
+        return f"parts of an index are at {address}: {self.lost}; delete them with 'hsimhash drop-table'"
+
+
+def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
+    """Look for an index's tables; only beside a record may they have more columns than those of an index."""
+    found = _columns(ask, address)
+    is_recorded: bool | None = None  # None: the record is empty, or not there
+    if _SHAPES["_record"] <= found.get("_record", set()):
+        is_part = f"bool_or(name IN ({_PARTS}) OR name LIKE '%:%')"
+        ((is_recorded,),) = ask(f"SELECT {is_part} FROM {table_name(address, '_record')}")
+    lost, of_others = [], ""
+    for suffix, shape in _SHAPES.items():
+        name, columns = f"{address.full_table}{suffix}", found.get(suffix)
+        if columns is None:
+            lost.append(f"table {name} is missing")
+        elif is_recorded is False or not (shape <= columns if is_recorded else shape == columns):
+            of_others = of_others or name
+        elif suffix == "_record" and not is_recorded:
+            lost.append(f"table {name} is empty")
+    return Remains(list(found), of_others, ", ".join(lost), bool(is_recorded))
+
+
+def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
+    """Raise unless all tables of an index exist.
+
+    Raises:
+        IndexNotFoundError: there is none.
+        CorruptionError: there is a record, but not all that belongs to it.
+    """
+    remains = remains_at(ask, address)
+    if remains.of_others:
+        raise IndexNotFoundError(
+            f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
+        )
+    if not remains.tables:
+        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
+    if remains.lost:
+        raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
+
+
+def _columns(ask: _Ask, address: DatabaseAddress) -> dict[str, set[str]]:
+    """Return name and type of the columns of each table, by its suffix; of a view none."""
+    names = {f"{address.table}{suffix}": suffix for suffix in _SHAPES}
+    rows = ask(
+        "SELECT relname::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_class "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace LEFT JOIN pg_attribute "
+        "ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped AND relkind = 'r' "
+        "WHERE nspname = $1::name AND relname IN ($2::name, $3::name, $4::name)",
+        address.schema,
+        *names,
+    )
+    found: dict[str, set[str]] = {}
+    for name, column in rows:
+        found.setdefault(names[name], set()).update([column] if column else [])
+    return found

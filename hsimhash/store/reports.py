@@ -1,0 +1,226 @@
+"""Reports of a store: results of checks, and how a table is made and where its rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from hsimhash.cover import Cover, Probe
+from hsimhash.rowkey import DOCUMENTS_FLAG, ORPHANS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
+
+MOST_EXAMPLES = 20
+_OTHER_ROWS = {
+    DOCUMENTS_FLAG: "documents",
+    ORPHANS_FLAG: "log of orphans",
+    REGISTER_FLAG: "registers",
+    RECORD_FLAG: "record",
+}
+
+Progress = Callable[[int, int], None]  # done, total
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """The findings of `check`, counted while it runs.
+
+    Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted write,
+    are harmless. `repaired` counts the problems repaired and leftovers deleted; `examples` are the first few of both.
+    """
+
+    documents: int = 0
+    drawer_rows: int = 0
+    problems: int = 0
+    leftovers: int = 0
+    repaired: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there was no problem."""
+        return self.problems == 0
+
+    def problem(self, text: str) -> None:
+        """Count a problem."""
+        self.problems += 1
+        self._add_example(text)
+
+    def leftover(self, text: str) -> None:
+        """Count a leftover."""
+        self.leftovers += 1
+        self._add_example(f"leftover: {text}")
+
+    def _add_example(self, text: str) -> None:
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append(text)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts, the examples, and whether the index is sound."""
+        return {**asdict(self), "is_sound": self.is_sound}
+
+
+class CollectReport(NamedTuple):
+    """The result of `collect`: log entries read, cells deleted, and entries kept because a row is too young."""
+
+    entries: int
+    deleted: int
+    left: int
+
+
+class Region(NamedTuple):
+    """A table's region: half-open [start, stop), both empty at the table's ends.
+
+    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
+    """
+
+    start: bytes
+    stop: bytes
+    server: str
+
+    @property
+    def segments(self) -> str:
+        """The half-open range in words: segments from … to …, of all drawers unless one is named."""
+        return f"[{key_in_words(self.start)}, {key_in_words(self.stop) if self.stop else 'end'})"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the keys in hex, the range in words, and the server."""
+        return {
+            "start": self.start.hex(),
+            "stop": self.stop.hex(),
+            "segments": self.segments,
+            "server": self.server,
+        }
+
+
+def key_in_words(key: bytes) -> str:
+    """Return what a boundary of regions means: its segment, and its drawer where it falls inside of one."""
+    segment = key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00").hex()
+    if len(key) < PREFIX_BYTES:
+        return segment
+    flag, rest = key[SEGMENT_BYTES], key[PREFIX_BYTES:]
+    return f"{segment} {_OTHER_ROWS.get(flag, f'drawer {flag}')}{f' {rest.hex()}' if rest else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRead:
+    """One probe of a query and what it found: a bucket of one drawer, with a radius also the neighbouring ones.
+
+    `start` and `stop` are the half-open range of the query's own bucket; `region` has that bucket. Without a probe it
+    is the bucket of the query's key.
+    """
+
+    probe: Probe | None
+    start: bytes
+    stop: bytes
+    region: Region | None
+    rows: int
+    near: int
+    milliseconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return drawer, radius, number of buckets; the own bucket's range and region's start in hex; the counts."""
+        place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
+        return {
+            "drawer": "key" if self.probe is None else self.probe.drawer if self.probe.bits else "all",
+            "radius": self.probe.radius if self.probe else 0,
+            "buckets": self.probe.bucket_count if self.probe else 1,
+            "start": self.start.hex(),
+            "stop": self.stop.hex(),
+            **place,
+            "rows": self.rows,
+            "near": self.near,
+            "milliseconds": round(self.milliseconds, 2),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The cost of a query: its cover, each probe, the time, and how many documents matched."""
+
+    cover: Cover
+    documents: int
+    milliseconds: float
+    probes: tuple[ProbeRead, ...]
+
+    @property
+    def bucket_count(self) -> int:
+        """The number of buckets, or ranges of buckets, that the query reads."""
+        return self.cover.bucket_count + sum(read.probe is None for read in self.probes)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table's regions; unless the gateway does not report them, each family's settings and what differs in them.
+
+    A deviation is a setting that is not as `create-table` makes it.
+    """
+
+    regions: tuple[Region, ...]
+    families: Mapping[str, Mapping[str, str]] | None = None
+    deviations: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is known."""
+        made = {} if self.families is None else {"families": self.families, "deviations": self.deviations}
+        return {**made, "region_ranges": [region.to_json() for region in self.regions]}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A region's drawer rows; estimated unless exact."""
+
+    region: Region
+    rows: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
+
+    fingerprint: int
+    documents: int
+    bytes: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A table's regions in order, and the fullest buckets (prefix and minimum of rows) and fingerprints seen."""
+
+    regions: tuple[Counted, ...]
+    hot_buckets: tuple[tuple[bytes, int], ...]
+    crowds: tuple[Crowd, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of drawer rows."""
+        return sum(counted.rows for counted in self.regions)
+
+    @property
+    def skew(self) -> float | None:
+        """The rows of the fullest region relative to the mean; None for an empty table."""
+        return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
+
+    def to_json(self, drawers: int) -> dict[str, object]:
+        """Return the totals, `fingerprints` derived from the number of drawers, then the details."""
+        return {
+            "regions": len(self.regions),
+            "servers": len({counted.region.server for counted in self.regions} - {""}),
+            "drawer_rows": self.rows,
+            "is_exact": all(counted.is_exact for counted in self.regions),
+            "fingerprints": round(self.rows / drawers),
+            "skew": self.skew and round(self.skew, 2),
+            "region_rows": [
+                {**counted.region.to_json(), "rows": counted.rows, "is_exact": counted.is_exact}
+                for counted in self.regions
+            ],
+            "hot_buckets": [
+                {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
+                for prefix, rows in self.hot_buckets
+            ],
+            "crowds": [
+                {**asdict(crowd), "fingerprint": f"{crowd.fingerprint:016x}", "share": round(crowd.share, 3)}
+                for crowd in self.crowds
+            ],
+        }

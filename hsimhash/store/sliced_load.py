@@ -1,0 +1,95 @@
+"""Bulk loads that insert: sorted runs on disk, inserted in slices of their documents' digests.
+
+The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
+once, and the last run counts. `merged.json` beside the runs says how far a merge came (`_Reached`). A merge that was
+killed continues with the slice that was begun, cut as it was, whatever the release; inserting it again changes nothing.
+The store remembers, by the merge's token, how many slices it was given: one that remembers fewer was made anew or
+restored, and gets them all.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from hsimhash.files import file_errors, write_json
+from hsimhash.store.base import Mark
+from hsimhash.store.reports import Progress
+from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
+
+Announce = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """The progress of a merge in slices: how many runs and slices, the next slice, how many documents changed.
+
+    `pending` is how many documents of the next slice are new or changed, once its writing was begun.
+    """
+
+    runs: int
+    slices: int = 0
+    slice: int = 0
+    added: int = 0
+    pending: int | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
+
+
+class SlicedLoad(BulkLoad):
+    """A bulk load into a store that inserts; see `BulkLoad` and the module's text."""
+
+    def __init__(self, folder: Path, limits: BulkLimits, *, has_signatures: bool) -> None:
+        super().__init__(folder, has_signatures=has_signatures)
+        self._slice_documents = limits.slice_documents
+        self._state_path = folder / "merged.json"
+
+    @abstractmethod
+    def _marked(self, token: str) -> int:
+        """Return the count of the mark with a token."""
+
+    @abstractmethod
+    def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
+        """Insert a slice, then the mark; before the first write `announce` how many are new or changed."""
+
+    def _read_state(self) -> _Reached:
+        fresh = _Reached(self.runs, -(-self.documents // self._slice_documents))
+        if not self._state_path.exists():
+            return fresh
+        state = _Reached(**json.loads(self._state_path.read_text()))
+        if state.slice > self._marked(state.token):
+            return fresh
+        # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
+        return state if state.runs == self.runs and state.slices else replace(fresh, added=state.added)
+
+    def _save(self, state: _Reached) -> _Reached:
+        write_json(self._state_path, asdict(state))
+        return state
+
+    def _forget_merge(self) -> None:
+        self._state_path.unlink(missing_ok=True)
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Insert all documents; see `BulkLoad.merge`."""
+        with file_errors(self.folder):
+            state = self._read_state()
+            while True:
+                if progress is not None:
+                    progress(self.documents * state.slice // max(state.slices, 1), self.documents)
+                if state.slice >= state.slices:
+                    return state.added
+                if stop is not None and stop():
+                    return None
+                state = self._insert(state)
+
+    def _insert(self, state: _Reached) -> _Reached:
+        def announce(count: int) -> None:
+            nonlocal state
+            if state.pending is None:
+                state = self._save(replace(state, pending=count))
+
+        self._write(self.slice_of(state.slice, state.slices), Mark(state.token, state.slice + 1), announce)
+        return self._save(replace(state, slice=state.slice + 1, added=state.added + (state.pending or 0), pending=None))

@@ -1,0 +1,77 @@
+"""How the rows of a bulk load are cut into parts of regions: each is in one file, whose bytes no attempt changes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hsimhash import Profile
+from hsimhash.fingerprint import Signatures
+from hsimhash.layout import Layout
+from hsimhash.rowkey import filed_rowkeys, listing_rowkeys, register_rowkey
+from hsimhash.spark.region_hfiles import FilePlan, _blocks, _written, region_parts
+from hsimhash.store import Record
+from hsimhash.store.hbase.files.region_writer import Cuts, FileForm, RegionRows, file_settings, register_ranges
+from hsimhash.store.runs import ranges_of
+from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.hfile_reader import HFile
+
+EDGES = [b"", b"\x20", b"\x40\x00\x00\x00\x03", b"\x80\x00\x00\x00", b"\xc0\x01\x02\x03\x02" + bytes(8) + b"\x01", b""]
+COUNT = 900
+
+
+def documents(rng: np.random.Generator) -> pa.Table:
+    """Documents of which some share a fingerprint, or a key; a third have no sketch and key."""
+    values = random_fingerprints(rng, COUNT)
+    values[::7] = 0xC00102030405060708 & (1 << 64) - 1
+    keys = random_fingerprints(rng, COUNT) * (np.arange(COUNT) % 3 > 0)
+    keys[1::9] = keys[1]
+    columns = [values.view(np.int64), keys.view(np.int64), keys.view(np.int64)]
+    ids = [f"https://例.org/{number}" for number in range(COUNT)]
+    ones = np.ones(COUNT, np.int64)
+    names = ["id", "fingerprint", "sketch", "key", "first_seen", "changes"]
+    return pa.Table.from_arrays([pa.array(one) for one in (ids, *columns, 7 * ones, ones)], names)
+
+
+def plan(stage: Path, values: Signatures) -> FilePlan:
+    profile = Profile.named("auto-2")
+    record = Record(Layout.named("10"), profile.to_json())
+    segments = record.layout.segments(values.fingerprints).astype(np.uint64).ravel()
+    cuts = Cuts(ranges_of(segments, 7), ranges_of(values.fingerprints >> np.uint64(32), 3), register_ranges(COUNT, 200))
+    regions = [RegionRows(number, start, stop) for number, (start, stop) in enumerate(pairwise(EDGES))]
+    return FilePlan(
+        region_parts(regions, cuts, "token/"), record, FileForm(file_settings(None), 1_000, 1 << 30), str(stage)
+    )
+
+
+def files_of(planned: FilePlan, blocks: list[pa.RecordBatch]) -> list[str]:
+    """Write all parts; return what each file has."""
+    return [line for batch in _written(planned, blocks) for line in batch.column("file").to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_is_in_one_file_whatever_the_order_of_the_blocks(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = documents(rng)
+    columns = [table.column(name).to_numpy().view(np.uint64) for name in ("fingerprint", "sketch", "key")]
+    signatures, ids = Signatures.of(*columns), [one.encode() for one in table.column("id").to_pylist()]
+    planned = plan(tmp_path / "one", signatures)
+    blocks = list(_blocks(planned, 250, table.to_batches(max_chunksize=100)))
+    files = files_of(planned, blocks)
+    found: dict[str, list[tuple[bytes, bytes]]] = {"rows/f": [], "rows/d": [], "registers/d": []}
+    for path in sorted((tmp_path / "one" / "token").rglob("region-*")):
+        with HFile(path) as file:
+            cells = [(cell.row, cell.qualifier) for cell in file.cells()]
+        found[str(path.parent.relative_to(tmp_path / "one" / "token"))] += cells
+    drawers = filed_rowkeys(planned.record.layout, signatures)
+    assert found["rows/f"] == sorted({(row.tobytes(), b"") for row in drawers})
+    listed = listing_rowkeys(signatures.fingerprints)
+    assert found["rows/d"] == sorted((row.tobytes(), doc_id) for row, doc_id in zip(listed, ids, strict=True))
+    assert found["registers/d"] == sorted((register_rowkey(doc_id), doc_id) for doc_id in ids)
+    again = plan(tmp_path / "other", signatures)
+    assert sorted(files_of(again, blocks[::-1])) == sorted(files)
+    assert not list(tmp_path.rglob("_*"))

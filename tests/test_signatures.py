@@ -13,9 +13,9 @@ from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import key_prefix
 from hsimhash.store import Record, Store, create_store
+from hsimhash.store.conformance.place import Place
 from tests.support.effort import tries
 from tests.support.oracles import are_near
-from tests.support.places import Place
 
 SIGNING, PLAIN = (Profile.named(name) for name in ("auto-2", "auto-1"))
 RECORD = Record(Layout.named("4"), SIGNING.to_json())

@@ -17,6 +17,7 @@ import pytest
 from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
+from hsimhash.store.conformance.place import Place
 from tests.stress import (
     calls_exactness,
     claims,
@@ -35,7 +36,6 @@ from tests.stress.victims import Operation
 from tests.support import archives
 from tests.support.effort import IS_THOROUGH, thorough, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
-from tests.support.places import Place
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from hsimhash.store.conformance.claims import *  # noqa: F403  (likewise)
+from hsimhash.store.conformance.contract import *  # noqa: F403  (its tests, at another place)
+from hsimhash.store.conformance.place import Place
 from tests.support.hbase_server import Gateways
-from tests.support.places import Place, hbase_place
-from tests.test_claims import *  # noqa: F403  (likewise)
-from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
+from tests.support.places import hbase_place
 
 
 @pytest.fixture(params=["thrift2", "thrift1"])

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from tests.support.places import Place
+from hsimhash.store.conformance.claims import *  # noqa: F403  (likewise)
+from hsimhash.store.conformance.contract import *  # noqa: F403  (its tests, at another place)
+from hsimhash.store.conformance.place import Place
 from tests.support.postgresql_server import PostgresqlServer
-from tests.test_claims import *  # noqa: F403  (likewise)
-from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
 
 pytestmark = pytest.mark.together
 _tables = itertools.count()

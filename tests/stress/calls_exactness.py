@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.random_calls import Trial, run_trial
 from tests.support.hbase_server import serving
-from tests.support.places import Place, hbase_place, redis_place
+from tests.support.places import hbase_place, redis_place
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
-from tests.support.random_calls import Trial, run_trial
 from tests.support.redis_server import redis_running
 
 SEED = 36

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
+from hsimhash.store.conformance.place import Place
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
@@ -18,23 +18,13 @@ from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
+from tests.support.effort import IS_THOROUGH
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.redis_server import RedisServer
 
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where stores of one kind are made: each at the URL of a new place."""
-
-    url: Callable[[], str]
-    create: Callable[[str, Record], Store] = create_store
-    open: Callable[[str], Store] = open_store
-    settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
-    expire: Callable[[Store, Sequence[bytes]], object] | None = None  # let documents pass their TTL, if there is one
 
 
 def model_place() -> Place:
@@ -49,6 +39,7 @@ def model_place() -> Place:
         lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
         settle,
+        is_quick=not IS_THOROUGH,
     )
 
 
@@ -73,7 +64,7 @@ def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
         assert store.check(repair=True).is_sound
 
     with ExitStack() as tables:
-        yield Place(new_url, create, open_store, settle)
+        yield Place(new_url, create, open_store, settle, is_quick=not IS_THOROUGH)
 
 
 def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
@@ -98,4 +89,5 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
         open_store,
         settle,
         expire=expire if ttl_s else None,
+        is_quick=not IS_THOROUGH,
     )

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import IS_THOROUGH, cases_left_out, tries
 from tests.support.places import model_place
@@ -98,12 +98,12 @@ def labelled_data() -> Path:
 
 
 @pytest.fixture(params=["memory", "lmdb", "hbase-model"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """Where the stores of a contract are; modules that try others have their own."""
     if request.param == "hbase-model":
         return model_place()
     numbers = itertools.count()
-    return Place(lambda: f"{request.param}://{tmp_path / str(next(numbers))}", is_quick=not IS_THOROUGH)
+    return StorePlace(lambda: f"{request.param}://{tmp_path / str(next(numbers))}", is_quick=not IS_THOROUGH)
 
 
 @pytest.fixture

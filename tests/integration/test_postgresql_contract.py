@@ -8,7 +8,7 @@ import pytest
 
 from hsimhash.store.conformance.claims import *  # noqa: F403  (likewise)
 from hsimhash.store.conformance.contract import *  # noqa: F403  (its tests, at another place)
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 from tests.support.postgresql_server import PostgresqlServer
 
 pytestmark = pytest.mark.together
@@ -16,6 +16,6 @@ _tables = itertools.count()
 
 
 @pytest.fixture
-def place(postgresql: PostgresqlServer) -> Place:
+def place(postgresql: PostgresqlServer) -> StorePlace:
     """New tables in the server's database."""
-    return Place(lambda: postgresql.url(f"contract_{next(_tables)}"))
+    return StorePlace(lambda: postgresql.url(f"contract_{next(_tables)}"))

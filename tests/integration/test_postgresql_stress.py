@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 from tests.stress import serve_soak, stores_identity
 from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.claims import on_postgresql
@@ -29,7 +29,7 @@ def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_
 
 
 def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(postgresql: PostgresqlServer) -> None:
-    where = [Place(lambda: postgresql.url("crowd"))]
+    where = [StorePlace(lambda: postgresql.url("crowd"))]
     assert faults(outcomes(where, 300, SIZES[-1:])) == []
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
@@ -27,14 +27,14 @@ from tests.support.redis_server import RedisServer
 _numbers = itertools.count()
 
 
-def model_place() -> Place:
+def model_place() -> StorePlace:
     clusters: defaultdict[str, Cluster] = defaultdict(Cluster)
 
     def settle(store: Store) -> None:
         clusters[store.url].advance(DAY_MS)
         assert store.check(repair=True).is_sound
 
-    return Place(
+    return StorePlace(
         lambda: f"hbase://model/{next(_numbers)}",
         lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
@@ -44,7 +44,7 @@ def model_place() -> Place:
 
 
 @contextmanager
-def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
+def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[StorePlace]:
     """Give new tables, which are dropped at the end; made through Thrift2, for Thrift1 cannot."""
 
     def new_url() -> str:
@@ -64,10 +64,10 @@ def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
         assert store.check(repair=True).is_sound
 
     with ExitStack() as tables:
-        yield Place(new_url, create, open_store, settle, is_quick=not IS_THOROUGH)
+        yield StorePlace(new_url, create, open_store, settle, is_quick=not IS_THOROUGH)
 
 
-def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
+def redis_place(server: RedisServer, ttl_s: int | None) -> StorePlace:
     def settle(store: Store) -> None:
         """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
         assert isinstance(store, RedisStore)
@@ -83,7 +83,7 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
             value = store.session.call("HGET", key, doc_id)
             store.session.call("HSET", key, doc_id, value[:-8] + bytes(8))
 
-    return Place(
+    return StorePlace(
         lambda: server.url(f"place-{next(_numbers)}"),
         partial(create_store, ttl_s=ttl_s),
         open_store,

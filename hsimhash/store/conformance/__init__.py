@@ -7,7 +7,7 @@ A module of pytest imports them all, and says in a fixture where they make their
     @pytest.fixture
     def place(tmp_path):
         numbers = itertools.count()
-        return Place(lambda: f"sqlite://{tmp_path / str(next(numbers))}")
+        return StorePlace(lambda: f"sqlite://{tmp_path / str(next(numbers))}")
 
 They need pytest, which hsimhash itself does not.
 """
@@ -20,4 +20,4 @@ pytest.register_assert_rewrite(f"{__name__}.claims", f"{__name__}.contract", f"{
 
 from hsimhash.store.conformance.claims import *  # noqa: E402, F403
 from hsimhash.store.conformance.contract import *  # noqa: E402, F403
-from hsimhash.store.conformance.place import Place as Place  # noqa: E402
+from hsimhash.store.conformance.place import StorePlace as StorePlace  # noqa: E402

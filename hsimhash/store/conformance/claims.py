@@ -11,7 +11,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.store import Store
 from hsimhash.store.conformance.contract import RECORD, put
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 
 
 def claimed(store: Store, *documents: tuple[str, int]) -> list[str | None]:
@@ -31,7 +31,7 @@ def test_a_claim_stores_only_what_nothing_near_is_stored_of(store: Store) -> Non
     assert store.check().is_sound
 
 
-def test_a_document_that_claims_again_is_new_again_and_moves(place: Place, store: Store) -> None:
+def test_a_document_that_claims_again_is_new_again_and_moves(place: StorePlace, store: Store) -> None:
     for value in (5, 5, 4):
         assert claimed(store, ("a", value)) == [None]
     put(store, ("near", 4))
@@ -51,7 +51,7 @@ def test_a_claim_meets_a_document_that_a_later_one_of_the_batch_moves(store: Sto
     assert [document and document.fingerprint for document in store.lookup([b"d"])] == [2**64 - 1]
 
 
-def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: Place) -> None:
+def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: StorePlace) -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):
         # Chains of near ones, ids that occur again, and documents that go from one to another.

@@ -10,7 +10,7 @@ from hsimhash.store.registry import create_store, open_store
 
 
 @dataclass(frozen=True)
-class Place:
+class StorePlace:
     """Where stores of one kind are made: each at the URL of a new place.
 
     Args:

@@ -23,7 +23,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.matching import Rule
 from hsimhash.store import Claim, Document, Match, Record
-from hsimhash.store.conformance.place import Place
+from hsimhash.store.conformance.place import StorePlace
 
 T = TypeVar("T")
 Given = tuple[str, Signature]
@@ -71,7 +71,7 @@ class Trial:
 class Caller:
     """Makes the calls of a trial; `documents` is what the index must hold."""
 
-    def __init__(self, place: Place, index: HSimIndex, trial: Trial) -> None:
+    def __init__(self, place: StorePlace, index: HSimIndex, trial: Trial) -> None:
         self._place, self._index, self._trial = place, index, trial
         self._rng = np.random.default_rng(trial.seed)
         self._tasks = AsyncHSimIndex(index)
@@ -290,7 +290,7 @@ class Caller:
         return self._now
 
 
-def run_trial(place: Place, trial: Trial) -> Counter[str]:
+def run_trial(place: StorePlace, trial: Trial) -> Counter[str]:
     """Make an index at a new place and all calls of a trial; return how many of each, and of queries and matches."""
 
     async def run() -> Counter[str]:

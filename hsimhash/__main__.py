@@ -1,6 +1,6 @@
 """Entry point of the program: `hsimhash`, and `python -m hsimhash`.
 
-Signals have their handlers before anything else is imported, which takes a good part of a second.
+Signal handlers are installed before anything else is imported, because imports take a good part of a second.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Share calls: threads and tasks that use one index at the same time are answered by one call to its store.
 
-Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
-together, in one call. Each gets its own answer, or its own error. Whom one call answered together soon ask again, so
-the next one waits for them a little: else they would part into two halves, of which one gathers while the other is
-under way. Who comes last of them makes the call. A call that takes long holds nobody up: after LOOK_S the next one
-starts beside it.
+A caller that finds no call in progress calls at once, alone. Callers that arrive during a call gather, and when it
+ends, those with the same kind of question share the next one. Each gets its own answer, or its own error. Callers that
+shared a call usually return at the same time, so the next call waits briefly for them; otherwise they would split into
+two halves, and one half would gather while the other half's call is in progress. The last of them to arrive makes the
+call. A slow call holds nobody up: after LOOK_S the next one starts beside it.
 
-Those whom a call answered wake each other, in chains of a few: woken at once they crowd for the interpreter, for which
-16 threads took twice the time, 0.8 ms instead of 0.4; in one chain the last would wait long beside a busy thread.
+The callers of a call wake each other in chains of a few. If all were woken at once, they would crowd for the
+interpreter, and 16 threads took twice the time: 0.8 ms instead of 0.4. In a single chain, the last would wait long
+beside a busy thread.
 
-A signal handler may raise between any two steps. So a turn is a lock that only `with` takes: none is ever lost. And to
-wake a caller gives it nothing but a reason to look again: a turn goes to whoever looks first, and whoever is not woken
+A signal handler may raise between any two steps. So a turn is a lock that only `with` takes, and none is ever lost.
+Waking a caller only makes it look again: the first caller that looks takes the turn, and a caller that is not woken
 looks after LOOK_S.
 """
 

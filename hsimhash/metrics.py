@@ -1,8 +1,8 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
-They are off until `enable` is called, and cost one look at `current` for each operation then. They are those of this
-process, unless it shares a folder with others; processes that a command starts to help it count for themselves, and
-nobody reads that.
+Metrics are off until `enable` is called; until then they cost one look at `current` per operation. They cover this
+process, unless it shares a folder with others. Helper processes of a command count for themselves, and nobody reads
+their counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Worker processes that end with their parent and leave the group's signals to it: `Workers`, `completed`.
 
-They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
-take: it is for code that may never return, use up all memory, or crash. Its children are forks, of a process with one
-thread.
+Processes are spawned, not forked, so that they do not copy locks of other threads. `KillableWorkers` limits each call:
+it is for code that may never return, use up all memory, or crash. Its children are forks of a process with one thread.
 """
 
 from __future__ import annotations

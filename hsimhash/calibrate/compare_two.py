@@ -1,8 +1,8 @@
 """Compare two documents: their distance, whether a query by one finds the other, and which features move which bits.
 
-A bit of a fingerprint is 1 where the weights of the features that vote for it outweigh the others. Between two texts a
-feature changes the sum of each bit by what it weighs more or less, for the bit or against it: its *push*. The pushes of
-all features add up to what the sum changed by, so they tell exactly what flipped a bit.
+A bit of a fingerprint is 1 if the features that vote for it outweigh the others. A feature whose weight differs between
+two texts changes the sum of each bit, for the bit or against it: its *push*. The pushes of all features add up to the
+change of the sum, so they explain exactly what flipped a bit.
 """
 
 from __future__ import annotations

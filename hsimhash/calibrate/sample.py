@@ -1,6 +1,6 @@
 """Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
-So it is the same for the same inputs, and whatever is left out for lack of room is left out at random.
+So the same inputs always give the same sample, and memory limits drop documents at random.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare all pairs of a sample by a profile, and keep the pairs that any rule calls near.
 
-Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. What comes
-near is listed to be judged by its texts; of too many a share, chosen by a hash, stands for all.
+Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. Near pairs
+are listed, to be judged by their texts. If there are too many, a share of them, chosen by a hash, represents all.
 """
 
 from __future__ import annotations

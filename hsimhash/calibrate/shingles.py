@@ -1,7 +1,8 @@
 """Measure which share of their shingles two texts have in common, to judge unrelated pairs independently of profiles.
 
-Of each text the KEPT least hashes of its shingles of three words or characters are kept. Up to so many shingles of two
-texts together the Jaccard index is exact; of more it is that of the KEPT least of both, right to about .03.
+The KEPT smallest hashes of a text's shingles (three words or characters) are kept. If two texts together have at most
+KEPT shingles, their Jaccard index is exact. Otherwise it is estimated from the KEPT smallest hashes of both, to within
+about .03.
 
 Source: Broder, "On the resemblance and containment of documents", SEQUENCES 1997.
 """

@@ -1,7 +1,7 @@
 """Handle standard streams that are closed or whose other end is gone.
 
-A stream that the caller closed: no file that is opened later may get its number, and what is written to a closed stdout
-is an error. A stderr that nobody reads any more, or whose disk is full: messages are lost, and the work continues.
+If the caller closed a stream, no file opened later may get its number, and writing to a closed stdout is an error. If
+nobody reads stderr any more, or its disk is full, messages are lost and the work continues.
 """
 
 from __future__ import annotations

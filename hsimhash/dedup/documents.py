@@ -1,8 +1,8 @@
 """Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
-Texts are not held, and neither are ids and places: they wait in files of the results' folder. The first record with an
-id is the document. A later one with the same id is a repeat, which is only counted, if its signature and its length are
-the same, else a reject: which of the two counts is not for us to say.
+Texts, ids and places are not held in memory; ids and places go to files in the folder of results. The first record with
+an id is the document. A later record with the same id is only counted as a repeat if its signature and length are the
+same. Otherwise it is rejected, because hsimhash cannot tell which of the two counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
 
-Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow after them.
+Documents are numbered in the order of the inputs. Stored documents that are kept in their place have later numbers.
 """
 
 from __future__ import annotations

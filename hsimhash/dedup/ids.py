@@ -1,7 +1,7 @@
 """Keep document ids in a file and find repeated ones, when there are too many for memory.
 
-A table of digests tells which ids may have come before. It takes 16 to 32 bytes an id while documents are read, where a
-dict of the ids takes 200; what it tells is compared with the ids themselves, so that no two are taken for one.
+A table of digests finds ids that may be repeated. While documents are read it takes 16 to 32 bytes per id, where a dict
+takes 200. Candidates are compared with the ids themselves, so that two ids are never confused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The outcome of a run: the numbers of `stats.json`, and the data of `report.html`.
 
-To count what a greater distance would add, some fingerprints are compared with all: `ROWS` of them, or as many as
-`CELLS` comparisons allow, which are all of a small set. This takes a few microseconds per document, whatever the
-distance is and however the fingerprints lie.
+To count what a greater distance would add, `ROWS` fingerprints are compared with all, or as many as `CELLS` comparisons
+allow; in a small set these are all of them. This takes a few microseconds per document, whatever the distance and the
+distribution of the fingerprints.
 """
 
 from __future__ import annotations

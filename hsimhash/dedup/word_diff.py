@@ -1,7 +1,7 @@
 """Show the passages in which two texts differ, by words, or by characters for Han and kana.
 
-Texts are compared whole, with the fewest tokens changed; those that are both very long and very different are not
-compared, for that would take minutes.
+Texts are compared whole, with the fewest changed tokens. Texts that are both very long and very different are not
+compared, because this would take minutes.
 """
 
 from __future__ import annotations

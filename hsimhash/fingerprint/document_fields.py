@@ -1,6 +1,6 @@
 """Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
-So a document of fields goes wherever a text goes: through batches, processes and files.
+So a document with fields can go wherever a text can: through batches, processes and files.
 """
 
 from __future__ import annotations

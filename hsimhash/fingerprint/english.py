@@ -1,10 +1,10 @@
 """Weigh space-separated words: by the user's table, or by the English one as far as a text is English.
 
-English words weigh their tf · idf, as heavy in sum as the pairs that `auto-1` counts. Other languages have other
-frequent words, which the table would make heavy, so a text is only as much weighed by it as it is English: by the share
-of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth it is not, from a fifth on it is;
-between the two its words weigh in part, and its pairs the rest, so that no edit of a page tips all of its features at
-once. English prose has a third, other languages in Latin script at most 7 %.
+English words weigh their tf · idf; in sum they are as heavy as the pairs that `auto-1` counts. Other languages have
+other frequent words, which the table would make heavy. So the table only counts as far as a text is English, measured
+by the share of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth, a text is not English;
+from a fifth on, it is. Between the two, its words weigh in part, and its pairs the rest, so that no edit of a page tips
+all of its features at once. English prose has a third of such words, other languages in Latin script at most 7 %.
 """
 
 from __future__ import annotations

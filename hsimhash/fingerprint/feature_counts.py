@@ -1,7 +1,7 @@
 """Count the features of a long text window by window, in 12 bytes for each feature of a window.
 
-The counts of a window are sorted by hash. At the end they are merged one range of hashes after the other, so that the
-merge takes little memory beside them.
+The counts of a window are sorted by hash. At the end they are merged, one range of hashes after the other, so the merge
+takes little additional memory.
 """
 
 from __future__ import annotations

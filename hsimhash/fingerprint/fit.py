@@ -1,7 +1,7 @@
 """Fit a table of inverse document frequencies to the user's texts: `fit_idf`.
 
-The words are those that a profile weighs: jieba's of Chinese, and those between spaces. Counts beyond a bound on memory
-go to sorted runs on disk, which are merged in the end: the table does not depend on the bound.
+The words are those that a profile weighs: jieba's words of Chinese, and space-separated words. Counts beyond a memory
+limit go to sorted runs on disk, which are merged at the end, so the table does not depend on the limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
 
-A window ends where no word ends later because of what follows. Rows of units (shingles) cross windows: the last units
-of a stretch that is still open are kept for the next window. Chinese is cut behind a character that no word of the
-segmenter holds, because the segmenter weighs a whole run of characters at once.
+A window ends where later text cannot change its last word. Rows of units (shingles) cross windows: the last units of an
+open stretch are kept for the next window. Chinese is cut after a character that no word of the segmenter contains,
+because the segmenter weighs a whole run of characters at once.
 
 Some recipes need the whole text: see `is_cut_in_windows`.
 """

@@ -1,10 +1,10 @@
 """Cut texts into pieces regardless of script: characters, bytes, matches of a pattern, pieces of other libraries.
 
-A text is one stretch: its *units* are the characters, bytes or words, and each n adjacent ones a piece; fewer than n
-are one piece together. A text of fewer units than the profile's `least` has none.
+A text is one stretch. Its *units* are characters, bytes or words, and each n adjacent units are a piece; fewer than n
+units are one piece together. A text with fewer units than the profile's `least` does not have pieces.
 
-Classes of characters (`re`, `isalnum`) are those of the Python that runs, as they are for the libraries themselves.
-They may differ between versions of Python for characters that Unicode added since 14.0.
+Classes of characters (`re`, `isalnum`) are those of the running Python, as in the libraries themselves. They may differ
+between versions of Python for characters that Unicode added after 14.0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Signatures: a fingerprint finds a text, a sketch confirms it, and a key finds it inside another frame.
 
-What a sketch and a key are: `sketch`. Either is 0 where there is none.
+See `sketch` for sketches and keys. A value of 0 means that there is none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
 
-Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
-pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
-is looked for; so is the next packed member after one that is damaged. ISO 28500 has the format;
-`http_responses.py` reads what a server sent.
+Pages and plain texts in `resource` records count too if they have their own address; a crawler's notes about pages have
+a `urn:`. A record has its own length, so a wrong length is noticed, and the next record is searched for; so is the next
+packed member after a damaged one. ISO 28500 has the format; `http_responses.py` parses what a server sent.
 
-A place is in bytes, unpacked, and its line counts records of any kind.
+A position is in unpacked bytes, and its line counts records of any kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Extract texts from pages in child processes with limits; a page that exceeds them is rejected alone.
 
-trafilatura and lxml take milliseconds for nearly every page. For a few they take minutes or all memory, or crash. So
-each page has limits, which its process keeps to by itself; over them the process dies and the page is a reject.
+trafilatura and lxml take milliseconds for nearly every page. For a few pages they take minutes or all memory, or crash.
+So each page has limits that its process enforces on itself. Beyond them the process dies and the page is rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
 
-Crawlers differ: some end lines with a newline alone, and some unpack a body but leave the header that says how it was
-packed. A body that is not packed as its header says is taken as it is, if it looks like text.
+Crawlers differ. Some end lines with only a newline, and some unpack a body but leave the header that says how it was
+packed. A body that is not packed as its header says is used unchanged if it looks like text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decide which documents of a batch have a near-duplicate, as if they had arrived one by one.
 
-A document meets the index as it was before the batch, and the documents of the batch before it that were accepted. Of a
-document that was accepted again, the index's own entry no longer counts; a document never meets itself.
+A document is compared with the index as it was before the batch, and with the accepted documents before it in the
+batch. If a document is accepted again, its old entry in the index no longer counts. A document never matches itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
 
-A *star*: every member is near the kept document. A *component*: every member can be reached from any other by steps
-from one to a near one, so its ends may be far apart: `diameters` tells how far.
+In a *star*, every member is near the kept document. In a *component*, every member is connected to every other by a
+chain of near documents, so its ends may be far apart: `diameters` says how far.
 
-Equal fingerprints, or signatures, have the same neighbours, so one vertex stands for all documents that have it.
-Vertices are numbered by their most preferred document: of two, the lower number is the one to keep.
+Equal fingerprints, or signatures, have the same neighbours, so one vertex represents all of their documents. Vertices
+are numbered by their most preferred document: of two vertices, the one with the lower number is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find distinct fingerprints, sorted, with the first position of each; in files if there are too many.
 
-The order comes from one sort of (leading bits, index) words; only runs of values whose leading bits do not tell them
-apart are sorted again.
+Values are sorted by one sort of (leading bits, index) words. Only runs of values with equal leading bits are sorted
+again.
 """
 
 from __future__ import annotations

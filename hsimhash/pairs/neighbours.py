@@ -1,12 +1,12 @@
 """Find the near pairs of one drawer: sort by segment, then compare neighbours.
 
-The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one after it, the
-second one after it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
-is cut again by the bits that vary in it (a finer drawer each), or, where that does not pay, all its values are compared
-with all.
+The values are permuted so that the segment's bits come first, and sorted. Each value is compared with the next one,
+then with the second next, and so on, all at once, as long as any two share a bucket. A bucket of more than
+`DENSE_BUCKET` values is cut again by the bits that vary in it, each part like a finer drawer. If that does not pay,
+all of its values are compared with each other.
 
-A pair that meets in several drawers is found in the first of them alone: each drawer knows the others' masks.
-Pairs come in an order that depends on the values alone: by bucket, and in a bucket that is not dense by value.
+A pair that shares a bucket in several drawers is found only in the first of them: each drawer knows the others' masks.
+The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
 """
 
 from __future__ import annotations

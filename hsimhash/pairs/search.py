@@ -1,8 +1,8 @@
 """Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
-Equal fingerprints are made one first. Then each drawer of a layout is sorted and neighbours are compared; by the
-layout's promise no pair within its distance is missed. The drawers are searched in threads, each in memory of its own;
-what the budget has no room for is sorted in parts, from files.
+Equal fingerprints are merged first. Then each drawer of a layout is sorted, and neighbours are compared; the layout
+guarantees that no pair within its distance is missed. Threads search the drawers, each with its own memory. What
+exceeds the memory budget is sorted in parts, from files.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 5.
 """

@@ -1,8 +1,8 @@
 """Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
-Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
-differ in few enough bits (`are_alike`), or one of them has none. Equal signatures are made one first, as equal
-fingerprints are.
+Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
+sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are merged
+first, like equal fingerprints.
 """
 
 from __future__ import annotations

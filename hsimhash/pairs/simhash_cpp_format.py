@@ -1,6 +1,6 @@
 """Read and write the files of simhash-cpp's programs: decimal fingerprints, or lists of them, one per line.
 
-Whole blocks at once: a Python loop over lines would cost more than the search does.
+Whole blocks are processed at once: a Python loop over lines would take longer than the search.
 """
 
 from __future__ import annotations

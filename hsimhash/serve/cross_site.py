@@ -1,8 +1,8 @@
 """Reject requests that a page of another site sends through a visitor's browser.
 
-A browser sends the name in a page's address as `Host`, and the page's site as `Origin`. A page can have its own name
-lead to this machine (DNS rebinding), and is then of the same site as this server: only the name tells. So a server that
-asks for no token answers under names that it was told, and under those that nobody can point elsewhere.
+A browser sends the host name in a page's address as `Host`, and the page's site as `Origin`. A page can make its own
+name point to this machine (DNS rebinding), and then has the same origin as this server: only the name shows it. So a
+server without a token accepts only the names that it was configured with, and names that nobody can redirect.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page at `/`: shows the server and its endpoints, and has a form to try a query. It does not use scripts.
 
-The page is static but for what a query found, and it shows nothing of the index to a caller without the token.
+The page is static except for the result of a query. Without the token it shows nothing of the index.
 """
 
 from __future__ import annotations

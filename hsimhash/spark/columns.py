@@ -1,7 +1,7 @@
 """Columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
-Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same 64 bits as a signed `bigint`;
-`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, is none.
+Spark does not have unsigned numbers, so a fingerprint, a sketch or a key is a signed `bigint` with the same 64 bits;
+`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, means that there is none.
 """
 
 from __future__ import annotations

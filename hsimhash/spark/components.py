@@ -1,9 +1,9 @@
 """Find connected components of edges by alternating steps that suit any cluster, and stars within them.
 
-*Large star*: every vertex ties its greater neighbours to the least vertex it knows. *Small star*: it ties itself and
-its smaller neighbours to that one. Both keep what hangs together, and repeat until nothing changes: then every
-component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi, Vassilvitskii, "Connected
-Components in MapReduce and Beyond", SoCC 2014.
+*Large star*: every vertex connects its greater neighbours to the least vertex it knows. *Small star*: it connects
+itself and its smaller neighbours to that vertex. Both keep connected vertices connected. They repeat until nothing
+changes; then every component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi,
+Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
 
-What a part is, is planned from a sample: about as many values for each, no bucket cut. A bucket that is too large for a
-part is cut again, by the bits that vary in it, into finer drawers of its own. A pair is found once, in the first drawer
-where it meets; see `pairs.neighbours`, whose search runs on each part.
+The parts are planned from a sample: about the same number of values in each, and no bucket cut. A bucket that is too
+large for a part is cut again into finer drawers, by the bits that vary in it. A pair is found once, in the first drawer
+where it shares a bucket; see `pairs.neighbours`, whose search runs on each part.
 """
 
 from __future__ import annotations

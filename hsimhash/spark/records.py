@@ -1,7 +1,7 @@
 """Read files into documents with signatures, each id once, as 'hsimhash dedup' does.
 
-The first record with an id is the document. A later one with the same id is a repeat, which is only counted, if its
-signature and its length are the same, else a reject.
+The first record with an id is the document. A later record with the same id is only counted as a repeat if its
+signature and length are the same; otherwise it is rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write documents as HFiles of a table's regions: rows are cut into parts, and each task sorts and writes one.
 
-A part has rows of one kind, of one region, between two segments. How many there are is planned from a sample. Between
-tasks rows travel as blocks of bytes; a part's file has the same bytes whichever attempt of a task writes it.
+A part has rows of one kind, of one region, between two segments. The number of parts is planned from a sample. Between
+tasks, rows travel as blocks of bytes. A part's file has the same bytes whichever attempt of a task writes it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Make a graph of documents: one vertex for all documents with the same signature, edges between near ones.
 
-Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
-differ in few enough bits, or one of them has none; as in `pairs.signatures`.
+Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
+sketches differ in few enough bits, or one of them does not have a sketch; as in `pairs.signatures`.
 
-Fingerprints alone are compared first; ids and what else documents have are only looked at where a document has a near
-or an equal one.
+Only fingerprints are compared first. Ids and other values are read only for documents with a near or equal one.
 """
 
 from __future__ import annotations

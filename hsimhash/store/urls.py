@@ -1,7 +1,7 @@
 """Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
-No URL of a store holds a password, because URLs are printed and logged. A password that is in one all the same appears
-in no message: `masked` hides it even where it makes the URL unreadable, as a raw `/`, `?`, `#` or `@` does.
+URLs of stores do not hold passwords, because they are printed and logged. If a URL has a password all the same, no
+message shows it: `masked` hides it even if it makes the URL invalid, as a raw `/`, `?`, `#` or `@` does.
 """
 
 from __future__ import annotations

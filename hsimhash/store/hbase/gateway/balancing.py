@@ -1,12 +1,12 @@
 """Choose the gateway for the next connection.
 
-A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
-as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
-those that work the one with the fewest connections of this process is next, drawn by lot among equals: so many
-processes spread over all gateways from their first connection on.
+A gateway that failed rests, longer each time. While another gateway works, it is then tried by a connection that no
+call waits for. A gateway that still owes replies to abandoned calls comes after the others. Of the working gateways,
+the one with the fewest connections of this process is next, drawn by lot among equals: so many processes spread over
+all gateways from their first connection on.
 
-A connection counts for as long as someone holds it: where a signal interrupts its user before it is given back, its
-place is free again as soon as the interrupted call is left.
+A connection counts as long as someone holds it. If a signal interrupts its user before it is returned, its place is
+free again as soon as the interrupted call ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run tasks on many connections at once without threads: send requests on all, then read replies.
 
-A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
-one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
-has read so far it must keep outside of its generator.
+A *task* is a generator function: it yields calls, receives the reply to each, and returns a result. Its calls go over
+one connection, one after the other. A task that fails with a passing error begins again on another connection, so it
+must keep what it has read so far outside its generator.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
 from hsimhash.store.hbase.rows.cells import listing_key
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import Audit
-from hsimhash.store.hbase.upkeep.full_check import Census, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RangeTask, Walk
 from tests.support.effort import thorough
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
@@ -94,10 +94,10 @@ def test_check_finds_the_same_whatever_it_compares_at_once(store: HBaseStore, tm
     assert whole.leftovers > DOCUMENTS // 50
     walk = Walk(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
     ranges = surveyed_in(walk.folder, walk.run("check", survey_to_files, lambda *_: None))
-    census = Census(store.gateway, store.record, walk.seed, ranges, part_bytes)
-    found = Audit(store.gateway, store.record, store.times, pages=census.suspects).run()
+    full_check = FullCheck(store.gateway, store.record, walk.seed, ranges, part_bytes)
+    found = Audit(store.gateway, store.record, store.times, pages=full_check.suspects).run()
     assert len(ranges) > 5
-    assert (census.documents, census.drawer_rows) == (whole.documents, whole.drawer_rows)
+    assert (full_check.documents, full_check.drawer_rows) == (whole.documents, whole.drawer_rows)
     assert (found.problems, found.leftovers) == (whole.problems, whole.leftovers)
 
 

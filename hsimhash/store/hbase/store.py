@@ -62,7 +62,7 @@ from hsimhash.store.hbase.rows.survey import rows_about, survey
 from hsimhash.store.hbase.rows.view import HBaseView
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.upkeep.collect import Collection
-from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
 from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
@@ -276,7 +276,7 @@ class HBaseStore(Store):
             task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), randbits(32))
             ranges = [survey_range(self.gateway, task, old_ms)]
             tell(1, 1)
-            return self._judge(Census(self.gateway, self.record, task.seed, ranges), repair=repair)
+            return self._judge(FullCheck(self.gateway, self.record, task.seed, ranges), repair=repair)
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
                 return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own))
@@ -284,15 +284,15 @@ class HBaseStore(Store):
         with walk.alone("checks the index"):
             survey = partial(survey_to_files, removed_before=old_ms)
             results = walk.run("check --repair" if repair else "check", survey, tell)
-            census = Census(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
-            return self._judge(census, repair=repair)
+            full_check = FullCheck(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
+            return self._judge(full_check, repair=repair)
 
-    def _judge(self, census: Census, *, repair: bool) -> CheckReport:
-        """Look at the suspects of a census."""
-        report = self._audit(repair=repair, pages=census.suspects).run()
-        if repair and census.hours:
-            self._collection(hours=census.hours).collect()
-        report.documents, report.drawer_rows = census.documents, census.drawer_rows
+    def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
+        """Look at the suspects of a full_check."""
+        report = self._audit(repair=repair, pages=full_check.suspects).run()
+        if repair and full_check.hours:
+            self._collection(hours=full_check.hours).collect()
+        report.documents, report.drawer_rows = full_check.documents, full_check.drawer_rows
         return report
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:

@@ -261,7 +261,7 @@ def _table(dtype: Any, **columns: NDArray[Any]) -> NDArray[np.void]:
     return made
 
 
-class Census:
+class FullCheck:
     """What all ranges have, and the suspects among it.
 
     Args:

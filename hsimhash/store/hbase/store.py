@@ -63,7 +63,7 @@ from hsimhash.store.hbase.rows.view import HBaseView
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
-from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
+from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeJob, RangeTask, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
 from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
@@ -243,9 +243,9 @@ class HBaseStore(Store):
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-walk-") as own:
                 return self._sum(purpose, work, workers, progress, Path(own))
-        walk = Walk(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
-        with walk.alone(f"works on '{purpose}'"):
-            return sum(walk.run(purpose, work, progress or (lambda *_: None)))
+        job = RangeJob(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
+        with job.alone(f"works on '{purpose}'"):
+            return sum(job.run(purpose, work, progress or (lambda *_: None)))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
@@ -280,15 +280,15 @@ class HBaseStore(Store):
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
                 return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own))
-        walk = Walk(self.url, self.gateway, self.record, folder / WALK, workers)
-        with walk.alone("checks the index"):
+        job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
+        with job.alone("checks the index"):
             survey = partial(survey_to_files, removed_before=old_ms)
-            results = walk.run("check --repair" if repair else "check", survey, tell)
-            full_check = FullCheck(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
+            results = job.run("check --repair" if repair else "check", survey, tell)
+            full_check = FullCheck(self.gateway, self.record, job.seed, surveyed_in(job.folder, results))
             return self._judge(full_check, repair=repair)
 
     def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
-        """Look at the suspects of a full_check."""
+        """Look at the suspects of a full check."""
         report = self._audit(repair=repair, pages=full_check.suspects).run()
         if repair and full_check.hours:
             self._collection(hours=full_check.hours).collect()

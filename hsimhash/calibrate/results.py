@@ -18,7 +18,7 @@ MILLION = 1_000_000  # documents, for which false pairs are told
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """How many pairs a profile puts at each distance from 0 to 64 bits."""
+    """The number of pairs at each distance from 0 to 64 bits, by a profile."""
 
     profile: str
     near: Floats  # near pairs, shape (65,)

@@ -72,7 +72,7 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupProgress:
-    """How far a run is, of `total`, 0 for unknown: bytes of the inputs, parts of the search, signatures to match."""
+    """Progress of a run, of `total`, 0 if unknown: bytes of inputs, parts of the search, signatures to match."""
 
     stage: DedupStage
     done: int
@@ -82,7 +82,7 @@ class DedupProgress:
 
 @dataclass(frozen=True, slots=True)
 class DedupObserver:
-    """Who watches; both may be called often."""
+    """Receives progress and warnings; both may be called often."""
 
     progress: Callable[[DedupProgress], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
@@ -90,7 +90,7 @@ class DedupObserver:
 
 @dataclass(frozen=True, slots=True)
 class DedupSummary:
-    """What came of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
+    """The result of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
 
     totals: Totals
     notices: Sequence[Notice]

@@ -129,7 +129,7 @@ class Outcome:
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """What the report warns of."""
+        """Warnings for the report."""
         groups = self.pairs.groups
         if self.documents.has_signatures:  # what is hot has one fingerprint; its sketches may differ
             fingerprints = self.documents.fingerprints[self.documents.comparable]

@@ -134,7 +134,7 @@ class InputOptions:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input as it was found."""
+    """An input as found."""
 
     name: str  # as it was given; of a URL without what is secret in it
     kind: InputKind  # what its records are

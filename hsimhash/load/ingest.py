@@ -50,7 +50,7 @@ OnDuplicate = Literal["add", "skip", "tag"]
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """How much is held, and may be lost to a kill, before it is acknowledged."""
+    """Limits on what is held in memory, and so may be lost to a kill, before it is acknowledged."""
 
     run_documents: int = 1_000_000  # of `add`, in one sorted run, or
     run_id_characters: int = 64 << 20  # so much of ids, or
@@ -65,7 +65,7 @@ class IngestLimits:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """What an ingest does.
+    """Options of an ingest.
 
     Args:
         on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
@@ -113,7 +113,7 @@ class IngestOptions:
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """How far an ingest is: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
+    """Progress of an ingest: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
 
     stage: Literal["read", "merge"]
     done: int
@@ -123,7 +123,7 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestObserver:
-    """Who watches: `stop` answers whether to end soon, `progress` and `say` report. All may be called often."""
+    """Receives progress and messages; `stop` returns whether to end soon. All may be called often."""
 
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[IngestProgress], None] = lambda _: None

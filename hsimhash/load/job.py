@@ -92,7 +92,7 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        """Of how many documents it is known what became of them in the index; of an unfinished `add` of none."""
+        """The number of documents whose fate in the index is known; 0 for an unfinished `add`."""
         return self.added + self.unchanged + self.duplicates
 
     def plus(self, **more: int) -> Counts:
@@ -106,7 +106,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of an ingest: `counts` (see `Counts`); `is_complete` is false where `stop` ended it before its end.
+    """The result of an ingest: `counts` (see `Counts`); `is_complete` is false if `stop` ended it early.
 
     `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
     the inputs that was read, None where their size is unknown or all was read.

@@ -32,7 +32,7 @@ _STATE = "relayout.json"
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How far the old index is read."""
+    """The progress of reading the old index."""
 
     old: str
     new: str

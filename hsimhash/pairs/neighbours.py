@@ -71,7 +71,7 @@ class Search:
 
     @property
     def bucket_size(self) -> np.uint64:
-        """How many permuted words have one segment: the exclusive-or of two in one bucket is below it."""
+        """The number of permuted words with one segment: the exclusive-or of two in one bucket is below it."""
         return np.uint64(1 << FINGERPRINT_BITS - self.drawer.segment_bits)
 
     def ordered(self, values: Uint64s) -> Uint64s:

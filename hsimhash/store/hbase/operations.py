@@ -257,7 +257,7 @@ def drop(url: str, is_sure: Callable[[str], bool]) -> bool:
 
 
 def _check_index(gateway: Gateway, address: Address) -> None:
-    """Raise where a table is no index: neither set as no other is, nor with a part of a record, to read if enabled."""
+    """Raise unless a table is an index: set as only ours are, or with a part of a record, which needs it enabled."""
     name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")

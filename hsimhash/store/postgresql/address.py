@@ -33,7 +33,7 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """What libpq connects to, without our own options, and which tables the index has; it holds no secret.
+    """The address for libpq, without our own options, and the tables of the index; it holds no secret.
 
     Args:
         conninfo: a URL for libpq.

@@ -109,7 +109,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a table is made. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
+    """A table's settings. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]

@@ -163,7 +163,7 @@ def server_time(gateway: Gateway) -> int:
 
 
 class Audit:
-    """One run of `check`; see the module's text.
+    """A run of `check`; see the module.
 
     Args:
         gateway: to the table.

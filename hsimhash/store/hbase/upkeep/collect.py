@@ -51,7 +51,7 @@ LoggedOrphan = tuple[Cell, Orphan]
 
 
 class Collection(Audit):
-    """One run of `collect`; see the module's text.
+    """A run of `collect`; see the module.
 
     Args:
         gateway: to the table.

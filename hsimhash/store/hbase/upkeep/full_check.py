@@ -60,7 +60,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 
 
 class Compared(NamedTuple):
-    """What a part of the fingerprints has, of all ranges."""
+    """The results of comparing one part of the fingerprints across all ranges."""
 
     listed: Any  # each an array with a column "fingerprint", or a `OnDisk`
     filed: Any
@@ -84,7 +84,7 @@ class OnDisk(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What a range has: how many documents and drawer rows, the cells that are suspect by themselves, the rest."""
+    """The findings in a range: counts of documents and drawer rows, cells that are suspect by themselves, the rest."""
 
     documents: int
     drawer_rows: int
@@ -262,7 +262,7 @@ def _table(dtype: Any, **columns: NDArray[Any]) -> NDArray[np.void]:
 
 
 class FullCheck:
-    """What all ranges have, and the suspects among it.
+    """The findings in all ranges, and the suspects among them.
 
     Args:
         gateway: to the table.

@@ -76,7 +76,7 @@ class Asked(Generic[Question, Answer]):
     answer: Answer | None = None
     error: Exception | None = None
     is_withdrawn: bool = False
-    following: Asked[Any, Any] | None = None  # whom it wakes when it is answered, since the same call answered both
+    following: Asked[Any, Any] | None = None  # the next caller of the same call, which it wakes
 
     def left_s(self) -> float | None:
         """Return the time left in seconds, or None without a limit."""

@@ -478,7 +478,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         asked = self.store.record.stored(as_signatures(signatures))
         if isinstance(exclude, str):
-            raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
+            raise TypeError(f"exclude must be a sequence, an id or None for each query, got one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
@@ -744,7 +744,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
 
 def _reopened(url: str, profile: Profile, slow_s: float | None, opening: Opening) -> HSimIndex:
-    """Return an index that was pickled; its profile brings word lists of one's own along."""
+    """Return an index that was pickled; its profile brings the user's word lists along."""
     return HSimIndex.open(url, profile=profile, slow_s=slow_s, **asdict(opening))
 
 
@@ -761,7 +761,7 @@ def _timed(call: Callable[[], T]) -> tuple[T, float]:
 
 def _check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-        raise TypeError(f"limit is a whole number of matches, not {type(limit).__name__}: {limit!r:.80}")
+        raise TypeError(f"limit must be a whole number, got {type(limit).__name__}: {limit!r:.80}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit} must be at least 1")
 

@@ -261,7 +261,7 @@ class HSimHashPipeline:
         raise DropItem(f"not compared: {error}")
 
     async def _claimed(self, asked: TextWithId) -> Claim | None:
-        """Return what becomes of a text and its id: None where the text does not have a fingerprint."""
+        """Claim a text under its id; return None if the text does not have a fingerprint."""
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
         if not self._is_calling:
@@ -331,6 +331,6 @@ async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
 
 
 def _claim(index: HSimIndex, asked: Sequence[TextWithId]) -> list[Claim | None]:
-    """Return what becomes of texts and their ids, in the order given."""
+    """Claim texts under their ids; return the results in order."""
     texts, doc_ids = zip(*asked, strict=True)
     return index.claim_texts(texts, doc_ids)

@@ -36,7 +36,7 @@ class DedupOptions:
 
     max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
-    clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
+    clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
     max_cluster_size: int | None = None  # of components; larger ones are cut into stars
     keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep, the weightiest policy first
     reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read

@@ -47,7 +47,7 @@ class FitLimits:
 
     def __post_init__(self) -> None:
         if min(self.min_documents, self.most_words, self.words_in_memory) < 1 or not 0 < self.max_share <= 1:
-            raise ValueError(f"the limits are numbers from 1 on, max_share is above 0 and at most 1, not {self}")
+            raise ValueError(f"limits must be at least 1, and max_share above 0 and at most 1, got {self}")
 
 
 FIT_LIMITS = FitLimits()

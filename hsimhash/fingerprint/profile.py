@@ -201,7 +201,7 @@ class Profile(Recipe):
             )
 
     def _promised_probe(self) -> int:
-        """Return the probe's fingerprint as recorded, else as pinned, else (a profile of one's own) as it is now."""
+        """Return the probe's fingerprint as recorded, else as pinned, else, for a custom profile, as it is now."""
         return self.probe if self.probe is not None else _PROBES.get(self.name) or _probe(self)
 
     def to_json(self) -> dict[str, object]:

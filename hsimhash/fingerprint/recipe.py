@@ -69,7 +69,7 @@ _MOST = {
     "least": 64,
 }
 _OPTIONAL = ("top", "cap", "sketch", "key")
-OWN = "own"  # an idf table of one's own
+OWN = "own"  # the user's own idf table
 _OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
@@ -245,7 +245,9 @@ def _check_numbers(recipe: Recipe) -> None:
             continue
         if type(value) is not int or not least <= value <= most:
             near = f"; the nearest is {max(least, min(value, most))}" if type(value) is int else ""
-            raise ValueError(f"profile {recipe.name!r}: {name} is a number from {least} on, not {value!r}{near}")
+            raise ValueError(
+                f"profile {recipe.name!r}: {name} must be a whole number from {least} up, got {value!r}{near}"
+            )
 
 
 def _check_choices(recipe: Recipe) -> None:

@@ -89,7 +89,7 @@ def worked(
     Refused texts are parts of their own.
     """
     if workers < 1:
-        raise ValueError(f"workers is a number from 1 on, not {workers}")
+        raise ValueError(f"workers must be at least 1, got {workers}")
     attempt = _Attempt(profile, work)
     if workers == 1 and is_cut_in_windows(profile):
         for batch in batches:

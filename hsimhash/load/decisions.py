@@ -62,7 +62,7 @@ class Decision:
         return {"id": self.doc_id, **self.signature.to_json(), "match": shown}
 
     def claimed(self, claim: Claim) -> Decision:
-        """Return what became of the document by its claim, where this is what it would be if it is new."""
+        """Return the final decision after the claim; this is the decision if the document is new."""
         if claim.match is None:
             return self
         return replace(self, verdict=Verdict.DUPLICATE, match=claim.match)
@@ -118,7 +118,7 @@ def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures
 
 
 def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
-    """Return what becomes of a document that is not left out, where its id has this signature so far."""
+    """Return the decision on a document that is not left out, given the current signature of its id."""
     if stored is None:
         return Verdict.ADDED
     return Verdict.UNCHANGED if stored == signature else Verdict.CHANGED

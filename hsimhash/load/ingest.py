@@ -432,7 +432,7 @@ class _Run:
     def _claimed(
         self, doc_ids: Sequence[str], signatures: Signatures, first_seen: Int64s, rule: DuplicateRule
     ) -> list[Decision]:
-        """Let documents claim, the first of them where a kill came between; return what became of them."""
+        """Claim documents, resuming after a kill; return the final decisions."""
         log = self._job.decisions
         expected = log.take(doc_ids, signatures)
         if not expected:

@@ -102,7 +102,7 @@ def _line(**fields: object) -> str:
 class Gathering:
     """Collects documents and lines for the lists from batches, until there is enough to add.
 
-    `counts` lack what becomes of the documents in the index; `end` is the position after the last batch.
+    `counts` lack the results of adding the documents; `end` is the position after the last batch.
     """
 
     doc_ids: list[str] = field(default_factory=list)

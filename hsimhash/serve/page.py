@@ -108,7 +108,7 @@ class FrontPage:
             base: how the caller reached the server, for the examples: `http://localhost:8343`.
             facts: what to say of the index; None: nothing, the caller gave no token.
             form: what was entered; the page has it again, without the token.
-            found: what came of it.
+            found: its result.
             status: of the response.
         """
         page = self._template.render(

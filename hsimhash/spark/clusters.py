@@ -24,7 +24,7 @@ from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices
 class ClusterOptions:
     """Options of clustering."""
 
-    method: str = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
+    method: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by near ones
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ def clusters(
         documents: as for `pairs`.
         max_distance: likewise.
         max_sketch: likewise.
-        method: `star`: every document is near the kept one; `components`: all that hangs together.
+        method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
         max_cluster_size: components of more documents are cut into stars.
         position: a column; the document with the least value of a cluster is kept, of several the one with the smallest
             id. By default the one with the smallest id.

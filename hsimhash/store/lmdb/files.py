@@ -187,7 +187,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                 record = open_databases(env, create=True)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
-            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
+            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
             put_in_place(data, folder / DATA)
     except lmdb.Error as error:
         raise as_our_error(folder, error) from error

@@ -187,7 +187,7 @@ class LmdbStore(Store):
                 (target / WRITER_LOCK).touch()
                 put_in_place(data, target / files.DATA)
             except BaseException:
-                with suppress(OSError):  # somebody has put files in
+                with suppress(OSError):  # other files are in it
                     for folder in made:
                         folder.rmdir()
                 raise

@@ -251,8 +251,8 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-# What is sent, and whom each answer shows, tried in this order. What a web server answers to the others shows nothing:
-# the POST shows whether Thrift is behind it.
+# The bytes to send, in this order, and the server that each answer shows. A web server's answers to the others show
+# nothing; its answer to the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
         (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),

@@ -139,7 +139,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         return await self._run(partial(self.index.profile.signature, text))
 
     async def close(self) -> None:
-        """Let go of the store; what is under way ends first, what waits raises `StoreClosedError`."""
+        """Close the store. Calls in progress finish first; waiting calls raise `StoreClosedError`."""
         self._is_closed = True
         await asyncio.to_thread(self.index.close)
         if self._pending:

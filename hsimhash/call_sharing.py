@@ -43,7 +43,7 @@ _CHAIN = 4  # callers who wake each other
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
-    """A question whose arguments were checked.
+    """A question with checked arguments.
 
     `ask` makes a call: it is given questions, which have `given` in common, and how many seconds it may take, if that
     has an end; it returns as many answers.
@@ -55,13 +55,13 @@ class SharedCall(NamedTuple, Generic[Question, Answer]):
     timeout_s: float | None = None
 
     def alone(self) -> Answer:
-        """Return the answer, by a call of its own."""
+        """Answer the question in its own call."""
         return self.ask([self.question], self.given, self.timeout_s)[0]
 
 
 @dataclass(eq=False, slots=True)
 class Asked(Generic[Question, Answer]):
-    """A question that waits or is under way; `error`, or else `answer`, counts once it `is_over`.
+    """A waiting or running question; once it `is_over`, either `error` or `answer` is its result.
 
     Args:
         call: what it asks for.
@@ -83,16 +83,16 @@ class Asked(Generic[Question, Answer]):
         return None if self.end_s is None else self.end_s - time.monotonic()
 
     def alike(self) -> Hashable:
-        """Return what questions must have in common to share a call."""
+        """Return the key that questions must share to go into one call."""
         return self.call.ask, self.call.given, self.call.timeout_s
 
     def pass_on(self) -> None:
-        """Wake who follows."""
+        """Wake the next caller."""
         if self.following is not None:
             self.following.wake()
 
     def settle(self, answer: Answer | None, error: Exception | None = None) -> None:
-        """Note how it ended."""
+        """Record the result."""
         self.answer, self.error, self.is_over = answer, error, True
 
 
@@ -118,7 +118,7 @@ class _Crowd(NamedTuple):
         return time.monotonic() < self.until_s
 
     def lacks(self, waiting: Mapping[Hashable, Sequence[object]]) -> bool:
-        """Whether what has waited longest should wait on, for more of those who are expected."""
+        """Whether the longest-waiting question should wait for more of the expected callers."""
         first = next(iter(waiting), None)
         return first is not None and first == self.alike and len(waiting[first]) < self.size and self.is_expected
 
@@ -139,11 +139,11 @@ class Callers:
 
     @property
     def has_turn(self) -> bool:
-        """Whether what waits could be asked now."""
+        """Whether a waiting question could be asked now."""
         return not self._is_gathering() and self._free_turn() is not None
 
     def ask(self, call: SharedCall[Question, Answer]) -> Answer:
-        """Return the answer to a question, by a call that others may share.
+        """Answer a question, by a call that others may share.
 
         Raises:
             StoreTimeoutError: the time ended before the answer came.
@@ -195,7 +195,7 @@ class Callers:
             self._waiting.setdefault(asked.alike(), []).append(asked)
 
     def withdraw(self, asked: Asked[Any, Any]) -> None:
-        """Let a question wait no longer; of one that is under way the answer is dropped."""
+        """Stop waiting for a question; the answer of a running one is dropped."""
         if asked.is_over:
             return
         asked.is_withdrawn = True
@@ -210,7 +210,7 @@ class Callers:
             self._wake_next()
 
     def look_s(self, asked: Asked[Any, Any]) -> float:
-        """Return after how long a caller looks again: who asks first while more are expected, when they no more are."""
+        """Return after how many seconds a caller looks again."""
         with self._lock:
             if not self._crowd.lacks(self._waiting):
                 return LOOK_S
@@ -219,7 +219,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """Ask what has waited longest, and all that can go with it, if a turn is free and no more are expected."""
+        """Ask the longest-waiting question and all that can share its call, if a turn is free and none is expected."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return

@@ -22,7 +22,7 @@ Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of claim
 
 
 class Turns(Claims):
-    """Claims of a batch; see the module's text.
+    """The claims of a batch; see the module.
 
     Args:
         doc_ids: ids as UTF-8; one that occurs twice claims twice.

@@ -78,14 +78,14 @@ COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for 
 
 
 class ClaimOptions(TypedDict, total=False):
-    """Options of `claim` that `claim_text` and `claim_texts` take too."""
+    """Options of `claim`, also of `claim_text` and `claim_texts`."""
 
     max_distance: int | None
     max_sketch: int | None
 
 
 class QueryOptions(ClaimOptions, total=False):
-    """Options of `query_many` that `query_text` and `query_texts` take too."""
+    """Options of `query_many`, also of `query_text` and `query_texts`."""
 
     limit: int | None
     timeout: float | None
@@ -99,7 +99,7 @@ class TextsAdded(NamedTuple):
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
-    """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
+    """An index of documents by fingerprint, made by `create` or `open`; a context manager.
 
     Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. Unpickling opens the index again, by
     its URL and with the same options, so it can be sent to another process.
@@ -173,7 +173,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
-        """Open an index, with the layout and the profile it was created with.
+        """Open an index, with the layout and profile that it was created with.
 
         Args:
             url: where it is, as for `create`.
@@ -221,13 +221,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return _reopened, (self._pickled_url, self.profile, self.slow_s, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
-        """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
+        """Add one document, or change its signature; durable on return. See `add_many`."""
         self.adds.ask(self.add_call(signature, doc_id, first_seen=first_seen))
 
     def add_call(
         self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
     ) -> SharedCall[tuple[Signature, bytes, int], None]:
-        """Return the call that `add` makes; `ValueError` or `TypeError` for what it would raise them for."""
+        """Return the call that `add` makes; raise its `ValueError` or `TypeError` now."""
         return SharedCall(
             self._insert, check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         )
@@ -247,7 +247,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         first_seen: Sequence[int] | int | None = None,
     ) -> int:
-        """Add documents, and change those that have another signature; durable on return.
+        """Add documents, or change their signatures; durable on return.
 
         More than ADD_BATCH are written one batch after the other, between which others write: of a call that fails,
         some batches may be there. The same call again does the rest.
@@ -284,7 +284,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document unless one that matches is stored, and say which; durable on return. See `claim_many`."""
+        """Add a document unless a match is stored, and return which; durable on return. See `claim_many`."""
         call = self.claim_call(
             signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
         )
@@ -299,7 +299,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> SharedCall[tuple[Signature, str, int], Claim]:
-        """Return the call that `claim` makes; `ValueError` or `TypeError` where that raises one."""
+        """Return the call that `claim` makes; raise its `ValueError` or `TypeError` now."""
         checked, _, first_seen = check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         return SharedCall(self._claims, (checked, doc_id, first_seen), self._rule(max_distance, max_sketch, None))
 
@@ -320,7 +320,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: Sequence[int] | int | None = None,
     ) -> list[Claim]:
-        """Add each document unless one that matches is stored, as if they were claimed one after the other.
+        """Add each document unless a match is stored, as if they were claimed one after the other.
 
         Of any number of processes that claim near documents at once exactly one learns that its document is new. A
         document that claims again, with a signature that matches its own, is new again, and has the later signature
@@ -409,7 +409,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: str | None = None,
     ) -> SharedCall[tuple[Signature, str | None], list[Match]]:
-        """Return the call that `query` makes; `ValueError` or `TypeError` where that raises one."""
+        """Return the call that `query` makes; raise its `ValueError` or `TypeError` now."""
         rule = self._rule(max_distance, max_sketch, limit)
         return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
 
@@ -463,7 +463,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         exclude: Sequence[str | None] | None = None,
         timeout: float | None = None,
     ) -> list[list[Match]]:
-        """Return what `query` returns for each signature, in the order given; many at once cost far less each.
+        """Answer `query` for each signature, in order; a batch costs far less per query.
 
         Args:
             signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit.
@@ -547,7 +547,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def query_texts(
         self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
     ) -> list[list[Match] | None]:
-        """Return what `query_text` returns for each text, in order, and None where a text is too short.
+        """Answer `query_text` for each text, in order; None if a text is too short.
 
         Args:
             texts: as for `add_texts`.
@@ -565,7 +565,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         first_seen: Iterable[int] | int | None = None,
         **options: Unpack[ClaimOptions],
     ) -> list[Claim | None]:
-        """Return what `claim_text` returns for each text, in order, and None where a text is too short.
+        """Call `claim_text` for each text, in order; None if a text is too short.
 
         Texts too short for a fingerprint are neither stored nor compared.
 
@@ -610,23 +610,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("remove")
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
-        """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
+        """Remove documents; durable on return. Return how many existed; unknown ids are ignored.
 
         With `before` (ms since 1970) only those first seen earlier; one that others move meanwhile stays.
         """
         return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
     def get(self, doc_id: str) -> Document | None:
-        """Return what is stored of a document, None where it is unknown."""
+        """Return a stored document, or None if the id is unknown."""
         return self.get_many([doc_id])[0]
 
     @metrics.measured("get")
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
-        """Return what `get` returns for each id, in the order given."""
+        """Return the document of each id, in order, or None if the id is unknown."""
         return self.store.lookup(check_doc_ids(doc_ids))
 
     def count(self, *, before: int | None = None, workers: int = 1) -> int:
-        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
 
         On HBase that reads all registers, by so many processes.
         """
@@ -714,7 +714,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return capable(self.store, LoadsInBulk).bulk(Path(folder), limits)
 
     def close(self) -> None:
-        """Let go of the store; harmless when repeated."""
+        """Close the store; closing it again is harmless."""
         self.store.close()
 
     def __exit__(self, *exc_info: object) -> None:

@@ -44,7 +44,7 @@ def language_of(text: str) -> str:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Return a text's sentences, which joined are the text."""
+    """Split a text into sentences; joined, they are the text."""
     return [one for one in _SENTENCE[language].findall(text) if one]
 
 
@@ -115,7 +115,7 @@ class Planted:
 
 
 def plant(texts: Sequence[str], most: int) -> Planted:
-    """Edit some of the texts, each in every way that changes it and leaves something; the same ones every time.
+    """Edit some of the texts, each in every way that changes it but leaves some of it; the same every time.
 
     Args:
         texts: those of a sample.

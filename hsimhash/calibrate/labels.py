@@ -42,7 +42,7 @@ class Labels:
 
     @property
     def doc_ids(self) -> set[str]:
-        """All ids that it names."""
+        """All labelled ids."""
         return {doc_id for pair in self.pairs for doc_id in pair} | set(self.clusters)
 
 
@@ -94,7 +94,7 @@ class Truth:
 
 
 def read_labels(path: Path) -> Labels:
-    """Return what a file of labels says; lines that are none are passed over and listed, pairs in dispute as well.
+    """Read a file of labels; invalid lines and disputed pairs are skipped and listed.
 
     Raises:
         ValueError: it names no near pair, or is a packed file that is damaged.

@@ -53,7 +53,7 @@ class Calibration:
 
     @property
     def flags(self) -> Flags:
-        """The flags that give what was chosen, in an embedded index."""
+        """The flags that select the recommendation, for an embedded index."""
         curve, way = self.choice.curve, self.choice.curve.way
         base, _, changes = self.written.partition(":")
         makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)

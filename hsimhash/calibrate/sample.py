@@ -21,7 +21,7 @@ REJECTS_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Documents in the order of the inputs, no id twice."""
+    """Documents in the order of the inputs, with distinct ids."""
 
     doc_ids: tuple[str, ...]
     texts: tuple[str, ...]
@@ -64,7 +64,7 @@ class _Draw:
 def draw_sample(
     inputs: Sequence[Input], reading: InputOptions, limits: CalibrateLimits, wanted: Collection[str], tell: Tell
 ) -> Sample:
-    """Read all inputs and return a sample of their documents, those with `wanted` ids among it.
+    """Read all inputs and return a sample of their documents, which includes those with `wanted` ids.
 
     Raises:
         ValueError: an input holds fingerprints, not texts.

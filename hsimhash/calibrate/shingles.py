@@ -27,7 +27,7 @@ _NONE = np.uint64((1 << 64) - 1)
 
 
 def least_shingles(texts: Sequence[str]) -> Uint64s:
-    """Return the least hashes of each text's shingles: shape (n, KEPT), ascending, the greatest number for none."""
+    """Return the smallest shingle hashes of each text: shape (n, KEPT), ascending, padded with the greatest number."""
     return np.concatenate([np.empty((0, KEPT), np.uint64), *map(_least, split_batch(texts))])
 
 
@@ -47,7 +47,7 @@ def _least(texts: Sequence[str]) -> Uint64s:
 
 
 def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
-    """Return the Jaccard index of each pair of texts, 0 to 1; 0 where neither has a shingle.
+    """Return the Jaccard index of each pair of texts, 0 to 1; 0 if neither has a shingle.
 
     Args:
         least: what `least_shingles` returned.

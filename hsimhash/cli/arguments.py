@@ -31,14 +31,14 @@ ArgumentKind = Literal["text", "file", "id", "fingerprint"]
 
 
 class Named(NamedTuple):
-    """A document as it was named on the command line."""
+    """A document named on the command line."""
 
     kind: ArgumentKind
     value: str
 
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
-    """Return what arguments mean to a command that takes texts, fingerprints or ids."""
+    """Interpret the arguments of a command that takes texts, fingerprints or ids."""
     return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
 
 
@@ -48,7 +48,7 @@ def is_file(word: str) -> bool:
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
-    """Return what the values of --text, --file and --id mean."""
+    """Interpret the values of --text, --file and --id."""
     return [
         *(Named("text", one) for one in texts),
         *(Named("file", one) for one in paths),
@@ -57,7 +57,7 @@ def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids:
 
 
 def refuse_records(words: Iterable[str]) -> None:
-    """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
+    """Reject an argument that is a file of many documents: nobody wants it as one text."""
     for word in words:
         if kind_by_name(word) and is_file(word):
             raise click.UsageError(
@@ -67,7 +67,7 @@ def refuse_records(words: Iterable[str]) -> None:
 
 
 def fingerprint_in(word: str, form: str, remedy: str) -> int:
-    """Return the fingerprint that an argument writes, which is not a file.
+    """Return the fingerprint in an argument that is not a file.
 
     Raises:
         click.UsageError: it is none, or an ambiguous one; `remedy` says what else could have been meant.

@@ -71,12 +71,12 @@ def find_all(
 
 
 def num_differing_bits(a: SupportsInt, b: SupportsInt) -> int:
-    """Return how many bits differ between two unsigned 64-bit numbers; `OverflowError` if one is none."""
+    """Return in how many bits two unsigned 64-bit numbers differ; `OverflowError` if one is out of range."""
     return distance(_hash(a), _hash(b))
 
 
 def shingle(tokens: Iterable[T], window: int = 4) -> Iterator[list[T]]:
-    """Yield each run of `window` tokens as a list; none where there are fewer.
+    """Yield each run of `window` tokens as a list; nothing if there are fewer.
 
     Raises:
         ValueError: `window` is not positive; raised when the first is asked for.

@@ -21,7 +21,7 @@ DedupStage = Literal["read", "find", "match", "cluster", "write"]
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
-    """Raise `ValueError` unless documents can be put together so; see `DedupOptions`."""
+    """Raise `ValueError` unless the clustering options are valid; see `DedupOptions`."""
     if method not in METHODS:
         raise ValueError(f"unknown clusters {method!r}; use {' or '.join(METHODS)}")
     if max_cluster_size is not None and method != "components":
@@ -50,7 +50,7 @@ class DedupOptions:
         check_clusters(self.clusters, self.max_cluster_size)
 
     def to_json(self) -> dict[str, object]:
-        """Return what decides the results as JSON values."""
+        """Return the options that decide the results, as JSON values."""
         own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "all_pairs")
         return {
             **{name: getattr(self, name) for name in own},
@@ -60,7 +60,7 @@ class DedupOptions:
 
 
 def reading_from(options: Mapping[str, object]) -> InputOptions:
-    """Return how a run read its inputs, from the JSON values of its options; what they lack has its default."""
+    """Return how a run read its inputs, from its options as JSON values; missing ones have their defaults."""
     known = {one.name: options[one.name] for one in fields(InputOptions) if one.name in options}
     return InputOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ output_errors = partial(
 
 @contextmanager
 def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Give a folder to write results to; when the block ends without an error, they take their names in `path`.
+    """Give a folder to write results to; if the block ends without an error, they get their names in `path`.
 
     `path` is made if it is missing; what an unfinished run left there is deleted.
 

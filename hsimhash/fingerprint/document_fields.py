@@ -15,7 +15,7 @@ FIELD_SEPARATOR = "\x1f"
 
 
 def join_fields(values: Iterable[str]) -> str:
-    """Return the texts of a document's fields as one; a separator within them becomes a space."""
+    """Join the texts of a document's fields; a separator within them becomes a space."""
     return FIELD_SEPARATOR.join([value.replace(FIELD_SEPARATOR, " ") for value in values])
 
 

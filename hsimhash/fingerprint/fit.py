@@ -55,7 +55,7 @@ FIT_LIMITS = FitLimits()
 
 @dataclass(frozen=True, slots=True)
 class FittedIdf:
-    """A table, as `Profile.with_lists` reads it; how many words it lists, and of how many documents they are."""
+    """A table for `Profile.with_lists`, its number of words, and the number of documents behind it."""
 
     content: bytes
     words: int
@@ -70,7 +70,7 @@ def fit_idf(
     workers: int = 1,
     on_refused: Callable[[int, str], None] | None = None,
 ) -> FittedIdf:
-    """Return the table of texts: of a word in d of n documents ln(n / d) + 2.
+    """Fit a table to texts: a word in d of n documents gets ln(n / d) + 2.
 
     Args:
         batches: texts, read once.

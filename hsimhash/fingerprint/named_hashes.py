@@ -35,7 +35,7 @@ _FEW_BYTES = 48  # which numpy folds sooner than a library is called
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A hash by name: `one` of bytes and a seed; `many` of half-open spans [start, end) of a buffer, and a seed."""
+    """A named hash: `one` takes bytes and a seed; `many` takes half-open spans [start, end) of a buffer, and a seed."""
 
     one: Callable[[bytes, int], int]
     many: Callable[[bytes, Int64s, Int64s, int], Uint64s]

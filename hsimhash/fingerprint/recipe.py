@@ -155,12 +155,12 @@ class Recipe:
 
     @property
     def makes_signatures(self) -> bool:
-        """Whether it gives sketches or keys beside fingerprints."""
+        """Whether it makes sketches or keys as well as fingerprints."""
         return self.sketch is not None or self.key is not None
 
     @staticmethod
     def named(name: str) -> Recipe:
-        """Return a built-in recipe, such as "auto-2", or one that differs, such as "words-1:n=3,hash=fnv-1a-64"."""
+        """Return a built-in recipe such as "auto-2", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""
         base_name, colon, written = name.partition(":")
         if base_name not in _BUILT_IN:
             raise ValueError(f"no profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")
@@ -196,17 +196,17 @@ class Recipe:
 
     @property
     def is_normal(self) -> bool:
-        """Whether texts are normalised as `normalize` does, in arrays."""
+        """Whether `normalize` normalises its texts, in arrays."""
         return self.normalize == NORMALIZE_NAME
 
     @property
     def has_own_pattern(self) -> bool:
-        """Whether a pattern that is not a built-in recipe's cuts its texts: it may take any time for one."""
+        """Whether it cuts texts by a pattern that is not built in, which may take any time."""
         return self.pattern is not None and self.pattern not in OUTSIDE_MATCHES
 
     @property
     def is_counted(self) -> bool:
-        """Whether each occurrence of a shingle or piece has the same vote, unless it reaches the cap."""
+        """Whether each occurrence of a shingle or piece has the same vote, up to the cap."""
         is_simple = self.top is None and self.key is None and self.fields is None
         return self.weights == "count" and self.tokens != "jieba" and is_simple
 

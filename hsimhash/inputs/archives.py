@@ -84,7 +84,7 @@ class _Members:
             self._learn_dictionary()
 
     def read(self) -> bytes:
-        """Return some bytes, none at the end; `DamagedInputError` once for each place that is damaged."""
+        """Return the next bytes, none at the end; raise `DamagedInputError` once per damaged place."""
         while packed := self._ahead[:_STEP_BYTES] or self._file.read(_STEP_BYTES):
             self._ahead = self._ahead[_STEP_BYTES:]
             self._unpacker = self._unpacker or self._new()
@@ -169,7 +169,7 @@ class _Frames:
         del self._held[:size]
 
     def skip(self, place: Place) -> None:
-        """Pass over what is before a place."""
+        """Skip what is before a position."""
         self._line = place.line
         if not self._packing:
             self._file.seek(place.offset)

@@ -74,12 +74,12 @@ _CHARSET_IN_CONTENT = re.compile(rb"""charset\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|(
 
 
 def codec_of(label: str) -> str | None:
-    """Return Python's codec, or `x-user-defined`, of a charset's label; None if it is not one."""
+    """Return Python's codec for a charset label, or `x-user-defined`; None if the label is unknown."""
     return _CODECS.get(label.strip(_BLANKS).lower())
 
 
 def decoded(data: bytes, label: str | None = None) -> str:
-    """Return a web page, or another text from the web, as a browser decodes it.
+    """Decode a web page, or another text from the web, as a browser does.
 
     A byte order mark decides; else the label that came with the text; else the one that the page names itself. Where
     there is none that means anything, it is UTF-8; else GB 18030, if all of it can be, else Windows-1252. A byte that
@@ -106,7 +106,7 @@ def _decoded_by(codec: str, data: bytes) -> str:
 
 
 def prescanned(data: bytes) -> str | None:
-    """Return the codec that a page names in a `<meta>`, as browsers look for it; None if it names none they know.
+    """Return the codec in a page's `<meta>`, found as browsers find it; None if there is no known one.
 
     The standard's "prescan a byte stream to determine its encoding", on a few KiB more. It moves forward only.
     """

@@ -41,14 +41,14 @@ _REST_OF_TAG = re.compile(rb"(?:%b)*+[\s/]*+" % _ATTRIBUTE)
 
 
 class Content(NamedTuple):
-    """A document's text, or HTML of which `page_text` makes it."""
+    """A document's text, or the HTML from which `page_text` extracts it."""
 
     text: str
     is_page: bool = False
 
 
 def page_of(data: bytes, charset: str | None = None) -> str:
-    """Return a page, or a text from the web, as a browser decodes it; `charset` is the label that came with it.
+    """Decode a page, or a text from the web, as a browser does; `charset` is the label that came with it.
 
     Raises:
         ValueError: there is too much of it.
@@ -59,7 +59,7 @@ def page_of(data: bytes, charset: str | None = None) -> str:
 
 
 def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
-    """Return the text of a value without the tags of HTML, or the value itself if it is a whole page.
+    """Return the text of a value without HTML tags, or the value itself if it is a whole page.
 
     Args:
         text: the value.
@@ -80,7 +80,7 @@ def _text_of_value(value: str, extract: str) -> str:
 
 
 def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
-    """Return the text of a page, or of several values, some of which are pages; nothing if there is none in it.
+    """Return the text of a page, or of several values, some of which are pages; empty if there is none.
 
     A page of several values is known by its beginning, one by itself is one whatever it begins with.
     """
@@ -92,7 +92,7 @@ def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
 
 
 def require_page_library() -> None:
-    """Raise `ValueError` that says what to install for main texts, or what to do without it."""
+    """Raise `ValueError` with what to install for main texts, or how to do without."""
     try:
         if find_spec(_LIBRARY[0]) is not None:
             return
@@ -103,7 +103,7 @@ def require_page_library() -> None:
 
 
 def prepare_main_texts() -> None:
-    """Load what main texts need; see `require_page_library`."""
+    """Load the libraries for main texts; see `require_page_library`."""
     require_page_library()
     logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # else it writes to stderr about some pages
     _text_of_page("<html><body><p>The first page loads the lists that the library needs.</p></body></html>", "auto")

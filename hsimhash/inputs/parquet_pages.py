@@ -33,7 +33,7 @@ class ReadPlan:
 
 
 def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
-    """Return how to read a column in a row group by its pages.
+    """Return how to read a column in a row group, from its pages.
 
     A value of a column that is not nested is never longer than `Page.longest`, but for a long one among short ones,
     whose page then bounds it. Of a nested column, only the average is known before it is read.

@@ -61,7 +61,7 @@ class RemoteSource:
     has_ranges: bool  # whether it can be read from any byte on
 
     def open(self) -> BinaryIO:
-        """Open it, at its first byte."""
+        """Open the file at its first byte."""
         return cast(BinaryIO, _RemoteFile(self))
 
     @property
@@ -78,7 +78,7 @@ class RemoteSource:
 
 
 def matching_urls(url: str) -> list[str]:
-    """Return the URLs that a pattern with `*` or `[…]` stands for, in order; of any other URL itself.
+    """Return the URLs that match a pattern with `*` or `[…]`, in order; any other URL unchanged.
 
     Raises:
         ValueError: nothing matches, the protocol needs a package that is missing, or it is not clear where a password
@@ -263,7 +263,7 @@ class _RemoteFile(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
-        """Close it; twice is harmless."""
+        """Close the file; closing it again is harmless."""
         if not self.closed:
             self._file.close()
         super().close()

@@ -133,7 +133,7 @@ class IngestObserver:
 def ingest(
     index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
 ) -> Summary:
-    """Bring the documents of inputs into an index; continue where an earlier call with the same arguments ended.
+    """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
     Raises:
         ValueError: bad arguments, or an unfinished job that was begun otherwise; nothing was written.
@@ -173,7 +173,7 @@ def ingest(
 
 
 def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> None:
-    """Raise `ValueError` for what an index of this layout or the disk refuses."""
+    """Raise `ValueError` for options that an index with this layout or the disk does not allow."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
     if options.max_distance is not None:
@@ -263,7 +263,7 @@ class _Run:
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
-        """Collect runs, and merge them."""
+        """Collect runs and merge them."""
         with self._index.bulk(self._job.runs_folder, self._limits.bulk, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (
@@ -299,7 +299,7 @@ class _Run:
             return self._finish()
 
     def decide(self, rule: DuplicateRule) -> Summary:
-        """Decide about the documents batch by batch, and carry the decisions out."""
+        """Decide on the documents batch by batch, and carry out the decisions."""
         store = self._index.store
         for gathered in self._gathered(self._is_batch):
             signatures, first_seen = gathered.columns()
@@ -350,7 +350,7 @@ class _Run:
         return len(decisions)
 
     def summary(self, *, is_complete: bool) -> Summary:
-        """Return how far it is."""
+        """Return the progress."""
         done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         return Summary(
             self._counts,

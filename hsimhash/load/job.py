@@ -54,7 +54,7 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark sa
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
-    """Return the default job folder, one for each store and inputs.
+    """Return the default job folder, one per store and inputs.
 
     It is within an embedded index, and below `.hsimhash/jobs` in the working folder for one on a server; `ValueError`
     for others.
@@ -96,11 +96,11 @@ class Counts:
         return self.added + self.unchanged + self.duplicates
 
     def plus(self, **more: int) -> Counts:
-        """Return the counts with some of them greater."""
+        """Return the counts with additions."""
         return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def sum(self, other: Counts) -> Counts:
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         return self.plus(**dataclasses.asdict(other))
 
 
@@ -122,7 +122,7 @@ class Summary:
     done: float | None
 
     def to_json(self) -> dict[str, object]:
-        """Return the counts, seconds, documents per second, the job folder, and the lists that there are."""
+        """Return the counts, seconds, documents per second, the job folder, and existing lists."""
         rate = round(self.counts.documents / self.seconds) if self.seconds else 0
         places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
         named = {name: str(path) for name, path in places.items() if path is not None}
@@ -162,7 +162,7 @@ class JobSpec:
         return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
-        """Return for the user what is not as it was when the job was begun; without formats 0.1.0 began it."""
+        """Return the differences from the start of the job, for the user; jobs of 0.1.0 lack formats."""
         now = _flat(self.to_json())
         if not has_formats:
             now |= {name: _WITH_FORMATS.sub("with fingerprints", one) for name, one in now.items() if type(one) is str}
@@ -208,7 +208,7 @@ def _verify_size(path: Path, size: int) -> None:
 
 
 class Job:
-    """A job at work in its folder, which no other process may use meanwhile. Made by `open`."""
+    """A running job in its folder, which no other process may use. Made by `open`."""
 
     _lock: HeldLock
 
@@ -225,7 +225,7 @@ class Job:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Iterator[Job]:
-        """Begin a job, or continue with the one in the folder, for the block.
+        """Begin a job for the block, or continue the one in the folder.
 
         Args:
             folder: where it is, or is made.
@@ -336,7 +336,7 @@ class Job:
             resources.callback(close)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Acknowledge: make the lists durable, then the checkpoint, which is given their sizes.
+        """Acknowledge: make the lists durable, then the checkpoint with their sizes.
 
         Raises:
             StoreBusyError: the lock's file was deleted or replaced, so that another process may hold the new one.

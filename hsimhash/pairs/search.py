@@ -119,7 +119,7 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
 
 
 def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
-    """Return for each fingerprint or signature the position of the first one that equals it; see `find_pairs`."""
+    """Return the position of the first equal fingerprint or signature for each; see `find_pairs`."""
     fingerprints, more = _parted(signatures)
     groups = find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
     return equal_signatures(groups, more) if more else groups
@@ -161,7 +161,7 @@ class _Task:
         return cls(values, max_distance, layout, memory_bytes)
 
     def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:
-        """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
+        """Yield the pairs of distinct fingerprints by first positions, in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
             if len(self.values) * distinct.ROW_BYTES > self.memory_bytes:
@@ -242,7 +242,7 @@ def _in_parts(share: Search, values: Uint64s, rows: int, folder: Path, done: lis
 
 
 def in_order(sources: Iterable[Iterator[Item]], threads: int) -> Generator[Item]:
-    """Yield the items of all sources, in order, while up to `threads` of them work, each LOOKAHEAD items at once.
+    """Yield the items of all sources in order; up to `threads` of them work, each LOOKAHEAD items ahead.
 
     No thread outlives this generator. One at a time works in the reader's own thread.
     """

@@ -83,7 +83,7 @@ def _candidates(near: Pairs, signatures: Signatures, max_distance: int) -> Itera
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
-    """Return for each signature the position of the first one that equals it; `groups` has that of the fingerprints."""
+    """Return the position of the first equal signature for each; `groups` has that of the fingerprints."""
     found = np.arange(len(groups))
     among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
     found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]

@@ -23,7 +23,7 @@ PAIR_KINDS = {
 
 
 def documents() -> Path:
-    """Return the file of documents."""
+    """Return the path of the documents."""
     return _file("documents.jsonl")
 
 

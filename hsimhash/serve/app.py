@@ -71,7 +71,7 @@ def make_app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
 ) -> ASGIApp:
-    """Return the application; it opens its index when it starts, and closes it when it has answered the last call.
+    """Return the application; it opens its index at start, and closes it after answering the last call.
 
     Where numbers are counted (`hsimhash.metrics.enable`), requests are too, and GET /metrics shows all.
 

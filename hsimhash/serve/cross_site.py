@@ -16,7 +16,7 @@ _PORTS = {"http": ":80", "https": ":443"}  # which an address need not name
 
 
 def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origins: Collection[str] = ()) -> str:
-    """Return why a request is refused, if it is.
+    """Return why a request is rejected, or an empty string.
 
     Args:
         headers: of the request.

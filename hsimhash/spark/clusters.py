@@ -69,7 +69,7 @@ def clusters(
 
 
 def kept_vertices(vertices: Vertices, options: ClusterOptions) -> DataFrame:
-    """Return which vertex is kept for each that has a near one: `number`, `kept`; and `cut`: what was cut into stars.
+    """Return the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
 
     `cut` is the least vertex of a component that was too large, else null.
     """
@@ -133,7 +133,7 @@ def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def alone(ids: DataFrame) -> DataFrame:
-    """Return the rows of documents that nothing can be near to: `ids` has their `id`."""
+    """Return the rows of documents that cannot have near ones: `ids` has their `id`."""
     return ids.select(
         "id",
         F.col("id").alias("cluster"),

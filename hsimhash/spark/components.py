@@ -23,7 +23,7 @@ EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
-    """Return for each vertex of edges (`low` < `high`) the least one of its component: `number` and `root`.
+    """Return the least vertex of the component of each vertex, from edges (`low` < `high`): `number` and `root`.
 
     Every task first leaves out the edges that join what is joined. Where so few are left that one task can, it does the
     rest: the steps between tasks are for more.
@@ -85,7 +85,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
-    """Return for each vertex of edges the one that is kept in its star: `number` and `kept`.
+    """Return the kept vertex of the star of each vertex of edges: `number` and `kept`.
 
     The edges of a component go into one task, which takes about 100 bytes for each.
     """

@@ -150,7 +150,7 @@ def match(
 
 
 def profile_of(tables: str) -> str:
-    """Return the name of the profile of compressed tables; `IndexNotFoundError` where there are none."""
+    """Return the profile name of compressed tables; raise `IndexNotFoundError` if there are none."""
     return Manifest.parse(open_stage(tables).read(MANIFEST), tables).profile
 
 

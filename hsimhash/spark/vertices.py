@@ -46,7 +46,7 @@ class NearOptions:
 
 @dataclass(frozen=True)
 class Vertices:
-    """Documents that may have a near one or have an equal one, and their vertices.
+    """Documents that may have a near one, or have an equal one, and their vertices.
 
     Attributes:
         documents: `id`, the signature, `position` and `rank`.
@@ -208,7 +208,7 @@ def _confirmed(edges: DataFrame, options: NearOptions, *, is_near: bool) -> Data
 
 
 def position_of(documents: DataFrame, name: str | None) -> Column:
-    """Return what orders documents: a column, in which null comes last; none: nothing but their ids."""
+    """Return a column that orders documents, null last; without one, only their ids do."""
     if name is None:
         return F.lit(0)
     check_names(documents, [name])
@@ -249,7 +249,7 @@ def pairs(
 
 
 def pair_rows(vertices: Vertices) -> DataFrame:
-    """Return the table of pairs: of vertices' first documents, and of each one's others with the first."""
+    """Return the table of pairs: those of the vertices' first documents, and each other document with the first."""
     firsts = vertices.rows.select("number", "first")
     if vertices.is_small:
         firsts = F.broadcast(firsts)

@@ -109,7 +109,7 @@ class HBaseStore(Store):
 
     @classmethod
     def create(cls, url: str, gateway: Gateway, record: Record) -> HBaseStore:
-        """Write the record into a table that has none; `IndexExistsError` where it has one."""
+        """Write the record into a table without one; raise `IndexExistsError` if it has one."""
         values, found = {IDENTITY_PART: token_hex(16).encode(), **record.to_parts()}, _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
@@ -163,7 +163,7 @@ class HBaseStore(Store):
 
     @property
     def gateway(self) -> Gateway:
-        """The gateway to the table; `StoreClosedError` after `close`."""
+        """The gateway to the table; raises `StoreClosedError` after `close`."""
         if self._open_gateway is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._open_gateway
@@ -339,7 +339,7 @@ class HBaseStore(Store):
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
-    """Return the TTL in the record, in seconds, 0: never; None if it has none, as release 0.1.0 wrote none."""
+    """Return the TTL in the record in seconds, 0: never; None if it has none, as in release 0.1.0."""
     return _ttl_in(_record_cells(gateway))
 
 
@@ -351,14 +351,14 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
-    """Write the table's TTL into the record, 0: never, unless the record has it."""
+    """Write the table's TTL into the record, 0: never, unless the record has it already."""
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
 
 
 def has_record(gateway: Gateway) -> bool:
-    """Whether the table has at least a part of an index's record."""
+    """Whether the table has at least a part of a record."""
     return bool(_record_cells(gateway))
 
 

@@ -53,7 +53,7 @@ class DatabaseAddress:
 
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
-        """Return the parts of a URL; `ValueError` names what is wrong with it, never a password."""
+        """Parse a URL; `ValueError` names the fault, but never a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod

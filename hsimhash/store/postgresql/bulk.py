@@ -39,7 +39,7 @@ class _Merged:
 
 
 class DatabaseLoad(BulkLoad):
-    """A bulk load into PostgreSQL; see `BulkLoad` and the module's text."""
+    """A bulk load into PostgreSQL; see `BulkLoad` and the module."""
 
     def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, limits: BulkLimits) -> None:
         super().__init__(folder, has_signatures=tables.record.has_signatures)
@@ -103,6 +103,6 @@ class DatabaseLoad(BulkLoad):
         self._session.transaction(lambda link: link.do(statement, name))
 
     def delete(self) -> None:
-        """Remove the runs, and before them what the index remembers of their merge."""
+        """Remove the runs, after the index's record of their merge."""
         self._forget_merge()
         super().delete()

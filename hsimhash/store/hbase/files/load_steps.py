@@ -229,7 +229,7 @@ class LoadSteps:
     # Loading.
 
     def load_all(self, state: LoadState, files: Sequence[StagedFile], stop: Callable[[], bool]) -> LoadState | None:
-        """Load all that was staged whole; return the state at the end, None where that was left to others.
+        """Load all complete files of the stage; return the state at the end, or None if operators must load them.
 
         Raises:
             StopAskedError: `stop` asked to end.
@@ -301,7 +301,7 @@ class LoadSteps:
         return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
 
     def verify_begun(self, state: LoadState) -> None:
-        """Raise `HsimhashError` where collection no longer waits for this load: its rows may be gone."""
+        """Raise `HsimhashError` if collection no longer waits for this load, so that its rows may be gone."""
         manifest = self.stage.manifest() or {}
         if manifest.get("token") != state.token:
             raise HsimhashError(

@@ -341,7 +341,7 @@ def sorted_rows(rows: Uint8s) -> Uint8s:
 
 
 def put_arguments(table: bytes, rows: Uint8s) -> bytes:
-    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), as the binary protocol writes them.
+    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), in the binary protocol.
 
     An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, after
     its type (1 byte), its number (2) and its length (4).

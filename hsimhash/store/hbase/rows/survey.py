@@ -92,7 +92,7 @@ def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:
-    """Return about how many drawer rows the table has, without the key drawer's, from a few places of it."""
+    """Estimate the table's drawer rows, without the key drawer's, from a few places."""
     randoms = random.Random(0)  # noqa: S311 (the same places at every call)
     starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
     rows, segments = _density(
@@ -143,5 +143,5 @@ def _counted(record: Record, region: Region, windows: list[_SampleWindow], found
 
 
 def segments_of(region: Region) -> tuple[int, int]:
-    """Return the half-open range of segments that a region, about, has."""
+    """Return about the half-open range of segments of a region."""
     return segment_of(region.start), segment_of(region.stop) if region.stop else SEGMENTS

@@ -79,7 +79,7 @@ class Collection(Audit):
         self._entries = self._stayed = 0
 
     def collect(self) -> CollectReport:
-        """Work off the log."""
+        """Process the log."""
         self.run()
         if self._hours is None:
             hour = min({self._end_hour - 1, *self._open_hours})

@@ -81,7 +81,7 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, tell: Progress) -> list[Any]:
-        """Return the result of every range, in order.
+        """Run the job; return the result of every range, in order.
 
         Args:
             purpose: of the job; with another one, or for another index, a new job begins.
@@ -147,7 +147,7 @@ class RangeJob:
 
 
 class ResultLog(AbstractContextManager["ResultLog"]):
-    """A file of `[number, result]`, JSON values, a line each; what was added before is in `results`."""
+    """A file of `[number, result]`, one JSON line each; `results` has the earlier ones."""
 
     def __init__(self, path: Path) -> None:
         self.results, size = dict[int, Any](), 0

@@ -80,8 +80,8 @@ class Truth:
         """Return the judgement on each pair; OPEN if neither labels nor texts decide.
 
         Args:
-            left: places, shape (n,).
-            right: likewise.
+            left: positions of texts, shape (n,).
+            right: positions of the other texts, shape (n,).
             jaccard: how much of their shingles the texts share, 0 to 1.
         """
         found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)

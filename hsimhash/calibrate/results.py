@@ -48,7 +48,7 @@ class Calibration:
     plans: Mapping[str, Cost]  # by store, for what was chosen
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
-    keyed: Distance  # likewise those beyond it that have the same key
+    keyed: Distance  # the pairs beyond it with the same key
     written: str  # the profile that was chosen, as it was given: a name with lists is none that can be typed
 
     @property

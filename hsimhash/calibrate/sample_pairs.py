@@ -71,7 +71,7 @@ class SamplePairs:
 
     distances: Int64s  # how many pairs there are at each distance, shape (65,)
     left: Int64s  # places of the pairs that come near, or share a key, or have sketches that agree
-    right: Int64s  # likewise, each greater than `left`
+    right: Int64s  # positions, each greater than `left`
     weight: int  # how many such pairs each of them stands for
 
     @property

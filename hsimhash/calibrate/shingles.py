@@ -52,7 +52,7 @@ def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
     Args:
         least: what `least_shingles` returned.
         left: rows of it, shape (n,).
-        right: likewise.
+        right: the same of the other texts.
     """
     parts = [
         _indices(least[left[at : at + PAIRS_COMPARED]], least[right[at : at + PAIRS_COMPARED]])

@@ -155,7 +155,7 @@ def near_rows(queries: Uint64s, stored: Uint64s, drawer: Drawer, max_distance: i
 
     Args:
         queries: shape (n,), permuted by the drawer and sorted.
-        stored: shape (m,), at least one, likewise.
+        stored: shape (m,), at least one, permuted and sorted too.
         drawer: by whose segment they meet.
         max_distance: in bits.
     """

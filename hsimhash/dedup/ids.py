@@ -21,7 +21,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.pairs.distinct import Column
 
 IDS_AT_ONCE = 1 << 16  # ids that are in memory together, where all are read
-IDS_SORTED = 1 << 18  # likewise, where they are sorted: the rest waits in files
+IDS_SORTED = 1 << 18  # ids sorted at once; the rest waits in files
 WINDOW_BYTES = 1 << 16  # ids that begin in one are read together
 LEAST_ROOM = 1 << 10  # digests
 

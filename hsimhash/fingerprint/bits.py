@@ -5,8 +5,8 @@ How fingerprints are written is decided for a whole input and never word by word
 | format | what is one |
 |---|---|
 | hex | 16 hexadecimal digits, or `0x` and up to 16 |
-| decimal | a number below 2**64; of 16 digits it has no zero in front |
-| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as Java and PostgreSQL print them; likewise |
+| decimal | a number below 2**64; no leading zero in 16 digits |
+| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as in Java and PostgreSQL; 16 digits as above |
 | binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
 Two formats may both fit a word: `12` is the same number in decimal and signed, but `1291587514616409` is another in

@@ -64,7 +64,7 @@ def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
     Args:
         text: the value.
         extract: `auto`: a page has the beginning of one, a fragment has tags or references, all else is plain text;
-            `none`: likewise, and all visible text of a page counts; `html`: a page or a fragment; `text`: plain text.
+            `none`: like `auto`, but all visible text of a page counts; `html`: a page or fragment; `text`: plain text.
         has_fields: whether it is several values as `join_fields` joins them, each of which is read by itself.
     """
     if extract == "text":
@@ -179,5 +179,5 @@ def _with_few_attributes(data: bytes) -> bytes:
         if begun is None:
             break
         parts.append(data[place : begun.end()])
-        place = _REST_OF_TAG.match(data, begun.end(), last).end()  # type: ignore[union-attr]  # likewise
+        place = _REST_OF_TAG.match(data, begun.end(), last).end()  # type: ignore[union-attr]  # it always matches
     return b"".join([*parts, data[place:]])

@@ -68,20 +68,20 @@ class IngestOptions:
     """Options of an ingest.
 
     Args:
-        on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
-            one's nearest earlier match.
-        max_distance: what counts as a match for `skip` and `tag`, in bits; the index's own distance by default.
-        max_sketch: likewise, in how many of their 64 bits sketches may differ; None: in any. See `HSimIndex.query`.
-        reading: how the inputs are read.
+        on_duplicate: `add` every document; `skip` those with a match; or `tag`: add all, and list each one's nearest
+            earlier match.
+        max_distance: the distance of a match for `skip` and `tag`, in bits; by default the index's own.
+        max_sketch: for `skip` and `tag`, as for `HSimIndex.query`.
+        reading: how to read the inputs.
         workers: processes that fingerprint texts; by default one per core.
         job: the job folder; by default `default_job`.
-        tags: where `tag` writes; by default `tags.jsonl` in the job folder.
-        fresh: forget what an earlier call left in the job folder.
-        rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
-        stage: on HBase: bring them in by finished files.
-        claims: with `skip`: decide by claims where the store has no lock for all writers, so that other processes may
+        tags: the file for `tag`; by default `tags.jsonl` in the job folder.
+        fresh: ignore what an earlier call left in the job folder.
+        rate: at most so many documents per second are read, or, in bulk on HBase, written.
+        stage: on HBase, load finished files.
+        claims: with `skip`, decide by claims if the store does not lock out other writers; other processes can then
             ingest at the same time, if all of them claim. See `HSimIndex.claim_many`.
-        limits: see there.
+        limits: of memory, and of what a kill may lose.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -102,13 +102,13 @@ class IngestOptions:
             raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
-            raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
+            raise ValueError(f"on_duplicate must be add, skip or tag, got {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
-            raise ValueError("documents are staged where on_duplicate is add, and without a rate")
+            raise ValueError("stage needs on_duplicate add, and no rate")
         if self.claims and self.on_duplicate != "skip":
-            raise ValueError(f"documents claim where on_duplicate is skip, not {self.on_duplicate}")
+            raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
-            raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
+            raise ValueError(f"tags need on_duplicate tag, got {self.on_duplicate}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 
 ROW_BYTES = 40  # working memory a fingerprint, measured
-PART_ROW_BYTES = 96  # likewise, of a part that is read from files
+PART_ROW_BYTES = 96  # memory per row of a part read from files
 SAMPLE = 1 << 16  # fingerprints that the splits are taken from
 
 _REMEDY = (

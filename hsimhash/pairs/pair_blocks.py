@@ -18,7 +18,7 @@ class PairBlock(NamedTuple):
     """Pairs of fingerprints by position; arrays of the same length."""
 
     left: Int64s  # position in the input, int64
-    right: Int64s  # likewise, greater than `left`
+    right: Int64s  # positions, greater than `left`
     distance: Uint8s  # in bits, uint8
 
 
@@ -32,7 +32,7 @@ class Pairs:
     """
 
     left: Int64s  # position of a fingerprint's first occurrence in the input; pairs are in order of (left, right)
-    right: Int64s  # likewise, greater than `left`
+    right: Int64s  # positions, greater than `left`
     distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
     groups: (
         Int64s  # shape (n,): for each input the position of the first one that equals it, its own if it is the first

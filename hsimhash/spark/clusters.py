@@ -45,8 +45,8 @@ def clusters(
 
     Args:
         documents: as for `pairs`.
-        max_distance: likewise.
-        max_sketch: likewise.
+        max_distance: as for `pairs`.
+        max_sketch: as for `pairs`.
         method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
         max_cluster_size: components of more documents are cut into stars.
         position: a column; the document with the least value of a cluster is kept, of several the one with the smallest

@@ -36,7 +36,7 @@ class PairLimits:
     depth: int = 3  # how often buckets are cut again
     tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
     given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
-    given_ids: int = 1 << 19  # likewise, of documents near others: 50 MB where an id has 40 bytes
+    given_ids: int = 1 << 19  # documents near others that a task holds: 50 MB with ids of 40 bytes
 
 
 PAIR_LIMITS = PairLimits()

@@ -44,7 +44,7 @@ LIST_PIECE_BYTES = 1 << 20
 SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
-JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
+JOB_DEADLINE_S = 600.0  # the same for a job that takes minutes: losing a region server takes two
 
 
 MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work itself may be what ends the server

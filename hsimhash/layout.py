@@ -142,7 +142,7 @@ class Cut:
     def check(self, bits: int) -> None:
         """Raise `ValueError` unless the cut fits a word of `bits` bits."""
         if min(self.blocks, default=0) < 1 or sum(self.blocks) != bits:
-            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, not {sum(self.blocks)}")
+            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, got {sum(self.blocks)}")
         if self.choose < 1:
             raise ValueError(f"layout {self} must choose at least 1 block")
         if self.max_distance < 0:
@@ -237,14 +237,14 @@ class Layout:
                 raise ValueError(f"layout {text!r}: {part!r} is not blocks/choice, such as 13,13,13,13,12/2")
             cuts.append(Cut(tuple(map(int, match[1].split(","))), int(match[2])))
         if len(cuts) > 2:
-            raise ValueError(f"layout {text!r}: a layout is cut once or twice, not {len(cuts)} times")
+            raise ValueError(f"layout {text!r}: expected one or two cuts, got {len(cuts)}")
         return cls(*cuts)
 
     @classmethod
     def even(cls, blocks: int, choose: int) -> Layout:
         """Return the layout of `blocks` blocks as equal as 64 allows, the wider ones first."""
         if not 1 <= blocks <= FINGERPRINT_BITS:
-            raise ValueError(f"a layout has 1 to {FINGERPRINT_BITS} blocks, not {blocks}")
+            raise ValueError(f"a layout must have 1 to {FINGERPRINT_BITS} blocks, got {blocks}")
         width, wider = divmod(FINGERPRINT_BITS, blocks)
         return cls(Cut((width + 1,) * wider + (width,) * (blocks - wider), choose))
 

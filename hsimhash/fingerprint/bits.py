@@ -99,7 +99,7 @@ def distances(query: int, fingerprints: Uint64s) -> Uint8s:
 def as_fingerprint(value: int) -> int:
     """Return a fingerprint as an int; raise `ValueError` or `TypeError` for other values."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"a fingerprint is an int, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"a fingerprint must be an int, got {type(value).__name__}: {value!r:.80}")
     number = int(value)
     if 0 <= number < LIMIT:
         return number
@@ -109,7 +109,7 @@ def as_fingerprint(value: int) -> int:
 def whole_number(value: object, name: str) -> int:
     """Return an `int` or a NumPy integer as an `int`; otherwise, and for a `bool`, raise `TypeError`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r:.80}")
     return int(value)
 
 

@@ -70,7 +70,7 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
         return HASHES[recipe.hash].one(feature.encode(), recipe.seed)
     number = operator.index(feature)
     if not 0 <= number < LIMIT:
-        raise ValueError(f"a feature is a string or a number of at least 0 and below 2**64, not {feature!r}")
+        raise ValueError(f"a feature must be a string, or a number of at least 0 and below 2**64, got {feature!r}")
     return number
 
 

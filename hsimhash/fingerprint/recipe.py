@@ -253,7 +253,7 @@ def _check_numbers(recipe: Recipe) -> None:
 def _check_choices(recipe: Recipe) -> None:
     for name, only in _FIXED.items():
         if getattr(recipe, name) != only:
-            raise ValueError(f"profile {recipe.name!r}: {name} can only be {only!r}, not {getattr(recipe, name)!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be {only!r}, got {getattr(recipe, name)!r}")
     known = {"normalize": _ANY, "tokens": tuple(_TOKENS), "hash": tuple(HASHES), "tie": TIES}
     for name, values in known.items():
         value = getattr(recipe, name)
@@ -273,7 +273,7 @@ def _check_choices(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
             wanted = " or ".join(map(repr, values))
-            raise ValueError(f"profile {recipe.name!r}: {name} can be {wanted}, for tokens 'script', not {value!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be {wanted} for tokens 'script', got {value!r}")
     _check_lists(recipe)
 
 
@@ -306,16 +306,16 @@ def _check_parts(recipe: Recipe) -> None:
 
 def _check_lists(recipe: Recipe) -> None:
     if recipe.idf not in (IDF_NAME, OWN):
-        raise ValueError(f"profile {recipe.name!r}: idf is {IDF_NAME!r} or {OWN!r}, not {recipe.idf!r}")
+        raise ValueError(f"profile {recipe.name!r}: idf must be {IDF_NAME!r} or {OWN!r}, got {recipe.idf!r}")
     if recipe.english == OWN and recipe.idf != OWN:
         raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
     for name in ("idf_sha256", "words", "stops"):
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
-            raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
     if recipe.has_lists and recipe.tokens not in ("jieba", "script", "cppjieba"):
         raise ValueError(
-            f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
+            f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words"
         )
 
 
@@ -323,7 +323,9 @@ def _check_name(recipe: Recipe) -> None:
     base_name, colon, written = recipe.name.partition(":")
     if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
         if not _NAME.fullmatch(recipe.name):
-            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r:.80}")
+            raise ValueError(
+                f"a profile's name must be up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
+            )
         return
     base = _BUILT_IN[base_name]
     if (_changed(base, written) if colon else _values(base)) != _values(recipe):

@@ -151,7 +151,7 @@ class HFileWriter:
             TypeError: not an array of bytes.
         """
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8:
-            raise TypeError(f"rows are an array of uint8, not {getattr(rows, 'dtype', type(rows).__name__)}")
+            raise TypeError(f"rows must be an array of uint8, got {getattr(rows, 'dtype', type(rows).__name__)}")
         if rows.ndim != 2 or not 1 <= rows.shape[1] <= MOST_CONSTANT_BYTES:
             raise ValueError(
                 f"rows of shape {rows.shape} instead of (n, 1 to {MOST_CONSTANT_BYTES}); append_cells takes longer ones"

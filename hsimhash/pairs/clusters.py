@@ -63,7 +63,7 @@ def components(
         max_cluster_size: a component of more documents is cut into stars instead.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
-        raise ValueError(f"max_cluster_size must be at least 1, not {max_cluster_size}")
+        raise ValueError(f"max_cluster_size must be at least 1, got {max_cluster_size}")
     graph = _Graph.of(pairs, rank)
     label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
     _join(label, graph.low, graph.high)

@@ -142,7 +142,7 @@ class _Task:
         if isinstance(layout, str):
             layout = Layout.parse(layout)
         if not isinstance(layout, Layout | None):
-            raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
+            raise TypeError(f"layout must be a Layout or its name, got {type(layout).__name__}: {layout!r}")
         if layout is None:
             _layouts(max_distance)  # raises where no layout finds it
         elif not 0 <= max_distance <= layout.max_distance:
@@ -152,7 +152,7 @@ class _Task:
                 + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
-            raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
+            raise ValueError(f"memory_bytes must be above 0, got {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
         if len(values) >= FINGERPRINT_LIMIT:
             raise ValueError(

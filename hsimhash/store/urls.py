@@ -44,7 +44,7 @@ def url_of(place: str | os.PathLike[str]) -> str:
     if isinstance(place, os.PathLike):
         return f"lmdb://{os.fsdecode(place)}"
     if not isinstance(place, str):
-        raise TypeError(f"an index is named by a URL or a path, not {type(place).__name__}: {masked(repr(place)):.80}")
+        raise TypeError(f"an index must be a URL or a path, got {type(place).__name__}: {masked(repr(place)):.80}")
     is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
     return f"lmdb://{place}" if is_path else place
 

@@ -92,10 +92,19 @@ def postgresql() -> Iterator[PostgresqlServer]:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis of this worker's own, for tests that give their indexes prefixes of their own and break nothing."""
+def _redis_of_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     with redis_running(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture
+def redis_server(_redis_of_worker: RedisServer) -> RedisServer:
+    """A Redis without keys, for tests that do not end it: to make, check or drop an index is to look at every key."""
+    import redis
+
+    with closing(redis.Redis(port=_redis_of_worker.port)) as client:
+        client.flushall()
+    return _redis_of_worker
 
 
 @pytest.fixture

@@ -227,24 +227,35 @@ def test_a_full_server_fails_writes_at_once_and_answers_reads(server: RedisServe
             pass
 
 
-def test_a_check_whose_script_is_killed_fails_and_may_be_made_again(server: RedisServer) -> None:
+MANY = [str(number) for number in range(20_000)]
+
+
+@pytest.mark.parametrize("name", ["check", "add", "remove"])
+def test_a_call_whose_script_an_administrator_ends_fails_or_is_done(server: RedisServer, name: str) -> None:
     def kill() -> None:
         while not is_over.is_set():
-            with suppress(redis.exceptions.ResponseError):  # no script is running
+            with suppress(redis.exceptions.ResponseError):  # no script is running, or it has begun to write
                 told(server, "SCRIPT", "KILL")
 
     told(server, "CONFIG", "SET", "busy-reply-threshold", 1)
     is_over = threading.Event()
-    with filled(own_url(server), ["check"]) as indexes, ThreadPoolExecutor(1) as other:
-        indexes["check"].add_many([5] * 20_000, [str(number) for number in range(20_000)])
+    with filled(own_url(server), [name]) as indexes, ThreadPoolExecutor(1) as other:
+        index = indexes[name]
+        index.add_many([5] * 20_000, MANY)
         killing = other.submit(kill)
         try:
-            with pytest.raises(StoreUnavailableError, match="an administrator ended the script"):
-                [indexes["check"].check() for _ in range(1_000)]
+            if name == "check":
+                with pytest.raises(StoreUnavailableError, match="an administrator ended the script"):
+                    [index.check() for _ in range(1_000)]
+            elif name == "add":
+                assert index.add_many([6] * 20_000, MANY) <= 20_000
+            else:
+                assert index.remove(MANY) <= 20_000
         finally:
             is_over.set()
         killing.result()
-        assert indexes["check"].check().is_sound
+        assert index.check().is_sound
+        assert index.count() == (1 if name == "remove" else 20_001)
 
 
 def test_calls_follow_sentinels_to_the_server_that_takes_over(tmp_path: Path) -> None:

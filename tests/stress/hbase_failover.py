@@ -7,6 +7,7 @@ HBase over HDFS with two region servers and one default gateway.
 | the master is stopped (SIGSTOP) | `open`, `query`, `add` work |
 | a region server is killed under processes that query and write | nothing lost, nothing wrong, no error |
 | one is killed under 100 crawlers, a query and an add a second each | all go on |
+| one is killed under each call of the table of lost connections in OPERATIONS.md | each does what it does undisturbed |
 
 Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one
 for each connection, must not pile up: at no moment more than twice the connections that the processes may have.
@@ -17,12 +18,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.gateway.address import Options
 from tests.stress.hbase_crawlers import PROCESSES, crawlers, watched
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
+from tests.support.interrupted_calls import CALLS, all_begun
 from tests.support.processes import stopped
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
@@ -80,6 +84,25 @@ def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
     ]
 
 
+def kill_under_calls(server: HBaseCluster, folder: Path) -> Outcome:
+    """Kill a region server under every kind of call, each on an index of its own, all at once."""
+    with ExitStack() as stack:
+        indexes = {}
+        for call in CALLS:
+            url = url_of(stack.enter_context(table(server)), server.thrift2_port, deadline="300s")
+            indexes[call] = stack.enter_context(HSimIndex.open(url))
+            indexes[call].add(5, "a")
+        server.kill(server.region_servers[0])
+        try:
+            with all_begun(CALLS, indexes, folder):
+                pass
+        except AssertionError as error:
+            return Outcome(False, f"a region server killed under {len(CALLS)} calls: {error}")
+        finally:
+            server.start_region_server(server.region_servers[0])
+    return Outcome(True, f"a region server killed under {len(CALLS)} calls, {', '.join(CALLS)}: all right")
+
+
 def stop_master(server: HBaseCluster) -> Outcome:
     """Open, query and add while the master does nothing."""
     with table(server) as name, stopped(server.pid("master")):
@@ -113,6 +136,7 @@ def main() -> int:
                 stop_master(server),
                 *kill_region_servers(server, given.kills),
                 *kill_under_crawlers(server, given.processes),
+                kill_under_calls(server, folder),
             ]
         )
 

@@ -1,11 +1,11 @@
 """Layouts: cut 64 bits into blocks, and make a drawer of each choice of blocks.
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
-(pigeonhole). So one copy of every fingerprint is kept per choice of `c` blocks (a *drawer*), filed under the bits of
-those blocks (its *segment*), and a query that looks into one bucket of every drawer misses nothing within `b - c` bits.
+(pigeonhole). So keep a copy of every fingerprint for each choice of `c` blocks (a *drawer*), filed under the bits of
+those blocks (its *segment*). A query that reads one bucket of every drawer misses nothing within `b - c` bits.
 
-A nested layout cuts the bits outside the chosen blocks again, and chooses among those blocks too: longer segments for
-fewer drawers. It is complete for the smaller of the two distances.
+A nested layout cuts the bits outside the chosen blocks again, and also chooses among those blocks: segments are longer
+for fewer drawers. It is complete for the smaller of the two distances.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 3.
 """

@@ -1,15 +1,15 @@
 """Extract keywords as cppjieba 5 does for yanyiwu/simhash: cut, count, weigh, keep the first N.
 
-The lists are the user's: cppjieba's own dictionary, idf table and stop words. What is cut is cppjieba's, not jieba's:
+The lists are the user's: cppjieba's own dictionary, idf table and stop words. Texts are cut as by cppjieba, not jieba:
 
-* Words of the dictionary by their frequencies; only blanks, `，` and `。` cut before. rjieba does it with that.
-* What is left between them, punctuation and letters too, goes together through the hidden Markov model, whose table is
-  jieba's with six digits.
-* Of keywords that weigh the same, those vote that `std::partial_sort` of GNU's library leaves in front, in its order:
-  so these are the fingerprints of cppjieba where GCC built it.
+* Words of the dictionary are found by their frequencies, by rjieba; only blanks, `，` and `。` cut the text first.
+* The rest between them, punctuation and letters included, goes through the hidden Markov model as one piece. Its table
+  is jieba's with six digits.
+* Among keywords of equal weight, those vote that `std::partial_sort` of GNU's library leaves in front, in its order. So
+  the fingerprints are those of cppjieba built by GCC.
 
-Two sums of logarithms that are equal may be told apart by their last digit: 2 of 5,000 documents have another word,
-and one of them another fingerprint.
+Two equal sums of logarithms may differ in their last digit: 2 of 5,000 documents have another word, and one of them
+another fingerprint.
 """
 
 from __future__ import annotations

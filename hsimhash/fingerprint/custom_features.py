@@ -1,7 +1,7 @@
 """Weighted features from callers: of images, of other segmenters, of anything that is not text.
 
-As JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
-`[name, weight]`; without a weight it is 1.
+In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
+pairs `[name, weight]`. The default weight is 1.
 """
 
 from __future__ import annotations

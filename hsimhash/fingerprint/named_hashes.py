@@ -1,7 +1,7 @@
 """The hashes that a profile can name, each for one feature and, with the same result, for many spans at once.
 
-All but the two of UTF-16 are of a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
-`blake2b-64` the digest of 8 bytes, each read as a big-endian number.
+All hashes except the two of UTF-16 take a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
+`blake2b-64` is the digest of 8 bytes, each as a big-endian number.
 """
 
 from __future__ import annotations

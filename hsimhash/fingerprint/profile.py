@@ -1,6 +1,6 @@
 """Profiles: everything that decides a text's fingerprint, frozen, named and versioned.
 
-An index is tied to its profile. What a built-in profile gives never changes; better ideas get a new name.
+An index is tied to its profile. The results of a built-in profile never change; better ideas get a new name.
 """
 
 from __future__ import annotations

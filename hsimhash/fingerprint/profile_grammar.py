@@ -5,9 +5,9 @@
     chars-1:normalize=lower,cap=off,pattern=…
     auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
-Options stand in any order; a profile's own name has them in the order of the fields, and only those that differ from
-the known one's. `off` is no value. A pattern stands last, since it may hold anything. Lists of words are written as
-files, whose names hold no comma.
+Options may be in any order. In a profile's own name they are in the order of the fields, and only those that differ
+from the known profile. `off` means no value. A pattern comes last, because it may contain anything. Word lists are
+given as files, whose names cannot contain commas.
 """
 
 from __future__ import annotations

@@ -314,9 +314,7 @@ def _check_lists(recipe: Recipe) -> None:
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
     if recipe.has_lists and recipe.tokens not in ("jieba", "script", "cppjieba"):
-        raise ValueError(
-            f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words"
-        )
+        raise ValueError(f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words")
 
 
 def _check_name(recipe: Recipe) -> None:

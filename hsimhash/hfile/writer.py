@@ -1,8 +1,8 @@
 """Write sorted rows or cells to an HFile that HBase loads as its own: `HFileWriter`.
 
-What stands in the file, in order: data blocks, between them chunks of the Bloom filter and leaves of the index as soon
-as each is full; the root of the index, the empty one of meta blocks, the file info, the filter's meta block, the
-trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and for each of the last two an entry.
+A file has, in order: data blocks, with chunks of the Bloom filter and leaves of the index between them as soon as they
+are full; the root of the index, an empty index of meta blocks, the file info, the filter's meta block, the trailer.
+Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and one entry for each chunk and leaf.
 """
 
 from __future__ import annotations

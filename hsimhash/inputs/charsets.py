@@ -1,10 +1,10 @@
 """Charsets of web pages: labels as in https://encoding.spec.whatwg.org, and how to decode them.
 
-A label that is not in the standard means nothing, as in a browser. Python's codecs differ from the standard in few
-places: most single-byte codecs lack C1 controls that the standard maps to themselves, and here these become U+FFFD;
-`cp949`, `cp932` and `big5hkscs` lack some characters of private use and some rare ones; ISO-2022-JP is that of
-`iso2022_jp_ext`; and a damaged character may cost a byte more or less. Of the charsets that browsers replace with a
-single U+FFFD for their users' safety, `hz-gb-2312` and `iso-2022-kr` are decoded, and the others taken for ASCII.
+A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in few
+places. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
+`cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is Python's `iso2022_jp_ext`. A damaged
+character may cost a byte more or less. Of the charsets that browsers replace with a single U+FFFD for security,
+`hz-gb-2312` and `iso-2022-kr` are decoded, and the others are read as ASCII.
 """
 
 from __future__ import annotations

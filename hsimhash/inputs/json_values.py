@@ -1,10 +1,9 @@
 """Read JSON that does not have one value per line, arrays or objects over several lines, into blocks that do.
 
-This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
+This module only finds where each value ends; `records.py` parses the values. It reads every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
 new one. Within an object, `{` can only follow a colon. If it begins a line anywhere else, a bracket is missing before
-it: the value ends there, too. Other damage that leaves brackets unbalanced is noticed at the end of the array at the
-latest.
+it, and the value ends there, too. Other unbalanced brackets are found at the end of the array at the latest.
 """
 
 from __future__ import annotations

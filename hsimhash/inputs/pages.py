@@ -1,9 +1,9 @@
 """Turn HTML into text: how to treat each value, and which parts of a page are fingerprinted.
 
-Of a page the main text counts, as trafilatura finds it. Headers, menus, footers and comments do not count; nor does
-the page's first heading, its title, which one site has above the text and another within. A page in which trafilatura
-finds nothing gives all its visible text, and so does one too large for it. Fragments and `--extract none` need no
-library, see `markup.py`.
+A page is fingerprinted by its main text, as trafilatura finds it. Headers, menus, footers and comments do not count;
+nor does the page's first heading, its title, because one site has it above the text and another within. If trafilatura
+finds nothing in a page, or the page is too large for it, all visible text counts. Fragments and `--extract none` do not
+need a library, see `markup.py`.
 
 `page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
 """

@@ -1,6 +1,6 @@
 """Read sizes from the footer of a Parquet file and from its page headers.
 
-pyarrow shows neither page headers nor, for an encrypted column, the footer: it ends the process instead. So both are
+pyarrow does not expose page headers or, for an encrypted column, the footer: it ends the process instead. So both are
 read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
 """
 

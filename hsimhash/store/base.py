@@ -1,8 +1,8 @@
 """The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
 A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
-says which fingerprint a document has now. The register is the truth: what the other rows say beyond it is left over
-from an interrupted write, never reported, and collected by `check(repair=True)`.
+says which fingerprint a document has now. The register is the truth. Other rows that it does not confirm are leftovers
+of an interrupted write: they are never reported, and `check(repair=True)` deletes them.
 """
 
 from __future__ import annotations

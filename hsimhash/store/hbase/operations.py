@@ -1,7 +1,7 @@
 """Open, plan, create and drop an index on HBase, by its URL.
 
-To open takes one connection and two calls. What else the cluster can report, whether the table is enabled and how it is
-made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
+Opening takes one connection and two calls. Whether the table is enabled and how it is made is asked only to explain why
+the record cannot be read, or for an index of release 0.1.0, whose record does not have a TTL.
 """
 
 from __future__ import annotations

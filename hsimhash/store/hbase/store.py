@@ -1,6 +1,6 @@
 """The store on HBase: buckets, listings, registers and the record in the cells of one table, through a `Gateway`.
 
-`cells.py` says what the cells are, `protocol.py` in which order they are written, `audit.py` how leftovers go.
+`cells.py` defines the cells, `protocol.py` the order in which they are written, `audit.py` how leftovers are removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
 
-LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process that are open on one
-folder share its environment, and a forked child leaves its parent's alone (it does not even close it: that would free
-the marks of the parent's readers) and opens its own at its next call.
+LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process on one folder share its
+environment. A forked child abandons its parent's environment without closing it, because closing would free the
+parent's reader marks, and opens its own at its next call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interface between the HBase store and a Thrift gateway: one table, its cells read and written in batches.
 
 `thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
-cell semantics. What knows of the register, of documents and of their order of writing lives above it, in `store.py`.
+cell semantics. Everything about registers, documents and the order of writes is above it, in `store.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One Thrift client over one socket: sends calls, and receives their replies in the same order.
 
-A connection that was interrupted in between is never used again: the next call would read the late reply.
+A connection that was interrupted during a call is never used again, because the next call would read the late reply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Classify failures: the meaning of a gateway's error, why a connection fails, and what listens at a port instead.
 
-Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
-is true even for a missing table where the call was a batch, and happybase does not read it.
+Thrift1's messages are Java stack traces; Thrift2's are often the exception's message without its class. `canRetry` is
+true even for a missing table if the call was a batch, and happybase does not read it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Access the table through HBase's second Thrift gateway: a scan is one call, filters are sent as bytes.
 
-Where the protocol is the binary one, drawer rows are written as bytes, without an object for each. Measured: as objects
-a row costs the client 4 µs, as part of an array 0.5; it costs the servers 10.
+On the binary protocol, drawer rows are written as bytes, without an object for each. Measured: a row costs the client
+4 µs as an object and 0.5 as part of an array; it costs the servers 10.
 """
 
 from __future__ import annotations

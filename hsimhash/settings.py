@@ -1,8 +1,8 @@
 """Settings in one frozen object: flags override the environment, which overrides the file and the defaults.
 
-The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). The first of these that is there is read, no
-other: the one asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment
-a key is `HSIMHASH_` and its name in capitals; an empty variable counts as not set, and `null` as no value.
+The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). Only the first existing one of these is read: the
+file asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment a key is
+`HSIMHASH_` and its name in capitals. An empty variable counts as not set, and `null` as no value.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Human judgements of which documents are near: a table of pairs, or of clusters.
 
-| columns, separated by tabs | say |
+| tab-separated columns | meaning |
 |---|---|
-| id, id, 1 or 0, … | whether two documents are near; without a third column they are |
+| id, id, 1 or 0, … | whether two documents are near; by default they are |
 | id, cluster, … under a header `id<TAB>cluster` | documents of one cluster are near, all others are not |
 
-A first line whose third column is neither 1 nor 0 is a header. Further columns are passed over. `.gz` and `.zst` files
-are unpacked.
+A first line whose third column is neither 1 nor 0 is a header. Further columns are ignored. `.gz` and `.zst` files are
+unpacked.
 """
 
 from __future__ import annotations

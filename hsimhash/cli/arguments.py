@@ -1,11 +1,11 @@
 """Interpret TEXT, FILE, FP and ID arguments, by one rule for every command.
 
-1. An argument that is the path of a file stands for the text of that file.
-2. Any other argument is what the command takes: a text, a fingerprint, or the id of a document.
+1. The path of a file means the text of that file.
+2. Any other argument is a text, a fingerprint or a document id, depending on the command.
 3. The options --text, --file and --id say what their value is, so rule 1 does not apply to them.
 
-A file is read as `hsimhash ingest` reads it: .gz and .zst files are unpacked, and of a page (.html, .htm) the main text
-is taken. As a file, - is stdin. `hsimhash remove` takes only ids as arguments: what it deletes is not guessed.
+Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) gives its main text.
+The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to delete.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Fingerprints as numbers and as words: validation, formats, distances.
 
-How fingerprints are written is decided for a whole input and never word by word:
+The format of fingerprints is decided for a whole input, never word by word:
 
-| format | what is one |
+| format | a fingerprint |
 |---|---|
 | hex | 16 hexadecimal digits, or `0x` and up to 16 |
 | decimal | a number below 2**64; no leading zero in 16 digits |
 | signed | a number from -2**63 to 2**63 - 1, the same 64 bits as in Java and PostgreSQL; 16 digits as above |
 | binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
-Two formats may both fit a word: `12` is the same number in decimal and signed, but `1291587514616409` is another in
-hex. So an input begins with all formats that it may be in, each word that does not fit some of them rules those out,
-and a word is read only where all that are left agree. JSON numbers are numbers in every format.
+A word may fit several formats: `12` is the same number in decimal and signed, but `1291587514616409` is another number
+in hex. So an input begins with all possible formats. Each word rules out the formats that it does not fit, and a word
+is accepted only if all remaining formats agree on it. JSON numbers are numbers in every format.
 """
 
 from __future__ import annotations

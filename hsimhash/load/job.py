@@ -4,7 +4,7 @@
 |---|---|
 | `job.json` | the start: settings, and each input's mark |
 | `checkpoint.json` | the progress: state, position in the inputs, counts, runs, sizes of the lists |
-| `rejects.jsonl` | `{"file", "line", "reason", "record"}`: records that are no documents |
+| `rejects.jsonl` | `{"file", "line", "reason", "record"}`: invalid records |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
 | `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: of `skip` and `tag`, until the job is done |
 | `tags.jsonl` | `{"id", "fingerprint", "match"}`: each document's nearest earlier match, of `tag`; or elsewhere |
@@ -12,15 +12,15 @@
 | `summary.json` | the result |
 | `lock` | held by the process at work; holds its pid |
 
-A list is appended to before the checkpoint that names its new size; a resume cuts off what is beyond. Of a
-document that has a sketch or a key, decision and tag have a "sketch" and a "key" too.
+A list grows before the checkpoint records its new size; a resumed job truncates the rest. If a document has a sketch
+or a key, its decision and tag have a "sketch" and a "key" too.
 
 The index also remembers, by the token in the checkpoint, how many documents of the job are decided: never fewer than
 the checkpoint counts. If it remembers fewer, it is not the index that the job wrote: it was created anew, or an older
 backup was restored.
 
-A folder of 0.1.0 has no token, nor the formats of fingerprints in the inputs' marks. A finished one counts as done
-unless the index is empty; an unfinished one is refused.
+A folder of 0.1.0 has no token, and no formats of fingerprints in the inputs' marks. A finished one counts as done
+unless the index is empty; an unfinished one is rejected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The checks of `hsimhash doctor` on HBase: each gateway, then the table.
 
-A gateway gives each connection a thread for its life, of which it has 1,000 unless it was started with `-w`, and keeps
-as many more waiting without an answer; with a framed transport it may be started with `-threadedselector`, where
-connections need no threads. So `--load N` opens what N processes would, all at once, and times the last connections.
+A gateway gives each connection its own thread. It has 1,000 threads unless it was started with `-w`, and lets as many
+more connections wait without an answer. With a framed transport it can be started with `-threadedselector`, where
+connections do not need threads. So `--load N` opens the connections of N processes at once, and times the last ones.
 """
 
 from __future__ import annotations

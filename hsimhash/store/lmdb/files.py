@@ -5,11 +5,10 @@
 | `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
-| `data.….mdb` | a data file that is being made; what a kill left is deleted by the next `create` or `compact` |
+| `data.….mdb` | an unfinished data file; the next `create` or `compact` deletes it after a kill |
 | `jobs/` | job folders of `hsimhash ingest` |
 
-A folder with a `writer.lock`, but no `data.mdb`, is what a killed creation or drop leaves; either
-can follow.
+A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated.
 In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 

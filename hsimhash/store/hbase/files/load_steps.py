@@ -6,8 +6,8 @@
 3. *rows*: drawer rows and listings are loaded. 4. *registers*: then the registers. So the invariant of `protocol.py`
    holds at every moment. After each load the first and the last cell of all files are looked up in the table.
 
-The stage's manifest says whose it is, `{}` nobody's, and what is there. What was killed continues with the step that
-was begun. To load a file twice changes nothing: its cells are the same.
+The stage's manifest records its owner, `{}` for none, and its contents. A killed load continues with the step that it
+had begun. Loading a file twice changes nothing: its cells are the same.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The steps of the load are those of `load_steps.py`; between its beginning and it
   what it has otherwise gets the register that follows, and an entry in the log of orphans (`table_comparison.py`);
 - *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
 
-`staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files. What was killed
-continues with the step that was begun, and with the regions that lack files.
+`staged.json` beside the runs has the progress, `files.jsonl` the regions with finished files. A killed load continues
+with the step that it had begun, and with the regions that lack files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
 A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message; afterwards each frame is
-a length and bytes, sealed as negotiated. thriftpy2's own SASL transport wants the C library `sasl` and cuts what it
-writes into frames of 4 KB.
+a length and bytes, sealed as negotiated. thriftpy2's own SASL transport needs the C library `sasl` and writes
+frames of 4 KB.
 
 Sources: RFC 4752 (the mechanism GSSAPI), RFC 4559 (Negotiate), Thrift's TSaslTransport.
 """

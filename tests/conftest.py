@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
+from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.support.effort import cases_left_out, tries
-from tests.support.places import Place, model_place
+from tests.support.effort import IS_THOROUGH, cases_left_out, tries
+from tests.support.places import model_place
 from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
@@ -97,12 +98,12 @@ def labelled_data() -> Path:
 
 
 @pytest.fixture(params=["memory", "lmdb", "hbase-model"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """Where the stores of a contract are; modules that try others have their own."""
     if request.param == "hbase-model":
         return model_place()
     numbers = itertools.count()
-    return Place(lambda: f"{request.param}://{tmp_path / str(next(numbers))}")
+    return StorePlace(lambda: f"{request.param}://{tmp_path / str(next(numbers))}", is_quick=not IS_THOROUGH)
 
 
 @pytest.fixture

@@ -34,13 +34,13 @@ from hsimhash.errors import (
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Opening, Record, create_store, open_store
+from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import thorough, tries
 from tests.support.processes import fork, forked
-from tests.test_store_contract import RECORD, put
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import key_prefix
 from hsimhash.store import Record, Store, create_store
+from hsimhash.store.conformance.place import StorePlace
 from tests.support.effort import tries
 from tests.support.oracles import are_near
-from tests.support.places import Place
 
 SIGNING, PLAIN = (Profile.named(name) for name in ("auto-2", "auto-1"))
 RECORD = Record(Layout.named("4"), SIGNING.to_json())
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[Store]:
+def store(place: StorePlace) -> Iterator[Store]:
     with place.create(place.url(), RECORD) as made:
         yield made
 
@@ -57,7 +57,7 @@ def pairs_of(matches: list[Match]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("layout", ["4", "10"])
 @pytest.mark.parametrize(("k", "max_sketch"), [(3, 16), (6, 16), (3, None), (0, 1)])
 def test_a_query_finds_what_is_near_or_has_its_key_and_passes_over_other_sketches(
-    place: Place,
+    place: StorePlace,
     layout: str,
     k: int,
     max_sketch: int | None,
@@ -95,7 +95,7 @@ def test_a_match_tells_similarity_and_what_found_it() -> None:
     assert (far.doc_id, far.distance, far.similarity, far.found_by) == ("far", 64, 1 - 2 / 32, "key")
 
 
-def test_with_a_limit_documents_are_read_until_enough_sketches_agree(place: Place) -> None:
+def test_with_a_limit_documents_are_read_until_enough_sketches_agree(place: StorePlace) -> None:
     others, right = 2_000, 3
     sketches = [2**64 - 1] * others + [0b1] * right
     with HSimIndex(place.create(place.url(), RECORD), SIGNING) as index:
@@ -107,7 +107,7 @@ def test_with_a_limit_documents_are_read_until_enough_sketches_agree(place: Plac
         assert len(index.query(Signature(7, 0b1, 1), limit=9)) == right
 
 
-def test_a_document_whose_sketch_or_key_changes_is_changed(store: Store, place: Place) -> None:
+def test_a_document_whose_sketch_or_key_changes_is_changed(store: Store, place: StorePlace) -> None:
     with HSimIndex(store, SIGNING) as index:
         for seen, one, is_change in [
             (1, Signature(5, 6, 7 << 32), 1),
@@ -126,7 +126,7 @@ def test_a_document_whose_sketch_or_key_changes_is_changed(store: Store, place: 
         assert not len(store.scan([key_prefix(7 << 32), key_prefix(8 << 32)]))
 
 
-def test_removed_documents_leave_nothing_in_the_key_drawer(store: Store, place: Place) -> None:
+def test_removed_documents_leave_nothing_in_the_key_drawer(store: Store, place: StorePlace) -> None:
     stored, ids = drawn(300, 3), [f"d{number}" for number in range(300)]
     with HSimIndex(store, SIGNING) as index:
         index.add_many(stored, ids)
@@ -141,7 +141,7 @@ def test_removed_documents_leave_nothing_in_the_key_drawer(store: Store, place: 
         assert not len(store.scan([key_prefix(key << 32) for key in range(20)]))
 
 
-def test_an_index_of_fingerprints_drops_sketches_and_keys(place: Place) -> None:
+def test_an_index_of_fingerprints_drops_sketches_and_keys(place: StorePlace) -> None:
     with HSimIndex(place.create(place.url(), Record(Layout.named("4"), PLAIN.to_json())), PLAIN) as index:
         index.add(Signature(5, 6, 7 << 32), "a")
         document = index.get("a")
@@ -154,7 +154,7 @@ def test_an_index_of_fingerprints_drops_sketches_and_keys(place: Place) -> None:
         assert not len(index.store.scan([key_prefix(7 << 32)]))
 
 
-def test_a_sweep_leaves_the_key_drawer_out(place: Place) -> None:
+def test_a_sweep_leaves_the_key_drawer_out(place: StorePlace) -> None:
     with HSimIndex(place.create(place.url(), RECORD), SIGNING) as index:
         index.add_many([Signature(value, 0, 5 << 32) for value in range(50)], [str(value) for value in range(50)])
         swept = index.query_many([0, 2**63], max_distance=16)

@@ -17,6 +17,7 @@ import pytest
 from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
+from hsimhash.store.conformance.place import StorePlace
 from tests.stress import (
     calls_exactness,
     claims,
@@ -35,7 +36,6 @@ from tests.stress.victims import Operation
 from tests.support import archives
 from tests.support.effort import IS_THOROUGH, thorough, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
-from tests.support.places import Place
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
@@ -82,7 +82,7 @@ def test_random_calls_are_answered_as_brute_force_says(tmp_path: Path) -> None:
 
 
 def test_a_wrong_answer_to_a_random_call_is_seen(tmp_path: Path) -> None:
-    keeping = Place(lambda: f"memory://{tmp_path}", expire=lambda store, doc_ids: None)
+    keeping = StorePlace(lambda: f"memory://{tmp_path}", expire=lambda store, doc_ids: None)
     assert len(faults(calls_exactness.outcomes([keeping], 1_000, [(40, 400)]))) == 1
 
 

@@ -6,16 +6,16 @@ import itertools
 
 import pytest
 
-from tests.support.places import Place
+from hsimhash.store.conformance.claims import *  # noqa: F403  (likewise)
+from hsimhash.store.conformance.contract import *  # noqa: F403  (its tests, at another place)
+from hsimhash.store.conformance.place import StorePlace
 from tests.support.postgresql_server import PostgresqlServer
-from tests.test_claims import *  # noqa: F403  (likewise)
-from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
 
 pytestmark = pytest.mark.together
 _tables = itertools.count()
 
 
 @pytest.fixture
-def place(postgresql: PostgresqlServer) -> Place:
+def place(postgresql: PostgresqlServer) -> StorePlace:
     """New tables in the server's database."""
-    return Place(lambda: postgresql.url(f"contract_{next(_tables)}"))
+    return StorePlace(lambda: postgresql.url(f"contract_{next(_tables)}"))

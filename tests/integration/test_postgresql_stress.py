@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hsimhash.store.conformance.place import StorePlace
 from tests.stress import serve_soak, stores_identity
 from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.claims import on_postgresql
@@ -14,7 +15,6 @@ from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import kill_server
 from tests.support.effort import thorough
-from tests.support.places import Place
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.programs import faults
 
@@ -29,7 +29,7 @@ def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_
 
 
 def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(postgresql: PostgresqlServer) -> None:
-    where = [Place(lambda: postgresql.url("crowd"))]
+    where = [StorePlace(lambda: postgresql.url("crowd"))]
     assert faults(outcomes(where, 300, SIZES[-1:])) == []
 
 

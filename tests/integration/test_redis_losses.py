@@ -194,8 +194,8 @@ def test_calls_wait_while_a_server_refuses_them(server: RedisServer, tmp_path: P
 
 
 def test_calls_wait_while_a_script_of_others_keeps_the_server_busy(server: RedisServer, tmp_path: Path) -> None:
-    told(server, "CONFIG", "SET", "busy-reply-threshold", 50)
     with filled(own_url(server), CALLS) as indexes, ThreadPoolExecutor(1) as other:
+        told(server, "CONFIG", "SET", "busy-reply-threshold", 50)
         endless = other.submit(told, server, "EVAL", "while true do end", 0)
         wait_until(lambda: is_busy(server))
         with all_begun(CALLS, indexes, tmp_path):

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from hsimhash.store.conformance.place import StorePlace
+from hsimhash.store.conformance.random_calls import Trial, run_trial
 from tests.support.hbase_server import serving
-from tests.support.places import Place, hbase_place, redis_place
+from tests.support.places import hbase_place, redis_place
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
-from tests.support.random_calls import Trial, run_trial
 from tests.support.redis_server import redis_running
 
 SEED = 36
@@ -30,15 +31,15 @@ _numbers = itertools.count()
 
 
 @contextmanager
-def places(store: str, folder: Path) -> Iterator[Sequence[Place]]:
+def places(store: str, folder: Path) -> Iterator[Sequence[StorePlace]]:
     """Give where the indexes of a store are made, in turns."""
     with ExitStack() as ends:
         match store:
             case "lmdb":
-                yield [Place(lambda: f"lmdb://{folder / str(next(_numbers))}")]
+                yield [StorePlace(lambda: f"lmdb://{folder / str(next(_numbers))}")]
             case "postgresql":
                 postgresql = ends.enter_context(postgresql_serving())
-                yield [Place(lambda: postgresql.url(f"calls_{next(_numbers)}"))]
+                yield [StorePlace(lambda: postgresql.url(f"calls_{next(_numbers)}"))]
             case "redis":
                 redis = ends.enter_context(redis_running(folder))
                 yield [redis_place(redis, ttl_s) for ttl_s in (None, 86_400)]
@@ -47,7 +48,7 @@ def places(store: str, folder: Path) -> Iterator[Sequence[Place]]:
                 yield [ends.enter_context(hbase_place(gateways, is_first=is_first)) for is_first in (False, True)]
 
 
-def outcomes(where: Sequence[Place], count: int, sizes: Sequence[tuple[int, int]] = SIZES) -> Iterator[Outcome]:
+def outcomes(where: Sequence[StorePlace], count: int, sizes: Sequence[tuple[int, int]] = SIZES) -> Iterator[Outcome]:
     """Make trials, in an order that mixes all kinds, until there were so many operations and queries."""
     kinds = list(itertools.product(where, MADE, sizes))
     random.Random(SEED).shuffle(kinds)

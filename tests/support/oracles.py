@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint.signature import Signature, as_signature
-from hsimhash.matching import Rule
-from hsimhash.store import Document, Match
 
 
 def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[list[int]]:
@@ -78,23 +76,3 @@ def plain_components(
             near = [other for other in order if are_near(values[at], values[other], k, max_sketch)]
             reached += [other for other in near if other not in kept and other not in reached]
     return [kept[one] for one in range(len(values))]
-
-
-def plain_matches(
-    documents: Iterable[Document], query: Signature, rule: Rule, exclude: str | None = None
-) -> list[Match]:
-    """Return what a query of an index that holds these documents must return."""
-    found = []
-    for doc_id, fingerprint, first_seen, sketch, key in documents:
-        distance = (fingerprint ^ query.fingerprint).bit_count()
-        is_near = distance <= rule.max_distance
-        if doc_id == exclude or not (is_near or 0 != key == query.key):
-            continue
-        similarity = None
-        if sketch and query.sketch:
-            bits = (sketch ^ query.sketch).bit_count()
-            if rule.max_sketch is not None and bits > (rule.max_sketch if is_near else max(0, rule.max_sketch - 2)):
-                continue
-            similarity = max(0.0, 1 - bits / 32)
-        found.append(Match(distance, doc_id, fingerprint, first_seen, similarity, "distance" if is_near else "key"))
-    return sorted(found, key=lambda match: (match.distance, match.doc_id))[: rule.limit]

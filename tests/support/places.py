@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
+from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
@@ -18,6 +18,7 @@ from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
+from tests.support.effort import IS_THOROUGH
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import new_table, table_url
@@ -26,34 +27,24 @@ from tests.support.redis_server import RedisServer
 _numbers = itertools.count()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where stores of one kind are made: each at the URL of a new place."""
-
-    url: Callable[[], str]
-    create: Callable[[str, Record], Store] = create_store
-    open: Callable[[str], Store] = open_store
-    settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
-    expire: Callable[[Store, Sequence[bytes]], object] | None = None  # let documents pass their TTL, if there is one
-
-
-def model_place() -> Place:
+def model_place() -> StorePlace:
     clusters: defaultdict[str, Cluster] = defaultdict(Cluster)
 
     def settle(store: Store) -> None:
         clusters[store.url].advance(DAY_MS)
         assert store.check(repair=True).is_sound
 
-    return Place(
+    return StorePlace(
         lambda: f"hbase://model/{next(_numbers)}",
         lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
         settle,
+        is_quick=not IS_THOROUGH,
     )
 
 
 @contextmanager
-def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
+def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[StorePlace]:
     """Give new tables, which are dropped at the end; made through Thrift2, for Thrift1 cannot."""
 
     def new_url() -> str:
@@ -73,10 +64,10 @@ def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
         assert store.check(repair=True).is_sound
 
     with ExitStack() as tables:
-        yield Place(new_url, create, open_store, settle)
+        yield StorePlace(new_url, create, open_store, settle, is_quick=not IS_THOROUGH)
 
 
-def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
+def redis_place(server: RedisServer, ttl_s: int | None) -> StorePlace:
     def settle(store: Store) -> None:
         """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
         assert isinstance(store, RedisStore)
@@ -92,10 +83,11 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
             value = store.session.call("HGET", key, doc_id)
             store.session.call("HSET", key, doc_id, value[:-8] + bytes(8))
 
-    return Place(
+    return StorePlace(
         lambda: server.url(f"place-{next(_numbers)}"),
         partial(create_store, ttl_s=ttl_s),
         open_store,
         settle,
         expire=expire if ttl_s else None,
+        is_quick=not IS_THOROUGH,
     )

@@ -1,25 +1,17 @@
-"""Claims, one contract for every store: in memory, on LMDB, a model of HBase, and (`integration/`) on servers."""
+"""What `Store.claim` promises, as tests; the stores are those of `contract.py`."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
 
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.store import Store
-from tests.support.places import Place
-from tests.test_store_contract import RECORD, put
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[Store]:
-    with place.create(place.url(), RECORD) as made:
-        yield made
+from hsimhash.store.conformance.contract import RECORD, put
+from hsimhash.store.conformance.place import StorePlace
 
 
 def claimed(store: Store, *documents: tuple[str, int]) -> list[str | None]:
@@ -39,7 +31,7 @@ def test_a_claim_stores_only_what_nothing_near_is_stored_of(store: Store) -> Non
     assert store.check().is_sound
 
 
-def test_a_document_that_claims_again_is_new_again_and_moves(place: Place, store: Store) -> None:
+def test_a_document_that_claims_again_is_new_again_and_moves(place: StorePlace, store: Store) -> None:
     for value in (5, 5, 4):
         assert claimed(store, ("a", value)) == [None]
     put(store, ("near", 4))
@@ -59,7 +51,7 @@ def test_a_claim_meets_a_document_that_a_later_one_of_the_batch_moves(store: Sto
     assert [document and document.fingerprint for document in store.lookup([b"d"])] == [2**64 - 1]
 
 
-def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: Place) -> None:
+def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: StorePlace) -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):
         # Chains of near ones, ids that occur again, and documents that go from one to another.
@@ -90,9 +82,8 @@ def test_of_threads_that_claim_near_documents_one_is_new(store: Store) -> None:
         ]
 
     with ThreadPoolExecutor(8) as pool:
-        found = np.array(list(pool.map(work, range(8))), object)
-    assert (np.equal(found, None).sum(axis=0) == 1).all()
-    for group in range(20):
-        (new,) = np.flatnonzero(np.equal(found[:, group], None))
-        assert set(found[:, group]) == {None, f"{group} {new}"}
+        found = list(pool.map(work, range(8)))
+    for group, of_group in enumerate(zip(*found, strict=True)):
+        (new,) = (worker for worker, match in enumerate(of_group) if match is None)
+        assert set(of_group) == {None, f"{group} {new}"}
     assert store.count() == 20

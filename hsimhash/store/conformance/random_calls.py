@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,8 +23,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.matching import Rule
 from hsimhash.store import Claim, Document, Match, Record
-from tests.support.oracles import plain_matches
-from tests.support.places import Place
+from hsimhash.store.conformance.place import StorePlace
 
 T = TypeVar("T")
 Given = tuple[str, Signature]
@@ -36,6 +35,26 @@ MOST_DOCUMENTS, MOST_LIMIT = 8, 5
 MAX_SKETCHES = (MAX_SKETCH, MAX_SKETCH, None, 0, 1, 14, 64)
 CENTRES = 3  # fingerprints that crowds have
 ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
+
+
+def plain_matches(
+    documents: Iterable[Document], query: Signature, rule: Rule, exclude: str | None = None
+) -> list[Match]:
+    """Return what a query of an index that holds these documents must return."""
+    found = []
+    for doc_id, fingerprint, first_seen, sketch, key in documents:
+        distance = (fingerprint ^ query.fingerprint).bit_count()
+        is_near = distance <= rule.max_distance
+        if doc_id == exclude or not (is_near or 0 != key == query.key):
+            continue
+        similarity = None
+        if sketch and query.sketch:
+            bits = (sketch ^ query.sketch).bit_count()
+            if rule.max_sketch is not None and bits > (rule.max_sketch if is_near else max(0, rule.max_sketch - 2)):
+                continue
+            similarity = max(0.0, 1 - bits / 32)
+        found.append(Match(distance, doc_id, fingerprint, first_seen, similarity, "distance" if is_near else "key"))
+    return sorted(found, key=lambda match: (match.distance, match.doc_id))[: rule.limit]
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ class Trial:
 class Caller:
     """Makes the calls of a trial; `documents` is what the index must hold."""
 
-    def __init__(self, place: Place, index: HSimIndex, trial: Trial) -> None:
+    def __init__(self, place: StorePlace, index: HSimIndex, trial: Trial) -> None:
         self._place, self._index, self._trial = place, index, trial
         self._rng = np.random.default_rng(trial.seed)
         self._tasks = AsyncHSimIndex(index)
@@ -246,13 +265,16 @@ class Caller:
         return self._flipped(self._one_of(stored or self._centres), int(self._rng.integers(most + 1)))
 
     def _flipped(self, fingerprint: int, bits: int) -> int:
-        return fingerprint ^ sum(1 << bit for bit in self._rng.choice(64, bits, replace=False).tolist())
+        flips: list[int] = self._rng.choice(64, bits, replace=False).tolist()
+        return fingerprint ^ sum(1 << bit for bit in flips)
 
     def _numbers(self, count: int) -> list[int]:
-        return self._rng.integers(0, 2**64, count, np.uint64).tolist()
+        drawn: list[int] = self._rng.integers(0, 2**64, count, np.uint64).tolist()
+        return drawn
 
     def _some_ids(self, most: int = MOST_DOCUMENTS) -> list[str]:
-        return self._rng.choice(self._ids, self._count(most)).tolist()
+        drawn: list[str] = self._rng.choice(self._ids, self._count(most)).tolist()
+        return drawn
 
     def _count(self, most: int) -> int:
         return int(self._rng.integers(1, most + 1))
@@ -268,7 +290,7 @@ class Caller:
         return self._now
 
 
-def run_trial(place: Place, trial: Trial) -> Counter[str]:
+def run_trial(place: StorePlace, trial: Trial) -> Counter[str]:
     """Make an index at a new place and all calls of a trial; return how many of each, and of queries and matches."""
 
     async def run() -> Counter[str]:

@@ -1,8 +1,8 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
-They are off until `enable` is called, and cost one look at `current` for each operation then. They are those of this
-process, unless it shares a folder with others; processes that a command starts to help it count for themselves, and
-nobody reads that.
+Metrics are off until `enable` is called; until then they cost one look at `current` per operation. They cover this
+process, unless it shares a folder with others. Helper processes of a command count for themselves, and nobody reads
+their counts.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Meters:
         return self._connections.collect()
 
     def count_connections(self) -> None:
-        """Count the connections that are open now."""
+        """Count the open connections."""
         now = sum((count() for count in list(connections)), Tally[str]())
         self._gateways |= now.keys()
         for gateway in list(self._gateways):
@@ -130,7 +130,7 @@ current: Meters | None = None  # None: off
 
 
 def enable(folder: Path | None = None) -> Meters:
-    """Begin to count in this process, unless it does so already.
+    """Begin to count in this process, once.
 
     Args:
         folder: in which processes count together: the one that the variable `SHARED` names. Each exposition is then
@@ -163,7 +163,7 @@ def exposition() -> bytes:
 
 
 def forget_ended(folder: Path, alive: Iterable[int]) -> None:
-    """Take the gauges of processes that ended out of a shared folder; what they counted stays.
+    """Remove the gauges of ended processes from a shared folder; their counts stay.
 
     Args:
         folder: the shared one.
@@ -201,7 +201,7 @@ def served(host: str, port: int) -> Iterator[int]:
 
 
 def measured(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let calls of a function count as this operation."""
+    """Count calls of a function as this operation."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

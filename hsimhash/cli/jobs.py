@@ -54,7 +54,7 @@ def refuse_walk(store: str, *given: object) -> None:
 
 
 def check_job(folder: Path) -> None:
-    """Refuse a job folder that cannot be made or written, before an index is made."""
+    """Reject a job folder that cannot be created or written, before an index is created."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another --job")
@@ -94,7 +94,7 @@ def _hint(rejects: Path) -> None:
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM ask to end after the batch; the second one, or `BATCH_S`, ends at once."""
+    """Let the first Ctrl-C or SIGTERM stop after the batch; the second one, or `BATCH_S`, ends at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -118,7 +118,7 @@ def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def shown(*, quiet: bool, merging: str = "merging") -> Iterator[Callable[[IngestProgress], None]]:
-    """Show progress, and documents a second since the first that was told of, unless `quiet`."""
+    """Show progress and documents per second, unless `quiet`."""
     stages = {"read": "reading", "merge": merging}
     if quiet:
         yield lambda _: None

@@ -434,8 +434,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
             stats.matches = len(found)
-            if metrics.current is not None:
-                metrics.current.matches.inc(stats.matches)
+            metrics.current.matches.inc(stats.matches)
             return found
         finally:
             stats.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
@@ -491,8 +490,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
             stats.matches = sum(map(len, found))
-            if metrics.current is not None:
-                metrics.current.matches.inc(stats.matches)
+            metrics.current.matches.inc(stats.matches)
             return found
         finally:
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)

@@ -165,8 +165,7 @@ def dedup_command(
 
 
 def _tell(show: Callable[[str, int, int, str], None] | None, progress: DedupProgress) -> None:
-    if metrics.current is not None:
-        metrics.current.documents.set(progress.documents)
+    metrics.current.documents.set(progress.documents)
     if show:
         show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 

@@ -486,8 +486,7 @@ class _Run:
         self._save(replace(self._job.checkpoint, position=gathered.end or Position(), runs=runs))
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        if metrics.current is not None:
-            metrics.current.documents.set(self._counts.documents)
+        metrics.current.documents.set(self._counts.documents)
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:

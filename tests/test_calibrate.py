@@ -28,6 +28,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.pairs import find_pairs
 from hsimhash.plan import cost as cost_of
+from hsimhash.progress import UNWATCHED
 from tests.support.effort import thorough
 from tests.support.prices import LMDB_PRICES
 from tests.test_dedup_report import HOSTILE, Page
@@ -214,7 +215,7 @@ def test_clusters_say_of_all_pairs_whether_they_are_near(tmp_path: Path) -> None
 
 def sample_of(path: str, wanted: Sequence[str] = (), **limits: int) -> tuple[str, ...]:
     inputs = find_inputs([path], InputOptions())
-    return draw_sample(inputs, InputOptions(), CalibrateLimits(**limits), wanted, lambda *_: None).doc_ids
+    return draw_sample(inputs, InputOptions(), CalibrateLimits(**limits), wanted, UNWATCHED).doc_ids
 
 
 def test_a_sample_is_by_chance_the_same_each_time_and_has_what_labels_name(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_records_that_are_none_are_counted_and_named(tmp_path: Path) -> None:
     with Path(path).open("a") as file:
         file.write('{"id": "c"}\n{"id": "a", "text": "again"}\n')
     inputs = find_inputs([path], InputOptions())
-    found = draw_sample(inputs, InputOptions(), CalibrateLimits(), (), lambda *_: None)
+    found = draw_sample(inputs, InputOptions(), CalibrateLimits(), (), UNWATCHED)
     assert (found.doc_ids, found.rejected) == (("a", "b"), 1)
     assert found.reasons[0].startswith(f"{path}:3: ")
 

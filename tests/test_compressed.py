@@ -16,6 +16,7 @@ from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import Numbers, half_near
 
@@ -177,7 +178,9 @@ def test_nothing_is_left_where_it_was_asked_to_end(stored: Numbers) -> None:
         return len(asked) > 30
 
     with pytest.raises(StopAskedError):
-        write_tables(inputs, reading, Path("out"), layout=layout, profile=profile, limits=SMALL, stop=stop)
+        write_tables(
+            inputs, reading, Path("out"), layout=layout, profile=profile, limits=SMALL, observer=Observer(stop)
+        )
     assert not Path("out").exists()
 
 

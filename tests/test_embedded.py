@@ -33,6 +33,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from hsimhash.store import Document, Opening, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import files
@@ -686,7 +687,7 @@ def test_the_wait_for_another_writer_ends_when_asked(store: LmdbStore, tmp_path:
         assert answer(other) == "held"
         bulk = store.bulk(tmp_path / "runs")
         bulk.add_run(np.array([1], np.uint64), ["a"], 7)
-        assert bulk.merge(stop=lambda: True) is None
+        assert bulk.merge(Observer(stop=lambda: True)) is None
         with pytest.raises(StopAskedError), store.writing(stop=lambda: True):
             pass
         tell(other)

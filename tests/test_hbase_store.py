@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys, key_prefix
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
@@ -607,7 +608,7 @@ def test_a_bulk_load_adds_what_its_last_run_says(store: HBaseStore, tmp_path: Pa
         bulk.add_run(*rows(*many(0, 2_500)))
         bulk.add_run(*rows(*many(2_000, 3_000, 3)))
         told: list[tuple[int, int]] = []
-        assert bulk.merge(progress=lambda done, total: told.append((done, total))) == 2_999
+        assert bulk.merge(Observer(progress=lambda one: told.append((one.done, one.total)))) == 2_999
         assert told[-1] == (3_500, 3_500)
         assert bulk.merge() == 2_999
         bulk.delete()
@@ -645,7 +646,7 @@ def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
     with store.bulk(tmp_path / "runs", BulkLimits(slice_documents=100)) as bulk:
         bulk.add_run(*rows(*many(0, 1_000)))
         told = itertools.count()
-        assert bulk.merge(stop=lambda: next(told) == 6) is None
+        assert bulk.merge(Observer(stop=lambda: next(told) == 6)) is None
     if is_of_another_release:
         state = json.loads((tmp_path / "runs" / "merged.json").read_text())
         del state["slices"]
@@ -677,7 +678,7 @@ def test_a_bulk_load_can_be_stopped_and_goes_on_with_a_run_more(store: HBaseStor
     answers: Iterator[bool] = iter([False, True])
     with store.bulk(tmp_path / "runs", BulkLimits(slice_documents=1_000)) as bulk:
         bulk.add_run(*rows(*many(0, 3_000)))
-        assert bulk.merge(stop=lambda: next(answers)) is None
+        assert bulk.merge(Observer(stop=lambda: next(answers))) is None
         assert 0 < store.count() < 3_000
         bulk.add_run(*rows(*many(3_000, 4_000)))
         assert bulk.merge() == 4_000

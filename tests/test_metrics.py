@@ -14,8 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hsimhash import metrics
+from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call
 from hsimhash.store.hbase.gateway.pipeline import Caller, one_call
@@ -73,6 +76,14 @@ def test_an_operation_that_raises_counts_as_an_error(tmp_path: Path) -> None:
     new = grown(before)
     assert new["hsimhash_operation_errors_total{query_many}"] == 1
     assert new["hsimhash_operation_milliseconds_count{query_many}"] == 1
+
+
+def test_a_job_shows_how_many_documents_it_has_read(tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("a\t00000000000000ff\nb\tff00000000000000\n")
+    inputs = find_inputs([str(tmp_path / "in.tsv")], InputOptions("fingerprints"))
+    metrics.enable().documents.set(0)
+    dedup(inputs, tmp_path / "out", DedupOptions(workers=1), against=Profile.named("auto-2"))
+    assert values(metrics.exposition())["hsimhash_job_documents"] == 2
 
 
 def test_without_being_asked_nothing_is_counted_or_imported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
-from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateLimits, CalibrateOptions, Tell
+from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateLimits, CalibrateOptions
 from hsimhash.calibrate.results import Calibration, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
@@ -27,6 +27,7 @@ from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.plan import Cost, cost, layouts_of, recommend
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend
 
 PAIRS_SHOWN = 3  # of each distance
@@ -55,7 +56,7 @@ class _Tried:
     unlike: Bools  # which of these are false, if they are found
 
 
-def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = lambda *_: None) -> Calibration:
+def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
     """Compare profiles and distances on the texts of `inputs`, and say which to take.
 
     Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
@@ -69,13 +70,13 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
     """
     named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
-    sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
+    sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, observer)
     texts = _texts(sample, labels, options)
     named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
     profiles = [profile for profile, _ in named]
     tried = []
     for number, profile in enumerate(profiles):
-        tell("compare", number, len(profiles))
+        observer.report("compare", number, len(profiles))
         tried.append(_try(profile, texts, options.limits, options.workers or usual_workers(inputs)))
     documents = options.documents or max(PLANNED, sample.read)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]

@@ -1,16 +1,13 @@
-"""Options, limits and progress of a calibration."""
+"""Options and limits of a calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs.files import InputOptions
-
-Tell = Callable[[str, int, int], object]  # is told the stage, how much is done, of how much (0: not known)
 
 PLANNED = 1_000_000  # documents of a collection, at least, unless somebody says otherwise
 DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for

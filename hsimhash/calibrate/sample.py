@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsimhash.calibrate.options import CalibrateLimits, Tell
+from hsimhash.calibrate.options import CalibrateLimits
 from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.reader import read_batches
+from hsimhash.progress import Observer
 
 REJECTS_NAMED = 5
 
@@ -62,7 +63,7 @@ class _Draw:
 
 
 def draw_sample(
-    inputs: Sequence[Input], reading: InputOptions, limits: CalibrateLimits, wanted: Collection[str], tell: Tell
+    inputs: Sequence[Input], reading: InputOptions, limits: CalibrateLimits, wanted: Collection[str], observer: Observer
 ) -> Sample:
     """Read all inputs and return a sample of their documents, those with `wanted` ids among it.
 
@@ -80,5 +81,5 @@ def draw_sample(
         name = inputs[batch.input].name
         for reject in batch.documents.rejects[: REJECTS_NAMED - len(reasons)]:
             reasons.append(f"{reject.path or f'{name}:{reject.line}'}: {reject.reason}")
-        tell("read", read, 0)
+        observer.report("read", documents=read)
     return draw.sample(rejected, reasons)

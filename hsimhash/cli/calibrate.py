@@ -12,7 +12,7 @@ from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
-from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
+from hsimhash.cli.console import plural, print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -24,7 +24,6 @@ from hsimhash.files import replace_file
 from hsimhash.inputs import Input
 
 REJECTS_SHOWN = 10
-_STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 
 
 @click.command("calibrate", cls=Command)
@@ -123,13 +122,8 @@ def _refuse_report(path: Path) -> None:
 
 
 def _calibrated(inputs: Sequence[Input], options: CalibrateOptions) -> Calibration:
-    with staged_progress(_STAGES["read"][0]) as show:
-
-        def tell(stage: str, done: int, total: int) -> None:
-            title, noun = _STAGES[stage]
-            show(title, done, total, plural(done, noun))
-
-        return steps.calibrate(inputs, options, tell)
+    with watching("read") as observer:
+        return steps.calibrate(inputs, options, observer)
 
 
 def _rejected(found: Calibration) -> ExitCode:

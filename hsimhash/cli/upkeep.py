@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import print_fields, print_json, progress, say, size
+from hsimhash.cli.console import print_fields, print_json, say, size, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
@@ -66,7 +67,8 @@ def check_command(
     if folder is not None and sample is None:
         check_job(folder)
     try:
-        with open_index(settings, is_job=True) as index, progress("check") as tell:
+        with open_index(settings, is_job=True) as index, watching("check") as observer:
+            tell = partial(observer.report, "check")
             if sample is None:
                 report = index.check(
                     repair=repair, progress=tell, workers=workers or os.cpu_count() or 1, folder=folder
@@ -123,8 +125,8 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     """
     if tell_instead(settings.store, Collects):
         return ExitCode.MISUSED
-    with open_index(settings, is_job=True) as index, progress("collect") as tell:
-        report = index.collect(progress=tell)
+    with open_index(settings, is_job=True) as index, watching("collect") as observer:
+        report = index.collect(progress=partial(observer.report, "collect"))
     if as_json:
         print_json(report._asdict())
     else:

@@ -22,6 +22,7 @@ from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.intake import Gathering, bytes_before, fingerprinted
 from hsimhash.load.job import Counts
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents, last_occurrences
 from hsimhash.store.runs import (
     Run,
@@ -65,8 +66,7 @@ def write_tables(
     layout: Layout,
     profile: Profile,
     workers: int | None = None,
-    tell: Callable[[str, int, int], None] = lambda *_: None,
-    stop: Callable[[], bool] = lambda: False,
+    observer: Observer = UNWATCHED,
     limits: WriteLimits = WriteLimits(),
 ) -> Written:
     """Write the tables of all documents of inputs, empty ones of none; of an id that occurs twice the last one counts.
@@ -78,8 +78,7 @@ def write_tables(
         layout: its drawers are the tables.
         profile: of texts.
         workers: processes that fingerprint texts; by default one per core.
-        tell: is given the stage, "reading" or "writing", and how much of it is done, of how much (0: unknown).
-        stop: asks to end, with `StopAskedError`; nothing is left.
+        observer: watches; if its `stop` asks to end, `StopAskedError` is raised and nothing is left.
         limits: see there.
 
     Raises:
@@ -92,10 +91,10 @@ def write_tables(
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)
     try:
-        runs, written = _read(inputs, reading, folder, profile, workers, tell, stop, limits)
+        runs, written = _read(inputs, reading, folder, profile, workers, observer, limits)
         if runs:
             resolve(runs, limits.run_documents, lambda found: np.ones(len(found.runs), np.bool_))
-        fingerprints = _write_drawers(runs, folder, layout, tell, stop, limits)
+        fingerprints = _write_drawers(runs, folder, layout, observer, limits)
         documents = _write_documents(runs, folder, limits)
         shutil.rmtree(folder / RUNS, ignore_errors=True)
         manifest = Manifest(layout.name, profile.name, documents, fingerprints)
@@ -113,8 +112,7 @@ def _read(
     folder: Path,
     profile: Profile,
     workers: int | None,
-    tell: Callable[[str, int, int], None],
-    stop: Callable[[], bool],
+    observer: Observer,
     limits: WriteLimits,
 ) -> tuple[list[Run], Gathering]:
     """Return sorted runs, and what of the records goes to the lists."""
@@ -131,12 +129,12 @@ def _read(
         lists.short.extend(gathering.short)
 
     workers = workers or usual_workers(inputs)
-    batches = read_batches(inputs, reading.for_profile(profile), stop=stop, workers=workers)
+    batches = read_batches(inputs, reading.for_profile(profile), stop=observer.stop, workers=workers)
     for batch, made in fingerprinted(inputs, batches, profile, workers):
-        if stop():
+        if observer.stop():
             raise StopAskedError("asked to end while reading")
         gathering.take(inputs[batch.input], batch, made)
-        tell("reading", *bytes_before(inputs, batch.end))
+        observer.report("read", *bytes_before(inputs, batch.end), counts.documents + gathering.counts.documents)
         if len(gathering.doc_ids) >= limits.run_documents:
             keep()
             gathering = Gathering()
@@ -157,8 +155,7 @@ def _write_drawers(
     runs: list[Run],
     folder: Path,
     layout: Layout,
-    tell: Callable[[str, int, int], None],
-    stop: Callable[[], bool],
+    observer: Observer,
     limits: WriteLimits,
 ) -> int:
     """Write a table for each drawer; return how many rows each has."""
@@ -171,12 +168,12 @@ def _write_drawers(
         rows = 0
         with drawer_file(folder, drawer.number).open("xb") as stream, drawer_writer(stream) as write:
             for low, high in ranges:
-                if stop():
+                if observer.stop():
                     raise StopAskedError("asked to end while writing")
                 values = drawer_values([one[number] for one in permuted], drawer, low, high)
                 rows += len(values)
                 write(values)
-        tell("writing", number + 1, len(layout.drawers))
+        observer.report("write", number + 1, len(layout.drawers))
     return rows
 
 

@@ -41,6 +41,7 @@ from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
 from hsimhash.load.job import JOB_LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
+from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.rowkey import check_documents
 from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, store_name
 from hsimhash.store.base import resumed
@@ -111,27 +112,8 @@ class IngestOptions:
             raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
 
 
-@dataclass(frozen=True, slots=True)
-class IngestProgress:
-    """How far an ingest is: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
-
-    stage: Literal["read", "merge"]
-    done: int
-    total: int
-    documents: int
-
-
-@dataclass(frozen=True, slots=True)
-class IngestObserver:
-    """Who watches: `stop` answers whether to end soon, `progress` and `say` report. All may be called often."""
-
-    stop: Callable[[], bool] = lambda: False
-    progress: Callable[[IngestProgress], None] = lambda _: None
-    say: Callable[[str], None] = lambda _: None
-
-
 def ingest(
-    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
+    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer = UNWATCHED
 ) -> Summary:
     """Bring the documents of inputs into an index; continue where an earlier call with the same arguments ended.
 
@@ -140,7 +122,6 @@ def ingest(
         StoreBusyError: another process works on the same job, or writes the index.
         StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
     """
-    observer = observer or IngestObserver()
     folder = options.job or default_job(_url(index), inputs)
     check_options(index.layout, inputs, options)
     distance = index.distance if options.max_distance is None else options.max_distance
@@ -240,7 +221,7 @@ class _Run:
     """One call of `ingest`."""
 
     def __init__(
-        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver, job: Job
+        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer, job: Job
     ) -> None:
         self._index = index
         self._inputs = inputs
@@ -288,7 +269,7 @@ class _Run:
     def _merge(self, bulk: BulkLoad, counts: Counts) -> Summary:
         """Merge all runs; `counts` are of what was read."""
         with self._index.store.writing(stop=self._observer.stop):
-            added = metrics.measured("merge")(bulk.merge)(progress=self._tell_merge, stop=self._observer.stop)
+            added = metrics.measured("merge")(bulk.merge)(Observer(self._observer.stop, self._report_merge))
             if added is None:
                 self._save(self._job.checkpoint)
                 return self.summary(is_complete=False)
@@ -397,7 +378,7 @@ class _Run:
                     self._observer.say(warning)
                 done, total = bytes_before(self._inputs, batch.end)
                 documents = self._counts.documents + gathering.counts.documents
-                self._observer.progress(IngestProgress("read", done, total, documents))
+                self._observer.report("read", done, total, documents)
                 if is_enough(gathering):
                     yield gathering
                     gathering = Gathering()
@@ -486,7 +467,6 @@ class _Run:
         self._save(replace(self._job.checkpoint, position=gathered.end or Position(), runs=runs))
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        metrics.current.documents.set(self._counts.documents)
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:
@@ -498,8 +478,8 @@ class _Run:
         is_done = self._job.checkpoint.state is State.DONE
         return self._job.checkpoint.seconds if is_done else time.monotonic() - self._began_at
 
-    def _tell_merge(self, done: int, total: int) -> None:
+    def _report_merge(self, merged: Progress) -> None:
         if self._is_paced_by_merge:
-            self._pace.keep(done - (done if self._merged is None else self._merged))
-        self._merged = done
-        self._observer.progress(IngestProgress("merge", done, total, self._counts.documents))
+            self._pace.keep(merged.done - (merged.done if self._merged is None else self._merged))
+        self._merged = merged.done
+        self._observer.report(merged.stage, merged.done, merged.total, self._counts.documents)

@@ -30,6 +30,7 @@ from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
 from hsimhash.layout import Drawer
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
     ROWKEY_BYTES,
@@ -40,7 +41,6 @@ from hsimhash.rowkey import (
     rowkeys_of,
 )
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
-from hsimhash.store.reports import Progress
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
@@ -348,8 +348,8 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
             self._runs = self._runs[:runs]
 
     @abstractmethod
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Bring all runs into the index; return how many documents are new or changed, None when `stop` asked to end.
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
+        """Bring all runs into the index; return how many documents are new or changed; None: it was asked to end.
 
         A merge that was interrupted, even killed, is finished by the next call.
         """

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hsimhash.files import file_errors, write_json
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Mark
-from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
 Announce = Callable[[int], None]
@@ -72,16 +72,15 @@ class SlicedLoad(BulkLoad):
     def _forget_merge(self) -> None:
         self._state_path.unlink(missing_ok=True)
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""
         with file_errors(self.folder):
             state = self._read_state()
             while True:
-                if progress is not None:
-                    progress(self.documents * state.slice // max(state.slices, 1), self.documents)
+                observer.report("merge", self.documents * state.slice // max(state.slices, 1), self.documents)
                 if state.slice >= state.slices:
                     return state.added
-                if stop is not None and stop():
+                if observer.stop():
                     return None
                 state = self._insert(state)
 

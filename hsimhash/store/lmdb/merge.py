@@ -17,7 +17,7 @@ import heapq
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.reports import Progress
 from hsimhash.store.runs import (
     TOKEN_FILE,
     BulkLimits,
@@ -72,13 +72,13 @@ class SortedRuns(BulkLoad):
         (self.folder / TOKEN_FILE).unlink()
         self._state_key = self._new_state_key()
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
         """Bring all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
         try:
-            with file_errors(self.folder), self._session.writing(stop=stop):
-                return _Merge(self._session, self._runs, self._state_key, self._limits, progress, stop).run()
+            with file_errors(self.folder), self._session.writing(stop=observer.stop):
+                return _Merge(self._session, self._runs, self._state_key, self._limits, observer).run()
         except StopAskedError:
             return None
 
@@ -120,8 +120,7 @@ class _Merge:
     runs: list[Run]
     state_key: bytes
     limits: BulkLimits
-    progress: Progress | None
-    stop: Callable[[], bool] | None
+    observer: Observer
     added: int = 0
     done: int = 0
 
@@ -180,9 +179,8 @@ class _Merge:
 
     def _advance(self, count: int, *, is_last: bool = False) -> None:
         self.done = self.total if is_last else min(self.done + count, self.total)
-        if self.progress is not None:
-            self.progress(self.done, self.total)
-        if self.stop is not None and not is_last and self.stop():
+        self.observer.report("merge", self.done, self.total)
+        if not is_last and self.observer.stop():
             raise StopAskedError("asked to end between two commits")
 
     # Stage 1.

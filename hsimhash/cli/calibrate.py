@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from hsimhash import calibrate as steps
-from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
+from hsimhash.calibrate import CalibrateOptions, Calibration
+from hsimhash.calibrate.options import SAMPLED
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
@@ -21,7 +21,6 @@ from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
 from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
-from hsimhash.inputs import Input
 
 REJECTS_SHOWN = 10
 
@@ -56,7 +55,7 @@ REJECTS_SHOWN = 10
 @click.option(
     "--sample",
     type=Count(2),
-    default=CalibrateLimits().documents,
+    default=SAMPLED,
     show_default=True,
     metavar="N",
     help="How many documents to compare.",
@@ -99,10 +98,10 @@ def calibrate_command(
     if report:
         _refuse_report(report)
     reading = reading_of(settings, None)
-    limits = CalibrateLimits(documents=sample)
-    options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, limits)
+    options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, sample)
     found_inputs = inputs_of(inputs, reading)
-    found = _calibrated(found_inputs, options)
+    with watching("read") as observer:
+        found = steps.calibrate(found_inputs, options, observer)
     if report:
         page = steps.calibration_page(found, inputs=inputs, date=date_of(found_inputs))
         with replace_file(report) as file:
@@ -119,11 +118,6 @@ def _refuse_report(path: Path) -> None:
     if not path.parent.is_dir():
         raise click.UsageError(f"--report {path}: no folder {path.parent}; create it or choose another")
     refuse_format(str(path), "--report", (".html", ".htm"))
-
-
-def _calibrated(inputs: Sequence[Input], options: CalibrateOptions) -> Calibration:
-    with watching("read") as observer:
-        return steps.calibrate(inputs, options, observer)
 
 
 def _rejected(found: Calibration) -> ExitCode:

@@ -49,19 +49,8 @@ from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"
-PART_LIMITS = FileLimits(rows=1 << 21, documents=1 << 18)
+PART_LIMITS = FileLimits(rows=1 << 21, documents=1 << 18)  # of a task
 _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
-
-
-@dataclass(frozen=True, slots=True)
-class SparkStageOptions(StageOptions):
-    """Options of a load by files that Spark tasks write; `workers` has no effect.
-
-    Args:
-        limits: the rows, or the documents, of a part: what a task holds.
-    """
-
-    limits: FileLimits = PART_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,7 @@ def bulk_load(
             by default now. Those without an id or a fingerprint are left out. Read several times: what is costly to
             compute should be kept.
         store: the URL of the index; executors must reach its gateways.
-        options: see `SparkStageOptions`. Driver, executors and region servers must be able to open the stage.
+        options: see there. Driver, executors and region servers must be able to open the stage.
         profile: what made the fingerprints, or its name; by default the index's own is taken for granted.
         position: a column that orders the documents.
 
@@ -137,7 +126,7 @@ def bulk_load_files(
         inputs: as for `read_documents`.
         store: the URL of the index.
         records: how they are read.
-        options: see `SparkStageOptions`.
+        options: see there.
     """
     read = read_records(spark, inputs, records)
     valid = read.where("reason is null")
@@ -228,7 +217,7 @@ class _Load:
         count, added = kept.agg(F.count("*"), F.sum("is_news")).first()
         state = replace(state, stage=ROWS, kept=count, added=added or 0)
         self._options.say("writing files")
-        limits = self._options.limits
+        limits = self._options.limits or PART_LIMITS
         parts = region_parts(state.region_rows(), cuts_of(kept, self._record, limits), folder)
         files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), limits)
         steps.verify_files(state, files)

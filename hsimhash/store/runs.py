@@ -67,11 +67,10 @@ Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature an
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Limits of a bulk load by files: what a worker holds in memory, and the size of a file."""
+    """Limits of a bulk load by files: what a worker holds in memory."""
 
     rows: int = 1 << 19  # drawer rows
     documents: int = 1 << 16  # listings, or registers
-    file_bytes: int = 10 << 30  # about; HBase splits a region that has more (hbase.hregion.max.filesize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,10 @@ class StageOptions:
         stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
         command: the words that run a class of HBase, such as `hbase`; see `load_command`.
         is_first: no document is in the table yet; what it has is not read.
-        workers: processes that sort and write.
+        workers: processes that sort and write; Spark has its own.
         tell_commands: is given the commands that load the files, which are then not run.
         say: is told what is done.
-        limits: see there.
+        limits: see there; None: the usual ones, which are higher for tasks on Spark.
     """
 
     stage: str
@@ -94,7 +93,7 @@ class StageOptions:
     workers: int = 1
     tell_commands: Callable[[Sequence[str]], None] | None = None
     say: Callable[[str], None] = lambda _: None
-    limits: FileLimits = FileLimits()
+    limits: FileLimits | None = None
 
 
 class Run:

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from hsimhash import HSimIndex, Profile
 from hsimhash.fingerprint import Signature
-from hsimhash.spark import RecordOptions, SparkStageOptions, bulk_load_files
+from hsimhash.spark import RecordOptions, bulk_load_files
 from hsimhash.spark.bulk_load import PART_LIMITS
-from hsimhash.store import FileLimits
+from hsimhash.store import FileLimits, StageOptions
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import pages
@@ -89,7 +89,7 @@ def by_spark(server: HBaseServer, spark: SparkSession, limits: FileLimits = PART
     def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
         records = RecordOptions(Profile.named("auto-2"), "json", fingerprint_field="fingerprint")
         tell = list[str]().extend if is_told else None
-        options = SparkStageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, limits=limits)
+        options = StageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, limits=limits)
         bulk_load_files(spark, [str(path)], url, records, options)
 
     return load

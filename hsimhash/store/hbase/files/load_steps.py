@@ -34,6 +34,7 @@ from hsimhash.store.hbase.rows.protocol import begin_load, end_load, loads_begun
 from hsimhash.store.hbase.upkeep.range_jobs import whole_table
 from hsimhash.store.runs import StageOptions
 
+FILE_BYTES = 10 << 30  # of a file, about; HBase splits a region that has more (hbase.hregion.max.filesize)
 ENDS_AT_ONCE = 5_000  # cells of files that are looked up by one call
 
 
@@ -216,7 +217,7 @@ class LoadSteps:
 
     def form(self, state: LoadState) -> FileForm:
         """Return how files are made: as the table's are."""
-        return FileForm(file_settings(described(self._gateway)), state.stamp, self._options.limits.file_bytes)
+        return FileForm(file_settings(described(self._gateway)), state.stamp, FILE_BYTES)
 
     def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
         """Raise `HsimhashError` unless each document that is written has a register in the files."""

@@ -38,6 +38,7 @@ from hsimhash.fingerprint.signature import (
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
 from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, ranges
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.query_log import SLOW_S, QueryStats
 from hsimhash.rowkey import (
     bucket_range,
@@ -647,7 +648,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self,
         *,
         repair: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        observer: Observer = UNWATCHED,
         workers: int = 1,
         folder: str | Path | None = None,
     ) -> CheckReport:
@@ -655,22 +656,22 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             repair: repair what differs.
-            progress: is given (done, total).
+            observer: learns how far it is.
             workers: on HBase: processes that read.
             folder: on HBase: for what they find; a call with the same folder continues one that was interrupted.
         """
         place = None if folder is None else Path(folder)
-        return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
+        return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
-    def collect(self, *, progress: Callable[[int, int], None] | None = None) -> CollectReport:
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
         """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on others but Redis.
 
         It reads their log, never the whole table. Others may read and write meanwhile.
 
         Args:
-            progress: is given (done, total).
+            observer: learns how far it is.
         """
-        return capable(self.store, Collects).collect(progress=progress)
+        return capable(self.store, Collects).collect(observer=observer)
 
     def describe(self, *, is_counted: bool = True, workers: int = 1) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.

@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -152,15 +151,14 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
     if folder is None and not is_dry_run:
         return _remove_old(index, before.milliseconds)
     with watching("expire") as observer:
-        tell = partial(observer.report, "expire")
         if folder is None or is_dry_run:
-            return index.store.count(before=before.milliseconds, workers=workers, progress=tell)
+            return index.store.count(before=before.milliseconds, workers=workers, observer=observer)
         path = folder / BEGUN
         if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["before"] != [*before]:
             make_folder(folder)
             write_json(path, {"before": before, "began_s": time.time()})
         store = capable(index.store, WalksRanges)
-        removed = store.expire(before.milliseconds, workers=workers, folder=folder, progress=tell)
+        removed = store.expire(before.milliseconds, workers=workers, folder=folder, observer=observer)
         path.unlink()
         return removed
 

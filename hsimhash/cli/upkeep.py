@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from pathlib import Path
 
 import click
@@ -68,13 +67,12 @@ def check_command(
         check_job(folder)
     try:
         with open_index(settings, is_job=True) as index, watching("check") as observer:
-            tell = partial(observer.report, "check")
             if sample is None:
                 report = index.check(
-                    repair=repair, progress=tell, workers=workers or os.cpu_count() or 1, folder=folder
+                    repair=repair, observer=observer, workers=workers or os.cpu_count() or 1, folder=folder
                 )
             else:
-                report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), progress=tell)
+                report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), observer=observer)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
@@ -126,7 +124,7 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     if tell_instead(settings.store, Collects):
         return ExitCode.MISUSED
     with open_index(settings, is_job=True) as index, watching("collect") as observer:
-        report = index.collect(progress=partial(observer.report, "collect"))
+        report = index.collect(observer=observer)
     if as_json:
         print_json(report._asdict())
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
+from hsimhash.progress import UNWATCHED, Observer
+from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 
@@ -13,7 +14,7 @@ from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 class Collects(Protocol):
     """Moves and removals leave rows behind here, which a log knows."""
 
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
         """Delete what moves and removals left behind, as their log has it."""
 
 
@@ -75,7 +76,7 @@ class WalksRanges(Protocol):
     """The index is so large that several processes walk it in ranges, and resume; `check` and `count` do so too."""
 
     def expire(
-        self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
+        self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
         """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
 
@@ -83,7 +84,7 @@ class WalksRanges(Protocol):
         of a range that was interrupted are counted as far as they were left.
         """
 
-    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
+    def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
         """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
 
 

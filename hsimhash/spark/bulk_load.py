@@ -35,7 +35,7 @@ from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import position_of
-from hsimhash.store import FileLimits, Record, StageOptions, backend_of, store_name
+from hsimhash.store import Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
@@ -49,7 +49,7 @@ from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"
-PART_LIMITS = FileLimits(rows=1 << 21, documents=1 << 18)  # of a task
+TASK_BYTES = 200 << 20  # of memory, about, for what a task puts together
 _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
 
 
@@ -217,9 +217,9 @@ class _Load:
         count, added = kept.agg(F.count("*"), F.sum("is_news")).first()
         state = replace(state, stage=ROWS, kept=count, added=added or 0)
         self._options.say("writing files")
-        limits = self._options.limits or PART_LIMITS
-        parts = region_parts(state.region_rows(), cuts_of(kept, self._record, limits), folder)
-        files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), limits)
+        part_bytes = self._options.part_bytes or TASK_BYTES
+        parts = region_parts(state.region_rows(), cuts_of(kept, self._record, part_bytes), folder)
+        files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), part_bytes)
         steps.verify_files(state, files)
         steps.verify_begun(state)
         steps.write_manifest(state, files)

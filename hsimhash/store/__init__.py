@@ -18,7 +18,7 @@ from hsimhash.store.registry import (
     titles,
 )
 from hsimhash.store.reports import CheckReport, CollectReport
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 from hsimhash.store.urls import url_of
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Claim",
     "CollectReport",
     "Document",
-    "FileLimits",
     "Instead",
     "Mark",
     "Match",

@@ -66,14 +66,6 @@ Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature an
 
 
 @dataclass(frozen=True, slots=True)
-class FileLimits:
-    """Limits of a bulk load by files: what a worker holds in memory."""
-
-    rows: int = 1 << 19  # drawer rows
-    documents: int = 1 << 16  # listings, or registers
-
-
-@dataclass(frozen=True, slots=True)
 class StageOptions:
     """Options of a load by finished files; see `HSimIndex.bulk`.
 
@@ -84,7 +76,7 @@ class StageOptions:
         workers: processes that sort and write; Spark has its own.
         tell_commands: is given the commands that load the files, which are then not run.
         say: is told what is done.
-        limits: see there; None: the usual ones, which are higher for tasks on Spark.
+        part_bytes: of memory, about, for what a worker, or on Spark a task, puts together at once; None: the usual.
     """
 
     stage: str
@@ -93,7 +85,7 @@ class StageOptions:
     workers: int = 1
     tell_commands: Callable[[Sequence[str]], None] | None = None
     say: Callable[[str], None] = lambda _: None
-    limits: FileLimits | None = None
+    part_bytes: int | None = None
 
 
 class Run:

@@ -15,7 +15,7 @@ from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, IndexNotFoundError, ProfileMismatchError
 from hsimhash.rowkey import ORPHANS_FLAG
 from hsimhash.spark import BulkLoadTotals, bulk_load
-from hsimhash.store import FileLimits, StageOptions
+from hsimhash.store import StageOptions
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.rows.cells import row_flag
 from hsimhash.store.hbase.rows.protocol import end_load, loads_begun
@@ -29,7 +29,7 @@ from tests.support.programs import faults
 from tests.support.spark_session import local_spark, need_java
 
 pytestmark = [pytest.mark.together, pytest.mark.usefixtures("in_empty_folder")]
-SMALL = FileLimits(rows=4_000, documents=500)  # of several parts a region
+SMALL = 400_000  # of several parts a region
 KNOWN = 500  # documents that a table has before a load
 PATIENCE_S = 300.0
 
@@ -51,7 +51,7 @@ def store(own_hbase: HBaseServer) -> Iterator[str]:
 
 def options(server: HBaseServer, told: list[str] | None = None) -> StageOptions:
     tell = None if told is None else told.extend
-    return StageOptions("stage", shlex.split(server.program()), tell_commands=tell, limits=SMALL)
+    return StageOptions("stage", shlex.split(server.program()), tell_commands=tell, part_bytes=SMALL)
 
 
 def frame(spark: SparkSession, *documents: tuple[str, int]) -> DataFrame:

@@ -42,9 +42,10 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
-from hsimhash.store.runs import BulkLoad, FileLimits, Found, StageOptions, resolve, signatures_of
+from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents
+PART_BYTES = 50 << 20  # of memory, about, for what a worker puts together at once
 _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 
@@ -199,7 +200,7 @@ class StagedLoad(BulkLoad):
                 sorting += [workers.submit(sort_registers, folder) for folder in folders]
                 for one in completed(sorting, observer.stop):
                     one.result()
-            cuts = cut_runs(self._runs, self._record, self._options.limits or FileLimits())
+            cuts = cut_runs(self._runs, self._record, self._options.part_bytes or PART_BYTES)
             numbers = {workers.submit(write_region, job, regions[number], cuts): number for number in left}
             for future in completed(numbers, observer.stop):
                 log.add(numbers[future], future.result())

@@ -50,8 +50,6 @@ from hsimhash.rowkey import (
     last_occurrences,
 )
 from hsimhash.store import (
-    BULK_LIMITS,
-    BulkLimits,
     BulkLoad,
     CheckReport,
     Claim,
@@ -705,12 +703,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         capable(self.store, BacksUp).backup(Path(target))
 
     def bulk(
-        self, folder: str | Path, limits: BulkLimits = BULK_LIMITS, *, stage: StageOptions | None = None
+        self, folder: str | Path, step_documents: int | None = None, *, stage: StageOptions | None = None
     ) -> BulkLoad:
         """Return a bulk load that keeps its sorted runs in `folder`, on HBase with `stage` by files; see `BulkLoad`."""
         if stage is not None:
             return capable(self.store, LoadsFiles).staged(Path(folder), stage)
-        return capable(self.store, LoadsInBulk).bulk(Path(folder), limits)
+        return capable(self.store, LoadsInBulk).bulk(Path(folder), step_documents)
 
     def close(self) -> None:
         """Let go of the store; harmless when repeated."""

@@ -17,11 +17,11 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.progress import Observer
-from hsimhash.store import BulkLimits, Record, Store, create_store
+from hsimhash.store import Record, Store, create_store
 from hsimhash.store.runs import write_array
 from tests.support.effort import tries
 
-SMALL = BulkLimits(commit_documents=2, commit_rows=3)
+SMALL = 2  # documents that a merge writes at once
 Documents = list[tuple[str, int]]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
 values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])

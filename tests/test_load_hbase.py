@@ -15,7 +15,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.load import IngestLimits, IngestOptions, Summary, default_job, ingest
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.store import BulkLimits, Record, store_name
+from hsimhash.store import Record, store_name
 from hsimhash.store.hbase.gateway.base import Cell
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import Cluster, ModelGateway
@@ -24,7 +24,7 @@ from tests.test_durations import Clock
 URL = "hbase://gw1,gw2:9091/crawl:pages"
 PROFILE = Profile.named("auto-1")
 READING = InputOptions("fingerprints")
-SLICES = IngestLimits(bulk=BulkLimits(slice_documents=10))
+SLICES = IngestLimits(step_documents=10)
 
 
 class Counting(ModelGateway):

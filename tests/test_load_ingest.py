@@ -33,7 +33,7 @@ from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
 from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
 from hsimhash.progress import UNWATCHED, Observer, Progress
-from hsimhash.store import BulkLimits, Document, Match, Record
+from hsimhash.store import Document, Match, Record
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
 from tests.support.effort import tries
@@ -45,7 +45,7 @@ SMALL = IngestLimits(
     gathered_documents=4,
     decided_at_once=3,
     block_bytes=60,
-    bulk=BulkLimits(commit_documents=3, commit_rows=8, slice_documents=3),
+    step_documents=3,
 )
 SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
 PROFILE = Profile.named("auto-1")

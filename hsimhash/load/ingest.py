@@ -43,7 +43,7 @@ from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprint
 from hsimhash.load.job import JOB_LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
 from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, store_name
+from hsimhash.store import BulkLoad, Mark, StageOptions, store_name
 from hsimhash.store.base import resumed
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -61,7 +61,7 @@ class IngestLimits:
     gathered_s: float = 1.0  # what came in this time
     decided_at_once: int = 2_000  # each is compared with all of them
     block_bytes: int = BLOCK_BYTES  # of an input, about, read at once
-    bulk: BulkLimits = BULK_LIMITS
+    step_documents: int | None = None  # of a merge, written at once; None: as many as suit the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class _Run:
 
     def bulk(self) -> Summary:
         """Collect runs, and merge them."""
-        with self._index.bulk(self._job.runs_folder, self._limits.bulk, stage=self._options.stage) as bulk:
+        with self._index.bulk(self._job.runs_folder, self._limits.step_documents, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (
                 self._options.stage is not None

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+from hsimhash.store.runs import BulkLoad, StageOptions
 
 
 @runtime_checkable
@@ -45,8 +45,12 @@ class BacksUp(Protocol):
 class LoadsInBulk(Protocol):
     """Many documents are sorted first, and then written in the order of the rows."""
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        """Return a bulk load that keeps its runs in `folder`."""
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        """Return a bulk load that keeps its runs in `folder`.
+
+        A merge writes `step_documents` at once: it bounds memory, and what a kill makes the next merge repeat. By
+        default as many as suit the store.
+        """
 
 
 @runtime_checkable

@@ -47,18 +47,6 @@ KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
 SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 
-@dataclass(frozen=True, slots=True)
-class BulkLimits:
-    """Limits of one step of a bulk load: they bound memory, and what the next merge repeats after a kill."""
-
-    commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
-    commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
-    slice_documents: int = 5_000  # on HBase: documents whose rows wait for their registers
-    statement_documents: int = 50_000  # on PostgreSQL: documents in one transaction
-
-
-BULK_LIMITS = BulkLimits()
-
 _COUNTED_AT_ONCE = 1_000_000  # registers
 TOKEN_FILE = "token"  # noqa: S105  (beside the runs; no secret)
 

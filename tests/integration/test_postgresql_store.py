@@ -34,7 +34,6 @@ from hsimhash.store import Document, Opening, Record, Store, create_store, open_
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_database_tables
 from hsimhash.store.postgresql.store import DatabaseStore
-from hsimhash.store.runs import BulkLimits
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
@@ -208,7 +207,7 @@ def test_calls_go_on_after_the_server_ended_their_connections(postgresql: Postgr
 
 
 def filled_load(store: Store, folder: Path, values: np.ndarray, slices: int) -> object:
-    load = store.bulk(folder, BulkLimits(statement_documents=-(-len(values) // slices)))
+    load = store.bulk(folder, step_documents=-(-len(values) // slices))
     ids = [str(number) for number in range(len(values))]
     half = len(values) // 2
     load.add_run(values[:half], ids[:half], 7)
@@ -229,7 +228,7 @@ def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, t
         for document in page:
             near = store.view().near(RECORD.layout.prefixes(document.fingerprint), document.signature, 0)
             assert near == [document]
-    again = store.bulk(tmp_path / "runs", BulkLimits(statement_documents=1_000))
+    again = store.bulk(tmp_path / "runs", step_documents=1_000)
     told: list[tuple[int, int]] = []
     assert again.merge(Observer(progress=lambda one: told.append((one.done, one.total)))) == 500
     assert told[-1][0] == told[-1][1]

@@ -67,7 +67,7 @@ from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
 from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+from hsimhash.store.runs import BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
@@ -325,8 +325,8 @@ class HBaseStore(Store):
         regions = self.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return TableLoad(self._writes(), folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return TableLoad(self._writes(), folder, step_documents)
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
         return StagedLoad(self._writes(), Address.parse(self.url), folder, options)

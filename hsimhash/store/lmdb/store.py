@@ -21,7 +21,7 @@ from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -136,8 +136,8 @@ class LmdbStore(Store):
     ) -> CheckReport:
         return audit(self.session, repair=repair, observer=observer)
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return SortedRuns(self.session, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return SortedRuns(self.session, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
         """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""

@@ -22,8 +22,9 @@ from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
-from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
+from hsimhash.store.runs import BulkLoad, Slice
 
+TRANSACTION_DOCUMENTS = 50_000
 _INDEXED = 0.5  # about what the indexes take of the time
 
 
@@ -40,11 +41,11 @@ class _Merged:
 class DatabaseLoad(BulkLoad):
     """A bulk load into PostgreSQL; see `BulkLoad` and the module's text."""
 
-    def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, limits: BulkLimits) -> None:
+    def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=tables.record.has_signatures)
         self._session = session
         self._tables = tables
-        self._slice_documents = limits.statement_documents
+        self._slice_documents = step_documents or TRANSACTION_DOCUMENTS
         self._name = f"load:{self.token()}"
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:

@@ -24,7 +24,7 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.reports import CheckReport
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BulkLoad
 
 T = TypeVar("T")
 
@@ -135,8 +135,8 @@ class DatabaseStore(Store):
     ) -> CheckReport:
         return audit_tables(self.session, self.tables, repair=repair, observer=observer)
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return DatabaseLoad(self.session, self.tables, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return DatabaseLoad(self.session, self.tables, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
         """Return the server and the tables, their rows and bytes; each drawer is an index of `fingerprints_bytes`."""

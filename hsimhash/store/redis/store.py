@@ -27,7 +27,7 @@ from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
 from hsimhash.store.reports import CheckReport, CollectReport
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BulkLoad
 
 
 class RedisStore(Store):
@@ -127,8 +127,8 @@ class RedisStore(Store):
     def describe(self) -> dict[str, str | int]:
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return RedisLoad(self, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return RedisLoad(self, folder, step_documents)
 
     def close(self) -> None:
         self.session.close()

@@ -30,6 +30,7 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.progress import Observer
 from hsimhash.store import StageOptions
 
 _missing: ImportError | None = None
@@ -289,12 +290,12 @@ def spark_bulk_load_command(
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()
-    options = StageOptions(stage, words, first_load, tell_commands=told.extend if print_commands else None, say=say)
+    options = StageOptions(stage, words, first_load, tell_commands=told.extend if print_commands else None)
     with open_index(settings, is_job=True) as index:
         reading = _reading(settings, form, fingerprint_field, index.profile)
     with _session(master, driver_memory) as spark:
         records = replace(reading, first_seen_field=first_seen_field)
-        totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options)
+        totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options, Observer(say=say))
     if totals is None:
         return tell_lines(told)
     print_json(totals.to_json())

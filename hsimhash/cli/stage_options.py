@@ -58,7 +58,7 @@ def stage_options(
 ) -> StageOptions:
     """Return how documents are staged; see `loading_words`."""
     words = loading_words(stage, hbase_command, is_run=tell_commands is None)
-    return StageOptions(stage, words, is_first, workers, tell_commands, say, (memory_mib << 20) // 4 // workers)
+    return StageOptions(stage, words, is_first, workers, tell_commands, (memory_mib << 20) // 4 // workers)
 
 
 def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:

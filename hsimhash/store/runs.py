@@ -63,7 +63,6 @@ class StageOptions:
         is_first: no document is in the table yet; what it has is not read.
         workers: processes that sort and write; Spark has its own.
         tell_commands: is given the commands that load the files, which are then not run.
-        say: is told what is done.
         part_bytes: of memory, about, for what a worker, or on Spark a task, puts together at once; None: the usual.
     """
 
@@ -72,7 +71,6 @@ class StageOptions:
     is_first: bool = False
     workers: int = 1
     tell_commands: Callable[[Sequence[str]], None] | None = None
-    say: Callable[[str], None] = lambda _: None
     part_bytes: int | None = None
 
 

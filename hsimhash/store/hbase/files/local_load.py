@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -118,13 +118,13 @@ class StagedLoad(BulkLoad):
             (self.folder / _FILES).unlink(missing_ok=True)
             state = steps.begin(state, runs=self.runs)
         if state.stage == "resolve":
-            state = steps.save(replace(self._resolve(state, observer.stop), stage="files"))
+            state = steps.save(replace(self._resolve(state, observer), stage="files"))
         if state.stage == "files":
             self._write_files(state, observer)
             steps.verify_files(state, self._files())
             steps.write_manifest(state, self._files())
             state = steps.save(replace(state, stage=ROWS))
-        loaded = steps.load_all(state, self._files(), observer.stop)
+        loaded = steps.load_all(state, self._files(), observer)
         if loaded is None:
             return None
         steps.end(loaded)
@@ -144,14 +144,14 @@ class StagedLoad(BulkLoad):
 
     # What is loaded.
 
-    def _resolve(self, state: LoadState, stop: Callable[[], bool]) -> LoadState:
+    def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
         """Write what each run keeps, and what the table knows of it; return the state with how many documents."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():
             kept = resolve(self._runs, RESOLVED_AT_ONCE, lambda found: np.ones(len(found.runs), np.bool_))
             return replace(state, kept=kept, added=kept)
-        self._options.say("comparing with the table")
+        observer.say("comparing with the table")
         known = [np.memmap(run.folder / "known", KNOWN, "w+", shape=run.size) for run in self._runs]
         comparison, added = TableComparison(self._writes, state.stamp, is_repeated=state.is_repeated), 0
 
@@ -159,7 +159,7 @@ class StagedLoad(BulkLoad):
             nonlocal added
             is_change = np.ones(len(found.runs), np.bool_)
             for part in slices(len(found.runs), ASKED_AT_ONCE):
-                if stop():
+                if observer.stop():
                     raise StopAskedError("asked to end while comparing with the table")
                 is_change[part], news = self._compare(found.part(part), known, comparison)
                 added += news
@@ -195,7 +195,7 @@ class StagedLoad(BulkLoad):
         with ResultLog(self.folder / _FILES) as log, Workers(self._options.workers) as workers:
             left = [number for number in range(len(regions)) if number not in log.results]
             if left:
-                self._options.say("sorting")
+                observer.say("sorting")
                 sorting = [workers.submit(sort_rows, folder, self._record) for folder in folders]
                 sorting += [workers.submit(sort_registers, folder) for folder in folders]
                 for one in completed(sorting, observer.stop):

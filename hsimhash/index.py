@@ -38,6 +38,7 @@ from hsimhash.fingerprint.signature import (
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
 from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, ranges
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.query_log import SLOW_S, QueryStats
 from hsimhash.rowkey import (
     bucket_range,
@@ -49,8 +50,6 @@ from hsimhash.rowkey import (
     last_occurrences,
 )
 from hsimhash.store import (
-    BULK_LIMITS,
-    BulkLimits,
     BulkLoad,
     CheckReport,
     Claim,
@@ -433,8 +432,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
             stats.matches = len(found)
-            if metrics.current is not None:
-                metrics.current.matches.inc(stats.matches)
+            metrics.current.matches.inc(stats.matches)
             return found
         finally:
             stats.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
@@ -490,8 +488,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         try:
             found = self.store.with_view(answered, timeout_s=timeout)
             stats.matches = sum(map(len, found))
-            if metrics.current is not None:
-                metrics.current.matches.inc(stats.matches)
+            metrics.current.matches.inc(stats.matches)
             return found
         finally:
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
@@ -648,30 +645,30 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self,
         *,
         repair: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        observer: Observer = UNWATCHED,
         workers: int = 1,
         folder: str | Path | None = None,
     ) -> CheckReport:
         """Compare the index's rows with each other.
 
         Args:
-            repair: repair the differences.
-            progress: called with (done, total).
-            workers: on HBase, the number of processes that read.
-            folder: on HBase, a folder for their findings; a call with the same folder resumes an interrupted one.
+            repair: repair what differs.
+            observer: learns how far it is.
+            workers: on HBase: processes that read.
+            folder: on HBase: for what they find; a call with the same folder continues one that was interrupted.
         """
         place = None if folder is None else Path(folder)
-        return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
+        return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
-    def collect(self, *, progress: Callable[[int, int], None] | None = None) -> CollectReport:
-        """Delete leftovers of moves and removals on HBase (over an hour old) and Redis; others raise `HsimhashError`.
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
+        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on others but Redis.
 
         It reads only their log, never the whole table. Others may read and write meanwhile.
 
         Args:
-            progress: called with (done, total).
+            observer: learns how far it is.
         """
-        return capable(self.store, Collects).collect(progress=progress)
+        return capable(self.store, Collects).collect(observer=observer)
 
     def describe(self, *, is_counted: bool = True, workers: int = 1) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
@@ -705,12 +702,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         capable(self.store, BacksUp).backup(Path(target))
 
     def bulk(
-        self, folder: str | Path, limits: BulkLimits = BULK_LIMITS, *, stage: StageOptions | None = None
+        self, folder: str | Path, step_documents: int | None = None, *, stage: StageOptions | None = None
     ) -> BulkLoad:
         """Return a bulk load with sorted runs in `folder`; on HBase with `stage`, a load by files. See `BulkLoad`."""
         if stage is not None:
             return capable(self.store, LoadsFiles).staged(Path(folder), stage)
-        return capable(self.store, LoadsInBulk).bulk(Path(folder), limits)
+        return capable(self.store, LoadsInBulk).bulk(Path(folder), step_documents)
 
     def close(self) -> None:
         """Close the store; closing it again is harmless."""

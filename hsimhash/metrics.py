@@ -1,8 +1,7 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
-Metrics are off until `enable` is called; until then they cost one look at `current` per operation. They cover this
-process, unless it shares a folder with others. Helper processes of a command count for themselves, and nobody reads
-their counts.
+Until `enable` is called, `current` counts nothing. Then it counts for this process, or with others that share a folder.
+Helper processes of a command count for themselves, and nobody reads that.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -30,6 +29,27 @@ BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 
 BUCKETS_MS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 
 connections: list[Callable[[], Tally[str]]] = []  # whoever holds connections says how many there are, by gateway
+
+
+class _Unmetered:
+    """Stands for all numbers, and for each one of them, while they are off."""
+
+    def __init__(self) -> None:
+        self.documents = self.matches = self.replies = self.retries = self.timeouts = self.unreached = self
+
+    def labels(self, _: object) -> _Unmetered:
+        return self
+
+    def inc(self, _: float = 1) -> None:
+        pass
+
+    set = inc
+
+    def count_reads(self, rows: int, near: int) -> None:
+        pass
+
+    def call(self, _: str, function: Callable[..., T], args: Iterable[object], given: Mapping[str, object]) -> T:
+        return function(*args, **given)
 
 
 class Meters:
@@ -89,6 +109,24 @@ class Meters:
         self.http = Http(own)
         own.register(self)
 
+    def count_reads(self, rows: int, near: int) -> None:
+        """Count what queries and claims read."""
+        self.rows.inc(rows)
+        self.near.inc(near)
+
+    def call(
+        self, operation: str, function: Callable[..., T], args: Iterable[object], given: Mapping[str, object]
+    ) -> T:
+        """Return what the function returns; count the call and its time as this operation."""
+        began = time.perf_counter()
+        try:
+            return function(*args, **given)
+        except BaseException:
+            self.errors.labels(operation).inc()
+            raise
+        finally:
+            self.milliseconds.labels(operation).observe(1_000 * (time.perf_counter() - began))
+
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics that are counted only on request."""
         self.count_connections()
@@ -126,7 +164,7 @@ class Http:
         )
 
 
-current: Meters | None = None  # None: off
+current: Meters | _Unmetered = _Unmetered()
 
 
 def enable(folder: Path | None = None) -> Meters:
@@ -140,7 +178,7 @@ def enable(folder: Path | None = None) -> Meters:
         HsimhashError: prometheus_client is not installed.
     """
     global current
-    if current is None:
+    if not isinstance(current, Meters):
         current = Meters(folder)
     return current
 
@@ -206,17 +244,7 @@ def measured(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def run(*args: P.args, **given: P.kwargs) -> T:
-            meters = current
-            if meters is None:
-                return function(*args, **given)
-            began = time.perf_counter()
-            try:
-                return function(*args, **given)
-            except BaseException:
-                meters.errors.labels(operation).inc()
-                raise
-            finally:
-                meters.milliseconds.labels(operation).observe(1_000 * (time.perf_counter() - began))
+            return current.call(operation, function, args, given)
 
         return run
 

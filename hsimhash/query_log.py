@@ -44,10 +44,7 @@ class QueryStats:
             fingerprints: the queries; the log has the first one and the number of the others.
             distance: in bits.
         """
-        meters = metrics.current
-        if meters is not None:
-            meters.rows.inc(self.rows)
-            meters.near.inc(self.near)
+        metrics.current.count_reads(self.rows, self.near)
         took_s = time.perf_counter() - self._began_s
         if slow_s and took_s > slow_s:
             first = " ".join(f"{int(one):016x}" for one in fingerprints[:1])

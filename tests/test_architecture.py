@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors", "extras"},
     {"call_sharing", "durations", "files", "locks", "metrics", "processes"},
-    {"fingerprint", "layout", "query_log", "sample"},
+    {"fingerprint", "layout", "progress", "query_log", "sample"},
     {"rowkey", "cover", "hfile"},
     {"plan"},
     {"store"},

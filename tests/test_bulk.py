@@ -16,11 +16,12 @@ from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from hsimhash.store import BulkLimits, Record, Store, create_store
+from hsimhash.progress import Observer
+from hsimhash.store import Record, Store, create_store
 from hsimhash.store.runs import write_array
 from tests.support.effort import tries
 
-SMALL = BulkLimits(commit_documents=2, commit_rows=3)
+SMALL = 2  # documents that a merge writes at once
 Documents = list[tuple[str, int]]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
 values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
@@ -102,7 +103,7 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
         load(bulk, folder, runs, 100)
         for most in stops:  # a merge that ends after a few commits, as a kill between commits would
             remaining = itertools.count(most, -1)
-            bulk.bulk(folder, SMALL).merge(stop=lambda remaining=remaining: next(remaining) <= 0)
+            bulk.bulk(folder, SMALL).merge(Observer(stop=lambda remaining=remaining: next(remaining) <= 0))
             if other:  # somebody else writes meanwhile
                 insert(bulk, [("somebody else", 77)], 5)
         if stops and other:
@@ -158,7 +159,9 @@ def test_a_limit_counts_no_document_that_a_stopped_merge_has_only_listed(tmp_pat
         index.add(2**40, "a")
         with index.bulk(tmp_path / "runs") as bulk:
             bulk.add_run(np.array([5], np.uint64), ["a"], 1)
-            assert bulk.merge(stop=lambda: True) is None  # "a" is listed under 5 already, but is not there yet
+            assert (
+                bulk.merge(Observer(stop=lambda: True)) is None
+            )  # "a" is listed under 5 already, but is not there yet
             assert [match.doc_id for match in index.query(5, limit=1)] == ["z"]
             assert [match.doc_id for match in index.query_many([5], limit=1)[0]] == ["z"]
             bulk.merge()
@@ -188,7 +191,7 @@ def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: St
     insert(store, [(str(number), number) for number in range(10)], 1)
     load(store, tmp_path / "runs", [[("x", 1 << 40)]], 1)
     bulk = store.bulk(tmp_path / "runs")
-    assert bulk.merge(stop=lambda: True) is None
+    assert bulk.merge(Observer(stop=lambda: True)) is None
     store.compact()
     while store.session.last_transaction()[1] < 30:  # type: ignore[attr-defined]
         insert(store, [("x", 1 << 41)], 1)

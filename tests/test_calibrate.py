@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration, calibrate, calibration_page
+from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
@@ -28,6 +28,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.pairs import find_pairs
 from hsimhash.plan import cost as cost_of
+from hsimhash.progress import UNWATCHED
 from tests.support.effort import thorough
 from tests.support.prices import LMDB_PRICES
 from tests.test_dedup_report import HOSTILE, Page
@@ -212,20 +213,20 @@ def test_clusters_say_of_all_pairs_whether_they_are_near(tmp_path: Path) -> None
     assert judged.tolist() == [NEAR, UNLIKE, UNLIKE, OPEN]
 
 
-def sample_of(path: str, wanted: Sequence[str] = (), **limits: int) -> tuple[str, ...]:
+def sample_of(path: str, wanted: Sequence[str] = (), sample: int = 20_000, **limits: int) -> tuple[str, ...]:
     inputs = find_inputs([path], InputOptions())
-    return draw_sample(inputs, InputOptions(), CalibrateLimits(**limits), wanted, lambda *_: None).doc_ids
+    return draw_sample(inputs, CalibrateOptions(sample=sample), wanted, UNWATCHED, **limits).doc_ids
 
 
 def test_a_sample_is_by_chance_the_same_each_time_and_has_what_labels_name(tmp_path: Path) -> None:
     path = written(tmp_path, {str(number): f"text {number}" for number in range(1_000)})
-    drawn = sample_of(path, documents=100)
-    assert drawn == sample_of(path, documents=100)
+    drawn = sample_of(path, sample=100)
+    assert drawn == sample_of(path, sample=100)
     assert len(set(drawn)) == 100
     assert list(map(int, drawn)) == sorted(map(int, drawn))
     assert 300 < sum(map(int, drawn)) / 100 < 700
     named = ("3", "999", "500")
-    assert set(named) <= set(sample_of(path, named, documents=10))
+    assert set(named) <= set(sample_of(path, named, sample=10))
     assert 0 < len(sample_of(path, named, characters=200)) < 30
 
 
@@ -234,7 +235,7 @@ def test_records_that_are_none_are_counted_and_named(tmp_path: Path) -> None:
     with Path(path).open("a") as file:
         file.write('{"id": "c"}\n{"id": "a", "text": "again"}\n')
     inputs = find_inputs([path], InputOptions())
-    found = draw_sample(inputs, InputOptions(), CalibrateLimits(), (), lambda *_: None)
+    found = draw_sample(inputs, CalibrateOptions(), (), UNWATCHED)
     assert (found.doc_ids, found.rejected) == (("a", "b"), 1)
     assert found.reasons[0].startswith(f"{path}:3: ")
 

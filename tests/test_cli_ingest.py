@@ -19,6 +19,7 @@ from hsimhash import sample
 from hsimhash.cli.console import progress_lines
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
+from hsimhash.progress import Progress
 from hsimhash.store import Document
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.effort import thorough, tries
@@ -408,9 +409,14 @@ def test_a_terminal_shows_a_bar_unless_it_is_quiet_and_the_summary(
 
 
 def test_elsewhere_a_line_says_how_far_it_is_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    tell = progress_lines(interval_s=0)
-    tell("reading", 1, 4, "20,000 documents")
-    tell("merging", 0, 0, "a few")
-    assert capsys.readouterr().err == "hsimhash: reading: 25%, 20,000 documents\nhsimhash: merging: a few\n"
-    progress_lines(interval_s=600)("reading", 1, 4, "20,000 documents")
+    show = progress_lines(interval_s=0)
+    show(Progress("read", 1, 4, 20_000))
+    show(Progress("merge", 1, 2, 20_000))
+    show(Progress("check", 3, 4))
+    assert capsys.readouterr().err.splitlines() == [
+        "hsimhash: reading: 25%, 20,000 documents, 0/s",
+        "hsimhash: merging: 50%, 20,000 documents",
+        "hsimhash: check: 75%, 3 of 4",
+    ]
+    progress_lines(interval_s=600)(Progress("read", 1, 4, 20_000))
     assert capsys.readouterr().err == ""

@@ -16,7 +16,8 @@ from hsimhash import load
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestProgress
+from hsimhash.load import IngestLimits, IngestOptions
+from hsimhash.progress import Observer, Progress
 from tests.support.archives import PACK, response
 from tests.support.command_line import run
 from tests.support.effort import thorough
@@ -102,8 +103,8 @@ def test_an_ingest_that_was_stopped_goes_on_where_it_was(form: str, tmp_path: Pa
     counts = []
     with HSimIndex.open(url) as index:
         for _ in found:
-            seen = list[IngestProgress]()
-            observer = IngestObserver(stop=lambda seen=seen: len(seen) > 3, progress=seen.append)
+            seen = list[Progress]()
+            observer = Observer(stop=lambda seen=seen: len(seen) > 3, progress=seen.append)
             summary = load.ingest(index, find_inputs([str(path)], reading), options, observer)
             counts.append(summary.counts.documents)
             if summary.is_complete:

@@ -11,17 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from hsimhash import CorruptionError, FormatVersionError, IndexNotFoundError
-from hsimhash.compressed import CompressedTables, WriteLimits, write_tables
+from hsimhash.compressed import CompressedTables, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import Numbers, half_near
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 STORED, QUERIES = 6_000, 600
-SMALL = WriteLimits(run_documents=700, rows=300, documents=500)
+SMALL = 300  # rows that are held at once
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def made(values: Numbers, layout: str) -> CompressedTables:
     reading = InputOptions("fingerprints")
     inputs = find_inputs([str(write_lines("given.tsv", values))], reading)
     profile = Profile.named("auto-2")
-    write_tables(inputs, reading, Path("tables"), layout=Layout.parse(layout), profile=profile, limits=SMALL)
+    write_tables(inputs, reading, Path("tables"), layout=Layout.parse(layout), profile=profile, rows=SMALL)
     return CompressedTables(Path("tables"))
 
 
@@ -177,7 +178,7 @@ def test_nothing_is_left_where_it_was_asked_to_end(stored: Numbers) -> None:
         return len(asked) > 30
 
     with pytest.raises(StopAskedError):
-        write_tables(inputs, reading, Path("out"), layout=layout, profile=profile, limits=SMALL, stop=stop)
+        write_tables(inputs, reading, Path("out"), layout=layout, profile=profile, rows=SMALL, observer=Observer(stop))
     assert not Path("out").exists()
 
 

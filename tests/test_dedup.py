@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, DedupSummary, dedup
+from hsimhash.dedup import DedupOptions, DedupSummary, dedup
 from hsimhash.dedup.documents import Listener, collect
 from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
@@ -29,6 +29,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.progress import UNWATCHED, Observer, Progress
 from tests.support.effort import thorough, tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
@@ -45,12 +46,12 @@ def run(
     *inputs: Path,
     against: HSimIndex | Profile = PROFILE,
     said: list[str] | None = None,
-    progress: Callable[[DedupProgress], object] = lambda progress: None,
+    progress: Callable[[Progress], object] = lambda progress: None,
     reading: Mapping[str, str] | None = None,
     **options: object,
 ) -> DedupSummary:
     read = InputOptions(**(reading or {}))
-    observer = DedupObserver(progress, say=(said if said is not None else []).append)
+    observer = Observer(progress=progress, say=(said if said is not None else []).append)
     found = find_inputs([str(path) for path in inputs], read)
     chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, "max_distance": 3, **options})
     return dedup(found, folder, chosen, against=against, observer=observer)
@@ -520,7 +521,7 @@ def test_matches_of_signatures_are_those_of_a_query_for_each_document(
 def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([7] * 500, [f"old{number}" for number in range(500)])
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
-    documents = collect(found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(*[lambda *_: None] * 4))
+    documents = collect(found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(list, list, UNWATCHED))
     sizes: list[int] = []
     match_stored(index, documents, DedupOptions(), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500
@@ -573,7 +574,7 @@ def test_progress_counts_each_pair_of_the_report(out: Path, tmp_path: Path) -> N
 def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
-    def note(progress: DedupProgress) -> None:
+    def note(progress: Progress) -> None:
         if progress.stage == "find":
             told.append((progress.done, progress.total))
 
@@ -586,7 +587,7 @@ def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Pat
 def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:
     source = near_texts(tmp_path / "in", "jsonl")
 
-    def forget(progress: DedupProgress) -> None:
+    def forget(progress: Progress) -> None:
         if progress.stage == "find":
             source.unlink(missing_ok=True)
 

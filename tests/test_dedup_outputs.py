@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.dedup import DedupOptions, DedupProgress, dedup
+from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.progress import Progress
 from tests.support.effort import thorough
 from tests.test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
@@ -140,7 +141,7 @@ def test_a_failed_run_leaves_nothing(source: Path, out: Path) -> None:
     class StopError(Exception):
         pass
 
-    def stop(progress: DedupProgress) -> None:
+    def stop(progress: Progress) -> None:
         if progress.stage == "write":
             raise StopError
 

@@ -33,6 +33,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Opening, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import files
@@ -381,11 +382,11 @@ def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore) ->
         transaction.delete(document_key(pack(3), b"3"), db=store.session.environment.databases["documents"])
     added: list[int] = []
 
-    def add_one(done: int, total: int) -> None:
+    def add_one(_: Progress) -> None:
         if not added:
             added.append(put(store, ("new", 2**63)))
 
-    assert audit(store.session, progress=add_one, page_rows=7).problems == 1
+    assert audit(store.session, observer=Observer(progress=add_one), page_rows=7).problems == 1
 
 
 def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_one_is_kept(path: Path) -> None:
@@ -414,7 +415,7 @@ def test_check_pages_through_one_large_bucket(tmp_path: Path) -> None:
 def test_progress_of_check_ends_at_its_total(store: LmdbStore) -> None:
     put(store, *[(str(number), number) for number in range(50)])
     seen: list[tuple[int, int]] = []
-    store.check(progress=lambda done, total: seen.append((done, total)))
+    store.check(observer=Observer(progress=lambda one: seen.append((one.done, one.total))))
     assert seen[-1] == (550, 550)
 
 
@@ -686,7 +687,7 @@ def test_the_wait_for_another_writer_ends_when_asked(store: LmdbStore, tmp_path:
         assert answer(other) == "held"
         bulk = store.bulk(tmp_path / "runs")
         bulk.add_run(np.array([1], np.uint64), ["a"], 7)
-        assert bulk.merge(stop=lambda: True) is None
+        assert bulk.merge(Observer(stop=lambda: True)) is None
         with pytest.raises(StopAskedError), store.writing(stop=lambda: True):
             pass
         tell(other)

@@ -12,6 +12,7 @@ import pytest
 
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
 from hsimhash.store.hbase.rows.cells import listing_key
@@ -80,7 +81,7 @@ def test_an_empty_table_has_an_empty_sample(cluster: Cluster) -> None:
 def test_progress_only_goes_forward(store: HBaseStore, sample: int | None) -> None:
     check = store.check if sample is None else partial(store.check_sample, sample, 1)
     told: list[tuple[int, int]] = []
-    check(progress=lambda done, total: told.append((done, total)))
+    check(observer=Observer(progress=lambda one: told.append((one.done, one.total))))
     assert told == sorted(told)
     assert told
     assert all(0 <= done <= total for done, total in told)
@@ -93,7 +94,7 @@ def test_check_finds_the_same_whatever_it_compares_at_once(store: HBaseStore, tm
     whole = store.check()
     assert whole.leftovers > DOCUMENTS // 50
     job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
-    ranges = surveyed_in(job.folder, job.run("check", survey_to_files, lambda *_: None))
+    ranges = surveyed_in(job.folder, job.run("check", survey_to_files, UNWATCHED))
     full_check = FullCheck(store.gateway, store.record, job.seed, ranges, part_bytes)
     found = Audit(store.gateway, store.record, store.times, pages=full_check.suspects).run()
     assert len(ranges) > 5
@@ -112,9 +113,9 @@ def test_a_check_that_was_interrupted_reads_the_rest_alone(store: HBaseStore, tm
         return survey_to_files(gateway, task)
 
     with pytest.raises(KeyboardInterrupt):
-        job.run("check", survey, lambda *_: None)
+        job.run("check", survey, UNWATCHED)
     seed, is_again = job.seed, True
-    found = job.run("check", survey, lambda *_: None)
+    found = job.run("check", survey, UNWATCHED)
     assert read == list(range(len(found)))
     assert job.seed == seed
     whole = store.check(folder=tmp_path)
@@ -125,14 +126,14 @@ def test_a_check_that_was_interrupted_reads_the_rest_alone(store: HBaseStore, tm
 
 def test_a_walk_for_something_else_begins_anew(store: HBaseStore, tmp_path: Path) -> None:
     job = RangeJob(store.url, store.gateway, store.record, tmp_path, range_rows=300)
-    job.run("check", survey_to_files, lambda *_: None)
+    job.run("check", survey_to_files, UNWATCHED)
     seeds = {job.seed}
-    job.run("check --repair", survey_to_files, lambda *_: None)
+    job.run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
-    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, lambda *_: None)
+    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
     file = tmp_path / "walk.json"
     file.write_text(re.sub(r'"began_s": \d+', '"began_s": 1', file.read_text()))
-    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, lambda *_: None)
+    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
     assert len(seeds) == 4

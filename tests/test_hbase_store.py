@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys, key_prefix
-from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
@@ -566,7 +566,7 @@ def test_in_format_1_a_drawer_may_have_the_key_drawers_number(cluster: Cluster) 
 
 def test_a_bulk_load_keeps_sketches_and_keys(signed: HBaseStore, tmp_path: Path) -> None:
     documents = {f"doc {number}": Signature(number, number + 1, number % 3 << 32) for number in range(500)}
-    with signed.bulk(tmp_path / "runs", BulkLimits(slice_documents=100)) as bulk:
+    with signed.bulk(tmp_path / "runs", step_documents=100) as bulk:
         bulk.add_run(list(documents.values()), list(documents), 7)
         assert bulk.merge() == 500
     assert {one.doc_id: one.signature for page in signed.walk() for one in page} == documents
@@ -607,7 +607,7 @@ def test_a_bulk_load_adds_what_its_last_run_says(store: HBaseStore, tmp_path: Pa
         bulk.add_run(*rows(*many(0, 2_500)))
         bulk.add_run(*rows(*many(2_000, 3_000, 3)))
         told: list[tuple[int, int]] = []
-        assert bulk.merge(progress=lambda done, total: told.append((done, total))) == 2_999
+        assert bulk.merge(Observer(progress=lambda one: told.append((one.done, one.total)))) == 2_999
         assert told[-1] == (3_500, 3_500)
         assert bulk.merge() == 2_999
         bulk.delete()
@@ -642,15 +642,15 @@ class Failing(ModelGateway):
 def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
     store: HBaseStore, tmp_path: Path, is_of_another_release: bool
 ) -> None:
-    with store.bulk(tmp_path / "runs", BulkLimits(slice_documents=100)) as bulk:
+    with store.bulk(tmp_path / "runs", step_documents=100) as bulk:
         bulk.add_run(*rows(*many(0, 1_000)))
         told = itertools.count()
-        assert bulk.merge(stop=lambda: next(told) == 6) is None
+        assert bulk.merge(Observer(stop=lambda: next(told) == 6)) is None
     if is_of_another_release:
         state = json.loads((tmp_path / "runs" / "merged.json").read_text())
         del state["slices"]
         (tmp_path / "runs" / "merged.json").write_text(json.dumps(state))
-    with store.bulk(tmp_path / "runs", BulkLimits(slice_documents=200)) as again:
+    with store.bulk(tmp_path / "runs", step_documents=200) as again:
         assert again.merge() == 1_000
     assert contents(store) == dict(many(0, 1_000))
 
@@ -661,7 +661,7 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 ) -> None:
     put(store, ("doc 5", 5), ("doc 6", 7))
     failing = Failing(cluster)
-    with HBaseStore.open(URL, failing).bulk(tmp_path / "runs", BulkLimits(slice_documents=1_000)) as bulk:
+    with HBaseStore.open(URL, failing).bulk(tmp_path / "runs", step_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 2_000)))
         failing.calls_left = calls
         with pytest.raises(StoreUnavailableError, match="killed"):
@@ -675,9 +675,9 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 
 def test_a_bulk_load_can_be_stopped_and_goes_on_with_a_run_more(store: HBaseStore, tmp_path: Path) -> None:
     answers: Iterator[bool] = iter([False, True])
-    with store.bulk(tmp_path / "runs", BulkLimits(slice_documents=1_000)) as bulk:
+    with store.bulk(tmp_path / "runs", step_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 3_000)))
-        assert bulk.merge(stop=lambda: next(answers)) is None
+        assert bulk.merge(Observer(stop=lambda: next(answers))) is None
         assert 0 < store.count() < 3_000
         bulk.add_run(*rows(*many(3_000, 4_000)))
         assert bulk.merge() == 4_000

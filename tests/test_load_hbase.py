@@ -13,8 +13,9 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
-from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, Summary, default_job, ingest
-from hsimhash.store import BulkLimits, Record, store_name
+from hsimhash.load import IngestLimits, IngestOptions, Summary, default_job, ingest
+from hsimhash.progress import UNWATCHED, Observer
+from hsimhash.store import Record, store_name
 from hsimhash.store.hbase.gateway.base import Cell
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import Cluster, ModelGateway
@@ -23,7 +24,7 @@ from tests.test_durations import Clock
 URL = "hbase://gw1,gw2:9091/crawl:pages"
 PROFILE = Profile.named("auto-1")
 READING = InputOptions("fingerprints")
-SLICES = IngestLimits(bulk=BulkLimits(slice_documents=10))
+SLICES = IngestLimits(step_documents=10)
 
 
 class Counting(ModelGateway):
@@ -52,9 +53,7 @@ def index(gateway: Counting) -> Iterator[HSimIndex]:
         yield made
 
 
-def load(
-    index: HSimIndex, folder: Path, count: int, observer: IngestObserver | None = None, **options: object
-) -> Summary:
+def load(index: HSimIndex, folder: Path, count: int, observer: Observer = UNWATCHED, **options: object) -> Summary:
     path = folder / "in.tsv"
     if not path.exists():
         path.write_text("".join(f"d{number}\t{number:016x}\n" for number in range(count)))
@@ -74,9 +73,7 @@ def test_a_merge_that_goes_on_does_not_wait_for_what_was_written_before(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(durations, "time", clock)
-    assert not load(
-        index, tmp_path, 100, IngestObserver(stop=lambda: clock.now > 2.9), rate=20, limits=SLICES
-    ).is_complete
+    assert not load(index, tmp_path, 100, Observer(stop=lambda: clock.now > 2.9), rate=20, limits=SLICES).is_complete
     assert 0 < index.count() < 100
     before_s = clock.now
     assert load(index, tmp_path, 100, rate=20, limits=SLICES).counts.added == 100
@@ -95,7 +92,7 @@ def test_a_job_reads_no_documents_to_tell_whether_the_table_is_new(
 def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(is_old: bool, tmp_path: Path) -> None:
     first, second = (new_index(ModelGateway(Cluster())) for _ in range(2))
     told: list[str] = []
-    observer = IngestObserver(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
+    observer = Observer(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
     assert not load(first, tmp_path, 100, observer, limits=SLICES).is_complete
     assert 0 < first.count() < 100
     if is_old:  # a release that wrote no token

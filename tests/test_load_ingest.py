@@ -28,11 +28,12 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import Batch, Position
 from hsimhash.inputs.records import Documents as Records
 from hsimhash.layout import Layout
-from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestProgress, Summary, ingest
+from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
 from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
-from hsimhash.store import BulkLimits, Document, Match, Record
+from hsimhash.progress import UNWATCHED, Observer, Progress
+from hsimhash.store import Document, Match, Record
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
 from tests.support.effort import tries
@@ -44,7 +45,7 @@ SMALL = IngestLimits(
     gathered_documents=4,
     decided_at_once=3,
     block_bytes=60,
-    bulk=BulkLimits(commit_documents=3, commit_rows=8, slice_documents=3),
+    step_documents=3,
 )
 SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
 PROFILE = Profile.named("auto-1")
@@ -134,7 +135,7 @@ def load(
     index: HSimIndex,
     path: Path,
     mode: str = "add",
-    observer: IngestObserver | None = None,
+    observer: Observer = UNWATCHED,
     *,
     reading: InputOptions | None = None,
     **options: object,
@@ -149,10 +150,10 @@ def load(
     return ingest(index, found, IngestOptions(mode, **options), observer)  # type: ignore[arg-type]
 
 
-def stopping_after(number: int) -> IngestObserver:
+def stopping_after(number: int) -> Observer:
     """Ask an ingest to stop when it has looked so many times whether it must."""
     remaining = itertools.count(number, -1)
-    return IngestObserver(stop=lambda: next(remaining) <= 0)
+    return Observer(stop=lambda: next(remaining) <= 0)
 
 
 def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
@@ -390,12 +391,12 @@ def test_two_skip_jobs_at_once_keep_no_duplicates_of_each_other(tmp_path: Path) 
         path = write(tmp_path / f"{name}.tsv", far_apart(name, count))
         is_first = itertools.count()
 
-        def wait_for_the_other(_: IngestProgress) -> None:
+        def wait_for_the_other(_: Progress) -> None:
             if next(is_first) == 0:
                 start.wait()
 
         with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
-            return load(index, path, "skip", IngestObserver(progress=wait_for_the_other)).counts
+            return load(index, path, "skip", Observer(progress=wait_for_the_other)).counts
 
     with filled(tmp_path, []) as index, ThreadPoolExecutor(2) as pool:
         p, q = pool.map(run, "pq")
@@ -485,7 +486,7 @@ def test_a_damaged_input_is_named_at_once_and_the_others_are_read(tmp_path: Path
     said: list[str] = []
     with filled(tmp_path, []) as index:
         inputs = find_inputs([str(tmp_path / "bad.tsv.gz"), str(tmp_path / "good.tsv")], InputOptions("tsv"))
-        summary = ingest(index, inputs, IngestOptions(workers=1), IngestObserver(say=said.append))
+        summary = ingest(index, inputs, IngestOptions(workers=1), Observer(say=said.append))
         assert index.count() == 1
     assert summary.counts.rejected == 1
     assert len(said) == 1
@@ -494,9 +495,9 @@ def test_a_damaged_input_is_named_at_once_and_the_others_are_read(tmp_path: Path
 
 def test_progress_goes_from_nothing_to_everything(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [(str(number), number) for number in range(30_000)])
-    told: list[IngestProgress] = []
+    told: list[Progress] = []
     with filled(tmp_path, []) as index:
-        load(index, path, observer=IngestObserver(progress=told.append))
+        load(index, path, observer=Observer(progress=told.append))
     reads, merges = ([one for one in told if one.stage == stage] for stage in ("read", "merge"))
     for one in (reads, merges):
         assert [progress.done for progress in one] == sorted(progress.done for progress in one)
@@ -522,11 +523,11 @@ def test_a_finished_job_of_an_index_that_was_dropped_begins_anew(kind: str, mode
     shutil.rmtree(tmp_path / "index", ignore_errors=True)
     with filled(tmp_path, [("other", 2**50)], kind) as index:
         said: list[str] = []
-        summary = load(index, path, mode, IngestObserver(say=said.append), job=job)
+        summary = load(index, path, mode, Observer(say=said.append), job=job)
         assert (summary.is_repeated, summary.counts.added) == (False, 2)
         assert said == [FORGOTTEN]
         assert index.count() == 3
-        assert load(index, path, mode, IngestObserver(say=said.append), job=job).is_repeated
+        assert load(index, path, mode, Observer(say=said.append), job=job).is_repeated
         assert said == [FORGOTTEN]
 
 
@@ -582,12 +583,12 @@ def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is
         first = load(index, path, mode)
         make_earlier(first.job)
         index.remove("0")
-        summary = load(index, path, mode, IngestObserver(say=said.append))
+        summary = load(index, path, mode, Observer(say=said.append))
         assert summary.to_json() == {**first.to_json(), "repeated": True}
         assert contents(index) == {"other": 2**50 - 1}
         assert not said
         index.remove("other")
-        assert load(index, path, mode, IngestObserver(say=said.append)).counts.added == 1
+        assert load(index, path, mode, Observer(say=said.append)).counts.added == 1
         assert said == [FORGOTTEN]
 
 
@@ -629,7 +630,7 @@ def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path:
 def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
     """Leave a job behind that is at merging."""
     told: list[str] = []
-    observer = IngestObserver(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
+    observer = Observer(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
     summary = load(index, path, observer=observer)
     assert not summary.is_complete
     assert json.loads((summary.job / "checkpoint.json").read_text())["state"] == "merging"
@@ -866,7 +867,7 @@ def test_a_deleted_lock_file_ends_a_job_that_goes_on_later(tmp_path: Path) -> No
 
     with filled(tmp_path, []) as index:
         with pytest.raises(StoreBusyError, match="was deleted"):
-            load(index, path, observer=IngestObserver(stop=delete_lock), job=job)
+            load(index, path, observer=Observer(stop=delete_lock), job=job)
         assert load(index, path, job=job).counts.added == len(MANY)
 
 
@@ -900,9 +901,7 @@ def test_a_silent_stream_takes_no_memory() -> None:
     assert [len(column) for column in gathering.columns()] == [0, 0]
 
 
-def through_pipe(
-    index: HSimIndex, given: Documents, mode: str, job: Path, observer: IngestObserver | None = None
-) -> Summary:
+def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, observer: Observer = UNWATCHED) -> Summary:
     reading, writing = os.pipe()
     try:
         os.write(writing, "".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given).encode())

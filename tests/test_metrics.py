@@ -14,8 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hsimhash import metrics
+from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call
 from hsimhash.store.hbase.gateway.pipeline import Caller, one_call
@@ -75,11 +78,19 @@ def test_an_operation_that_raises_counts_as_an_error(tmp_path: Path) -> None:
     assert new["hsimhash_operation_milliseconds_count{query_many}"] == 1
 
 
+def test_a_job_shows_how_many_documents_it_has_read(tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("a\t00000000000000ff\nb\tff00000000000000\n")
+    inputs = find_inputs([str(tmp_path / "in.tsv")], InputOptions("fingerprints"))
+    metrics.enable().documents.set(0)
+    dedup(inputs, tmp_path / "out", DedupOptions(workers=1), against=Profile.named("auto-2"))
+    assert values(metrics.exposition())["hsimhash_job_documents"] == 2
+
+
 def test_without_being_asked_nothing_is_counted_or_imported(tmp_path: Path) -> None:
     code = (
         "import sys; from hsimhash import metrics; from hsimhash.index import HSimIndex\n"
         f"HSimIndex.open({make_index(tmp_path)!r}).query(3)\n"
-        "assert metrics.current is None and 'prometheus_client' not in sys.modules\n"
+        "assert not isinstance(metrics.current, metrics.Meters) and 'prometheus_client' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex, ProfileMismatchError
-from hsimhash.load import IngestObserver, relayout
+from hsimhash.load import relayout
+from hsimhash.progress import Observer
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_signatures
 
@@ -55,7 +56,7 @@ def test_the_new_index_has_the_same_documents_and_another_layout(old: str) -> No
 @pytest.mark.parametrize("most", [1, 3, 7, 9])
 def test_one_that_was_interrupted_goes_on(old: str, most: int) -> None:
     told: list[int] = []
-    observer = IngestObserver(stop=lambda: len(told) >= most, progress=lambda _: told.append(1))
+    observer = Observer(stop=lambda: len(told) >= most, progress=lambda _: told.append(1))
     HSimIndex.create("lmdb://new", layout="10", profile="auto-2").close()
     with HSimIndex.open(old) as source, HSimIndex.open("lmdb://new") as target:
         first = relayout(source, target, Path("job"), observer=observer, shard_documents=500)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
-from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateLimits, CalibrateOptions, Tell
+from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
 from hsimhash.calibrate.results import Calibration, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
@@ -27,8 +27,12 @@ from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.plan import Cost, cost, layouts_of, recommend
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend
 
+EDITED = 500  # documents into which edits are planted
+NEAR_PAIRS = 100_000  # of the sample and a profile that are looked at; of more a share
+COMPARED_CHARACTERS = 10_000_000  # of the texts of pairs that are shown with their differences
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
 _FITTING = {"zh": ("auto-2", "auto-1", "zh-1"), "en": ("auto-2", "auto-1", "words-1")}
@@ -55,8 +59,8 @@ class _Tried:
     unlike: Bools  # which of these are false, if they are found
 
 
-def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = lambda *_: None) -> Calibration:
-    """Compare profiles and distances on the texts of `inputs`, and recommend a combination.
+def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
+    """Compare profiles and distances on the texts of `inputs`, and say which to take.
 
     Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
     precision is that of a collection of `options.documents` documents with one near copy of each. With labels pairs are
@@ -69,14 +73,14 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
     """
     named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
-    sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
+    sample = draw_sample(inputs, options, labels.doc_ids, observer)
     texts = _texts(sample, labels, options)
     named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
     profiles = [profile for profile, _ in named]
     tried = []
     for number, profile in enumerate(profiles):
-        tell("compare", number, len(profiles))
-        tried.append(_try(profile, texts, options.limits, options.workers or usual_workers(inputs)))
+        observer.report("compare", number, len(profiles))
+        tried.append(_try(profile, texts, options.workers or usual_workers(inputs)))
     documents = options.documents or max(PLANNED, sample.read)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
@@ -86,7 +90,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
         )
     choice = choose(curves, Profile.named(DEFAULT_PROFILE).name)
     taken = next(one for one in tried if one.profile.name == choice.curve.profile)
-    shown, keyed = _shown(taken, choice, sample, options.limits)
+    shown, keyed = _shown(taken, choice, sample)
     return Calibration(
         sample,
         labels.rejects,
@@ -115,7 +119,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     if len(sample.texts) < 2:
         raise HsimhashError(f"too few documents to compare: {len(sample.texts)} in the inputs; give at least 2")
     truth = Truth.of(labels, sample.doc_ids)
-    edited = Planted((), (), ()) if options.labels else plant(sample.texts, options.limits.edited)
+    edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
         raise HsimhashError(
             f"none of the near pairs of {options.labels} is among the documents: are the ids those of the inputs?"
@@ -125,7 +129,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 
 
-def _try(profile: Profile, texts: _TriedTexts, limits: CalibrateLimits, workers: int) -> _Tried:
+def _try(profile: Profile, texts: _TriedTexts, workers: int) -> _Tried:
     profile.verify()
     every = [*texts.own, *texts.edited.texts]
     rows = 4 * BATCH_DOCUMENTS
@@ -134,7 +138,7 @@ def _try(profile: Profile, texts: _TriedTexts, limits: CalibrateLimits, workers:
     own, edited = signed[: len(texts.own)], signed[len(texts.own) :]
     original = np.array(texts.edited.original, np.int64)
     near = (own[original], edited) if len(original) else (own[texts.truth.left], own[texts.truth.right])
-    pairs = compare_all(own, limits.near_pairs)
+    pairs = compare_all(own, NEAR_PAIRS)
     verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
     met = Differences.between(own[pairs.left], own[pairs.right])
     return _Tried(profile, Differences.between(*near), pairs, met, verdicts == UNLIKE)
@@ -217,12 +221,10 @@ def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> di
     }
 
 
-def _shown(
-    tried: _Tried, choice: Recommendation, sample: Sample, limits: CalibrateLimits
-) -> tuple[tuple[Distance, ...], Distance]:
+def _shown(tried: _Tried, choice: Recommendation, sample: Sample) -> tuple[tuple[Distance, ...], Distance]:
     """Return pairs of the sample at the distances around the one chosen, and those beyond it with the same key."""
     met, way, most = tried.met, choice.curve.way, choice.score.distance
-    by_distance, left_chars = met.by_distance(way), limits.compared_characters
+    by_distance, left_chars = met.by_distance(way), COMPARED_CHARACTERS
     ends = tried.pairs.left, tried.pairs.right
 
     def some(places: Int64s) -> tuple[ShownPair, ...]:

@@ -1,8 +1,7 @@
-"""Options, limits and progress of a calibration."""
+"""Options of a calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,29 +9,9 @@ from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs.files import InputOptions
 
-Tell = Callable[[str, int, int], object]  # is told the stage, how much is done, of how much (0: not known)
-
-PLANNED = 1_000_000  # minimum size of a collection, unless set
+SAMPLED = 20_000  # documents to compare, unless somebody says otherwise
+PLANNED = 1_000_000  # documents of a collection, at least, unless somebody says otherwise
 DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrateLimits:
-    """Limits on the memory and time of a calibration.
-
-    Args:
-        documents: in the sample; documents that labels name may be more.
-        characters: of the sample's texts together; documents beyond are left out, whichever they are.
-        edited: documents into which edits are planted.
-        near_pairs: pairs of the sample that come near each other by a profile and are looked at; of more a share.
-        compared_characters: of the texts of pairs that are shown with their differences.
-    """
-
-    documents: int = 20_000
-    characters: int = 100_000_000
-    edited: int = 500
-    near_pairs: int = 100_000
-    compared_characters: int = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +24,7 @@ class CalibrateOptions:
         documents: how many the planned collection has; None: as many as the inputs, and at least PLANNED.
         reading: how the inputs are read.
         workers: processes that fingerprint; None: as for other jobs.
-        limits: what it takes at most.
+        sample: documents to compare; documents that labels name may be more.
     """
 
     profiles: tuple[Profile | str, ...] = ()
@@ -53,12 +32,12 @@ class CalibrateOptions:
     documents: int | None = None
     reading: InputOptions = field(default_factory=InputOptions)
     workers: int | None = None
-    limits: CalibrateLimits = field(default_factory=CalibrateLimits)
+    sample: int = SAMPLED
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
         if self.documents is not None and self.documents < 2:
-            raise ValueError(f"documents must be at least 2, got {self.documents}")
-        if self.limits.documents < 2:
-            raise ValueError(f"limits.documents must be at least 2, got {self.limits.documents}")
+            raise ValueError(f"a collection has at least 2 documents, not {self.documents}")
+        if self.sample < 2:
+            raise ValueError(f"a sample has at least 2 documents, not {self.sample}")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsimhash.calibrate.options import CalibrateLimits, Tell
+from hsimhash.calibrate.options import CalibrateOptions
 from hsimhash.fingerprint.murmur3 import mix
-from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import read_batches
+from hsimhash.progress import Observer
 
+CHARACTERS = 100_000_000  # of the sample; documents beyond are left out, whichever they are
 REJECTS_NAMED = 5
 
 
@@ -31,12 +33,12 @@ class Sample:
 
 
 class _Draw:
-    """Documents by ascending rank, as many as the limits have room for; those that labels name always stay."""
+    """Documents by ascending rank, as many as there is room for; those that labels name always stay."""
 
-    def __init__(self, limits: CalibrateLimits, wanted: Collection[str]) -> None:
+    def __init__(self, documents: int, characters: int, wanted: Collection[str]) -> None:
         self._wanted = wanted
-        self._documents = max(limits.documents, len(wanted))
-        self._characters_left = limits.characters
+        self._documents = max(documents, len(wanted))
+        self._characters_left = characters
         self._kept: list[tuple[int, int, str, str]] = []  # a heap: the rank, negative; the number; id and text
         self._doc_ids: set[str] = set()
         self._number = 0
@@ -62,7 +64,12 @@ class _Draw:
 
 
 def draw_sample(
-    inputs: Sequence[Input], reading: InputOptions, limits: CalibrateLimits, wanted: Collection[str], tell: Tell
+    inputs: Sequence[Input],
+    options: CalibrateOptions,
+    wanted: Collection[str],
+    observer: Observer,
+    *,
+    characters: int = CHARACTERS,
 ) -> Sample:
     """Read all inputs and return a sample of their documents, which includes those with `wanted` ids.
 
@@ -72,13 +79,13 @@ def draw_sample(
     for one in inputs:
         if one.has_fingerprints:
             raise ValueError(f"input {one.name} holds fingerprints; profiles are compared by texts: give those")
-    draw, read, rejected, reasons = _Draw(limits, wanted), 0, 0, list[str]()
-    for batch in read_batches(inputs, reading):
+    draw, read, rejected, reasons = _Draw(options.sample, characters, wanted), 0, 0, list[str]()
+    for batch in read_batches(inputs, options.reading):
         draw.take(batch.documents.doc_ids, batch.documents.texts)
         read += len(batch.documents.doc_ids)
         rejected += len(batch.documents.rejects)
         name = inputs[batch.input].name
         for reject in batch.documents.rejects[: REJECTS_NAMED - len(reasons)]:
             reasons.append(f"{reject.path or f'{name}:{reject.line}'}: {reject.reason}")
-        tell("read", read, 0)
+        observer.report("read", documents=read)
     return draw.sample(rejected, reasons)

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from hsimhash import load
-from hsimhash.cli.console import say
+from hsimhash.cli.console import watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, report, shown, stoppable
+from hsimhash.cli.jobs import check_job, report, stoppable
 from hsimhash.cli.options import (
     READING,
     Settings,
@@ -102,8 +102,8 @@ def bulk_load_command(
     limits = click.get_current_context().obj or usual
     options = IngestOptions(reading=reading, workers=workers, job=job, fresh=fresh, stage=staged, limits=limits)
     with open_index(settings, is_job=True) as index, stoppable() as stop:
-        with shown(quiet=quiet, merging="writing files") as show:
-            summary = load.ingest(index, found, options, load.IngestObserver(stop, show, say))
+        with watching("read", stop, quiet=quiet) as observer:
+            summary = load.ingest(index, found, options, observer)
         if not told:
             return report(summary, index, is_stream=is_stream, as_json=as_json)
     return tell_lines(told)

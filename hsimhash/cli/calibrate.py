@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from hsimhash import calibrate as steps
-from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
+from hsimhash.calibrate import CalibrateOptions, Calibration
+from hsimhash.calibrate.options import SAMPLED
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
-from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
+from hsimhash.cli.console import plural, print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -21,10 +21,8 @@ from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
 from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
-from hsimhash.inputs import Input
 
 REJECTS_SHOWN = 10
-_STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 
 
 @click.command("calibrate", cls=Command)
@@ -57,7 +55,7 @@ _STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 @click.option(
     "--sample",
     type=Count(2),
-    default=CalibrateLimits().documents,
+    default=SAMPLED,
     show_default=True,
     metavar="N",
     help="How many documents to compare.",
@@ -100,10 +98,10 @@ def calibrate_command(
     if report:
         _refuse_report(report)
     reading = reading_of(settings, None)
-    limits = CalibrateLimits(documents=sample)
-    options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, limits)
+    options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, sample)
     found_inputs = inputs_of(inputs, reading)
-    found = _calibrated(found_inputs, options)
+    with watching("read") as observer:
+        found = steps.calibrate(found_inputs, options, observer)
     if report:
         page = steps.calibration_page(found, inputs=inputs, date=date_of(found_inputs))
         with replace_file(report) as file:
@@ -120,16 +118,6 @@ def _refuse_report(path: Path) -> None:
     if not path.parent.is_dir():
         raise click.UsageError(f"--report {path}: no folder {path.parent}; create it or choose another")
     refuse_format(str(path), "--report", (".html", ".htm"))
-
-
-def _calibrated(inputs: Sequence[Input], options: CalibrateOptions) -> Calibration:
-    with staged_progress(_STAGES["read"][0]) as show:
-
-        def tell(stage: str, done: int, total: int) -> None:
-            title, noun = _STAGES[stage]
-            show(title, done, total, plural(done, noun))
-
-        return steps.calibrate(inputs, options, tell)
 
 
 def _rejected(found: Calibration) -> ExitCode:

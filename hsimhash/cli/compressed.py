@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
 from hsimhash.cli.closing_messages import say_rejected
-from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
@@ -66,14 +67,10 @@ def write_tables_command(
     reading = reading_of(settings, fingerprint_field)
     found = inputs_of(inputs, reading)
     layout, profile = Layout.parse(settings.layout or DEFAULT_LAYOUT), Profile.named(settings.profile)
-    with stoppable() as stop, staged_progress("reading") as show:
-
-        def tell(stage: str, done: int, total: int) -> None:
-            show(stage, done, total, "")
-
+    with stoppable() as stop, watching("read", stop) as observer:
         try:
             result = write_tables(
-                found, reading, out, layout=layout, profile=profile, workers=settings.workers, tell=tell, stop=stop
+                found, reading, out, layout=layout, profile=profile, workers=settings.workers, observer=observer
             )
         except StopAskedError:
             say("interrupted; nothing is left of the tables")
@@ -139,18 +136,14 @@ def match_tables_command(
     reading = reading_of(settings, fingerprint_field)
     found = inputs_of(inputs, reading)
     rejected = 0
-    with staged_progress("matching") as show, written(output) as write:
-
-        def matched(done: int, total: int) -> None:
-            show("matching", done, total, plural(done, "row"))
-
+    with watching("match") as observer, written(output) as write:
         for gathered in _queries(found, reading, Profile.named(tables.manifest.profile), settings.workers):
             signatures, _ = gathered.columns()
             rejected += gathered.counts.rejected
             for line in gathered.rejects:
                 reject = json.loads(line)
                 say(f"{reject['file']}:{reject['line']}: {reject['reason']}")
-            near = tables.match(signatures.fingerprints, settings.max_distance, matched)
+            near = tables.match(signatures.fingerprints, settings.max_distance, partial(observer.report, "match"))
             for answer in _answers(tables, near, gathered.doc_ids, signatures):
                 write(answer)
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE

@@ -13,8 +13,18 @@ from datetime import UTC, datetime
 import click
 
 from hsimhash.cli.standard_streams import writing_stdout
+from hsimhash.progress import UNWATCHED, Observer, Progress
 
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
+_TITLES = {
+    "read": "reading",
+    "find": "finding pairs",
+    "match": "matching",
+    "cluster": "clustering",
+    "compare": "comparing",
+    "merge": "merging",
+    "write": "writing",
+}
 PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -110,20 +120,13 @@ def plural(count: int, noun: str) -> str:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress; the block gets a function to report (done, total), with total 0 if it is unknown."""
-    with staged_progress(title) as tell:
-        yield lambda done, total: tell(title, done, total, f"{done:,} of {total:,}" if total else f"{done:,}")
-
-
-@contextmanager
-def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Show the progress of several stages; report (stage title, done, total, details in words).
+def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bool = False) -> Iterator[Observer]:
+    """Yield an observer that says what a job says, and unless `quiet` shows how far it is.
 
     On a terminal a bar on stderr, elsewhere a line every 10 s.
     """
-    if not sys.stderr.isatty():
-        yield progress_lines()
+    if quiet or not sys.stderr.isatty():
+        yield Observer(stop, UNWATCHED.progress if quiet else progress_lines(), say)
         return
     from rich import console, progress
 
@@ -131,24 +134,49 @@ def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]
     # rich would print what goes to stdout on its own console: wrapped, and on the terminal even if stdout is a file.
     shown = progress.Progress(*columns, console=console.Console(stderr=True), transient=True, redirect_stdout=False)
     with shown as bar:
-        task = bar.add_task(title, total=None, words="")
-        yield lambda title, done, total, words: bar.update(
-            task, description=title, completed=done, total=total or None, words=words
+        task, in_words = bar.add_task(_title(stage), total=None, words=""), _wording()
+        yield Observer(
+            stop,
+            lambda one: bar.update(
+                task, description=_title(one.stage), completed=one.done, total=one.total or None, words=in_words(one)
+            ),
+            say,
         )
 
 
-def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[str, int, int, str], None]:
-    """Return a function that prints the progress of several stages, at most one line per `interval_s`."""
-    told_at = time.monotonic()
+def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[Progress], None]:
+    """Return what says how far a job is, a line each `interval_s` at most."""
+    told_at, in_words = time.monotonic(), _wording()
 
-    def tell(title: str, done: int, total: int, words: str) -> None:
+    def show(one: Progress) -> None:
         nonlocal told_at
+        words = in_words(one)
         if time.monotonic() - told_at >= interval_s:
             told_at = time.monotonic()
-            shares = [f"{done / total:.0%}"] if total else []
-            say(f"{title}: {', '.join(filter(None, [*shares, words]))}")
+            shares = [f"{one.done / one.total:.0%}"] if one.total else []
+            say(f"{_title(one.stage)}: {', '.join(filter(None, [*shares, words]))}")
 
-    return tell
+    return show
+
+
+def _title(stage: str) -> str:
+    return _TITLES.get(stage, stage)
+
+
+def _wording() -> Callable[[Progress], str]:
+    """Return what puts progress into words, while reading with the documents a second since the first call."""
+    began: tuple[float, int] | None = None
+
+    def words(one: Progress) -> str:
+        nonlocal began
+        if not one.documents:
+            return f"{one.done:,} of {one.total:,}" if one.total else ""
+        began = began or (time.monotonic(), one.documents)
+        seconds, documents = time.monotonic() - began[0], one.documents - began[1]
+        rate = f", {documents / seconds if seconds else 0:,.0f}/s" if one.stage == "read" else ""
+        return plural(one.documents, "document") + rate
+
+    return words
 
 
 def log_to_stderr(verbosity: int) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
 
 from hsimhash import dedup as steps
-from hsimhash import metrics
 from hsimhash.cli.closing_messages import dedup_ending, say_rejected
-from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
+from hsimhash.cli.console import is_for_people, plural, print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -33,7 +30,7 @@ from hsimhash.cli.options import (
     with_settings,
 )
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.dedup import DedupOptions, DedupProgress, DedupSummary, Method
+from hsimhash.dedup import DedupOptions, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import InputOptions
@@ -41,13 +38,6 @@ from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.store.base import JOB_DEADLINE_S
 
-_STAGES = {
-    "read": "reading",
-    "find": "finding pairs",
-    "match": "querying the index",
-    "cluster": "clustering",
-    "write": "writing",
-}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 
@@ -155,20 +145,12 @@ def dedup_command(
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
-    with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
-        tell = partial(_tell, show)
+    with _against(settings, against) as known, watching("read", quiet=quiet) as observer:
         options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
-        summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
+        summary = steps.dedup(found, out, options, against=known, observer=observer)
     if is_for_people(as_json):
         dedup_ending(summary, found, inputs, against)
     return _report(summary, options, is_told=is_for_people(as_json))
-
-
-def _tell(show: Callable[[str, int, int, str], None] | None, progress: DedupProgress) -> None:
-    if metrics.current is not None:
-        metrics.current.documents.set(progress.documents)
-    if show:
-        show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import plural, say, staged_progress
+from hsimhash.cli.console import plural, say, watching
 from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
@@ -105,13 +104,13 @@ def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwri
 
 def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
     """Write documents, which come in order of a place below 2**32."""
-    with staged_progress("export") as tell:
+    with watching("export") as observer:
 
         def watched() -> Iterator[Document]:
             for number, document in enumerate(documents, start=1):
                 yield document
                 if number % PROGRESS_DOCUMENTS == 0:
-                    tell("export", place(document), 1 << 32, plural(number, "document"))
+                    observer.report("export", place(document), 1 << 32, number)
 
         if form == "parquet":
             done = write_parquet(output, _batched(watched(), PROGRESS_DOCUMENTS))
@@ -146,6 +145,6 @@ def _export_shards(
         raise click.UsageError("--shards writes over nothing; choose another --output, or delete that folder")
     with open_index(settings):  # what is wrong with it is said once
         pass
-    with staged_progress("export") as tell:
-        done = export_shards(settings.store, Path(output), count, form, workers, partial(tell, "export"))
+    with watching("export") as observer:
+        done = export_shards(settings.store, Path(output), count, form, workers, observer)
     say(f"exported {plural(done, 'document')}")

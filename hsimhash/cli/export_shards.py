@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.processes import Workers, completed
+from hsimhash.progress import Observer
 from hsimhash.store import Document, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 
@@ -39,12 +40,8 @@ class Shard:
         return self.folder / f"part-{self.number:05d}-of-{self.count:05d}.{self.form}"
 
 
-def export_shards(
-    url: str, folder: Path, count: int, form: str, workers: int | None, tell: Callable[[int, int, str], None]
-) -> int:
-    """Write the missing files of `folder`; return how many documents were written.
-
-    `tell` is given how many files are there, of how many, and words.
+def export_shards(url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer) -> int:
+    """Write the files of `folder` that are not there yet; return how many documents were written.
 
     Raises:
         ValueError: the folder has something else, or needs a package that is not there.
@@ -60,7 +57,7 @@ def export_shards(
     with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
         for number, one in enumerate(completed([pool.submit(write_shard, shard) for shard in left]), start=1):
             done += one.result()
-            tell(count - len(left) + number, count, plural(done, "document"))
+            observer.report("export", count - len(left) + number, count, done)
     return done
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
-from hsimhash.cli.console import print_json, say, staged_progress
+from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -20,6 +20,7 @@ from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches, reject_of
 from hsimhash.inputs.records import Reject
 from hsimhash.load.intake import bytes_before
+from hsimhash.progress import Observer
 
 
 @click.command("fit-idf", cls=Command)
@@ -80,8 +81,8 @@ def fit_idf_command(
         raise click.UsageError(f"{fingerprints[0]} holds fingerprints: expected texts")
     limits = FitLimits(min_documents, max_share, max_words)
     workers = settings.workers or usual_workers(found)
-    with staged_progress("counting words") as show, complete(output) as stream:
-        texts = _TextSource(found, show, workers)
+    with watching("read") as observer, complete(output) as stream:
+        texts = _TextSource(found, observer, workers)
         batches = map(texts.of, read_batches(found, reading, workers=workers))
         fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=texts.refuse)
         stream.write(fitted.content)
@@ -94,9 +95,9 @@ def fit_idf_command(
 class _TextSource:
     """The texts of batches; prints progress and what is rejected."""
 
-    def __init__(self, inputs: Sequence[Input], show: Callable[[str, int, int, str], None], workers: int) -> None:
+    def __init__(self, inputs: Sequence[Input], observer: Observer, workers: int) -> None:
         self.rejected = 0
-        self._inputs, self._show, self._read = inputs, show, 0
+        self._inputs, self._observer, self._read = inputs, observer, 0
         self._recent = deque[tuple[int, Batch]](maxlen=2 * workers + 4)  # more than are counted at once
 
     def of(self, batch: Batch) -> Sequence[str]:
@@ -104,7 +105,7 @@ class _TextSource:
         self._recent.append((self._read, batch))
         self._read += len(batch.documents.texts)
         self._reject(batch, batch.documents.rejects)
-        self._show("counting words", *bytes_before(self._inputs, batch.end), "")
+        self._observer.report("read", *bytes_before(self._inputs, batch.end), self._read)
         return batch.documents.texts
 
     def refuse(self, place: int, reason: str) -> None:

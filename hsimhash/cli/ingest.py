@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from hsimhash import load
-from hsimhash.cli.console import say
+from hsimhash.cli.console import say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, report, shown, stoppable
+from hsimhash.cli.jobs import check_job, report, stoppable
 from hsimhash.cli.options import (
     READING,
     Settings,
@@ -110,8 +110,8 @@ def ingest_command(
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     is_stream = any(one.is_stream for one in found)
     with _index(settings, found, options, exclusive=exclusive) as index, stoppable(is_stream=is_stream) as stop:
-        with shown(quiet=quiet) as tell:
-            summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
+        with watching("read", stop, quiet=quiet) as observer:
+            summary = load.ingest(index, found, options, observer)
         return report(summary, index, is_stream=is_stream, as_json=as_json)
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -16,11 +15,11 @@ from types import FrameType
 import click
 
 from hsimhash.cli.closing_messages import ingest_ending, say_rejected
-from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
+from hsimhash.cli.console import is_for_people, plural, print_json, say
 from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
-from hsimhash.load import IngestProgress, Summary
+from hsimhash.load import Summary
 from hsimhash.store import backend_of
 from hsimhash.store.capabilities import WalksRanges
 
@@ -114,23 +113,3 @@ def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
         except KeyboardInterrupt:
             say(f"ended within a batch: {_CONTINUES[is_stream]}")
             raise
-
-
-@contextmanager
-def shown(*, quiet: bool, merging: str = "merging") -> Iterator[Callable[[IngestProgress], None]]:
-    """Show progress and documents per second, unless `quiet`."""
-    stages = {"read": "reading", "merge": merging}
-    if quiet:
-        yield lambda _: None
-        return
-    began: tuple[float, int] | None = None
-    with staged_progress(stages["read"]) as show:
-
-        def tell(progress: IngestProgress) -> None:
-            nonlocal began
-            began = began or (time.monotonic(), progress.documents)
-            seconds, documents = time.monotonic() - began[0], progress.documents - began[1]
-            words = f"{plural(progress.documents, 'document')}, {documents / seconds if seconds else 0:,.0f}/s"
-            show(stages[progress.stage], progress.done, progress.total, words)
-
-        yield tell

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import plural, say
+from hsimhash.cli.console import plural, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, shown, stoppable
+from hsimhash.cli.jobs import check_job, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex
-from hsimhash.load import IngestObserver, default_job, relayout
+from hsimhash.load import default_job, relayout
 from hsimhash.store import backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
 
@@ -63,9 +63,9 @@ def relayout_command(
         open_index(settings, is_job=True) as old,
         _made(settings, old, target, to_layout, distance) as new,
         stoppable() as stop,
-        shown(quiet=quiet) as tell,
+        watching("read", stop, quiet=quiet) as observer,
     ):
-        added = relayout(old, new, job, stage=options, observer=IngestObserver(stop, tell, say))
+        added = relayout(old, new, job, stage=options, observer=observer)
         if added is None:
             say("interrupted: the same command continues")
             return ExitCode.INTERRUPTED

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from hsimhash.cli.console import iso_time, plural, print_json, progress, say
+from hsimhash.cli.console import iso_time, plural, print_json, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines
@@ -150,15 +150,15 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
     """Remove the documents first seen before, or only count them; return how many."""
     if folder is None and not is_dry_run:
         return _remove_old(index, before.milliseconds)
-    with progress("expire") as tell:
+    with watching("expire") as observer:
         if folder is None or is_dry_run:
-            return index.store.count(before=before.milliseconds, workers=workers, progress=tell)
+            return index.store.count(before=before.milliseconds, workers=workers, observer=observer)
         path = folder / BEGUN
         if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["before"] != [*before]:
             make_folder(folder)
             write_json(path, {"before": before, "began_s": time.time()})
         store = capable(index.store, WalksRanges)
-        removed = store.expire(before.milliseconds, workers=workers, folder=folder, progress=tell)
+        removed = store.expire(before.milliseconds, workers=workers, folder=folder, observer=observer)
         path.unlink()
         return removed
 
@@ -178,8 +178,8 @@ def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -
     """Remove the documents first seen before, batch by batch; no read transaction is open while a batch is removed."""
     removed = 0
     old = index.documents(before=before)
-    with progress("expire") as tell:
+    with watching("expire") as observer:
         while batch := [document.doc_id for document in islice(old, at_once)]:
             removed += index.remove(batch, before=before)  # a page of the walk may be old by now
-            tell(removed, 0)
+            observer.report("expire", documents=removed)
     return removed

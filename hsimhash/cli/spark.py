@@ -30,6 +30,8 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.progress import Observer
+from hsimhash.store import StageOptions
 
 _missing: ImportError | None = None
 try:
@@ -170,16 +172,11 @@ def spark_dedup_command(
     exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
-    options = jobs.SparkDedupOptions(
-        replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies),
-        jobs.NearOptions(
-            DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
-        ),
-        jobs.ClusterOptions(clusters, max_cluster_size),
-        overwrite,
-    )
+    records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
+    distance = DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance
+    options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size)
     with _session(master, driver_memory) as spark:
-        totals = jobs.dedup_files(spark, inputs, out, options)
+        totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite)
     print_json({**totals.to_json(), "out": out})
     if totals.rejected:
         say(f"{totals.rejected:,} records rejected, see {out}/rejects")
@@ -293,14 +290,12 @@ def spark_bulk_load_command(
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()
-    options = jobs.SparkStageOptions(
-        stage, words, first_load, tell_commands=told.extend if print_commands else None, say=say
-    )
+    options = StageOptions(stage, words, first_load, tell_commands=told.extend if print_commands else None)
     with open_index(settings, is_job=True) as index:
         reading = _reading(settings, form, fingerprint_field, index.profile)
     with _session(master, driver_memory) as spark:
         records = replace(reading, first_seen_field=first_seen_field)
-        totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options)
+        totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options, Observer(say=say))
     if totals is None:
         return tell_lines(told)
     print_json(totals.to_json())

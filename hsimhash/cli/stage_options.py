@@ -11,13 +11,12 @@ import click
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.errors import HsimhashError, in_shell
-from hsimhash.store import FileLimits, StageOptions, backend_of
+from hsimhash.store import StageOptions, backend_of
 from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.load_tool import load_command
 from hsimhash.store.hbase.files.stage import open_stage
 
 LEAST_MEMORY_MIB = 128
-_ROW_BYTES, _DOCUMENT_BYTES = 100, 800  # of memory, about, for each that is held at once
 
 stage_option = click.option(
     "--stage",
@@ -59,9 +58,7 @@ def stage_options(
 ) -> StageOptions:
     """Return how documents are staged; see `loading_words`."""
     words = loading_words(stage, hbase_command, is_run=tell_commands is None)
-    own = (memory_mib << 20) // 4 // workers
-    limits = FileLimits(own // _ROW_BYTES, own // _DOCUMENT_BYTES)
-    return StageOptions(stage, words, is_first, workers, tell_commands, say, limits)
+    return StageOptions(stage, words, is_first, workers, tell_commands, (memory_mib << 20) // 4 // workers)
 
 
 def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:

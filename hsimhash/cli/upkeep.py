@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import print_fields, print_json, progress, say, size
+from hsimhash.cli.console import print_fields, print_json, say, size, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
@@ -66,13 +66,13 @@ def check_command(
     if folder is not None and sample is None:
         check_job(folder)
     try:
-        with open_index(settings, is_job=True) as index, progress("check") as tell:
+        with open_index(settings, is_job=True) as index, watching("check") as observer:
             if sample is None:
                 report = index.check(
-                    repair=repair, progress=tell, workers=workers or os.cpu_count() or 1, folder=folder
+                    repair=repair, observer=observer, workers=workers or os.cpu_count() or 1, folder=folder
                 )
             else:
-                report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), progress=tell)
+                report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), observer=observer)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
@@ -123,8 +123,8 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     """
     if tell_instead(settings.store, Collects):
         return ExitCode.MISUSED
-    with open_index(settings, is_job=True) as index, progress("collect") as tell:
-        report = index.collect(progress=tell)
+    with open_index(settings, is_job=True) as index, watching("collect") as observer:
+        report = index.collect(observer=observer)
     if as_json:
         print_json(report._asdict())
     else:

@@ -22,6 +22,7 @@ from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.intake import Gathering, bytes_before, fingerprinted
 from hsimhash.load.job import Counts
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents, last_occurrences
 from hsimhash.store.runs import (
     Run,
@@ -36,15 +37,8 @@ from hsimhash.store.runs import (
 )
 
 RUNS = "runs"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteLimits:
-    """Limits on memory."""
-
-    run_documents: int = 1_000_000  # sorted as one run
-    rows: int = 1 << 20  # of a drawer, and of a row group
-    documents: int = 1 << 17  # of the documents' table
+ROWS = 1 << 20  # of a drawer, and of a row group
+ROWS_OF_DOCUMENT = 8  # rows of a drawer that take the memory of one of the documents' table
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +59,8 @@ def write_tables(
     layout: Layout,
     profile: Profile,
     workers: int | None = None,
-    tell: Callable[[str, int, int], None] = lambda *_: None,
-    stop: Callable[[], bool] = lambda: False,
-    limits: WriteLimits = WriteLimits(),
+    observer: Observer = UNWATCHED,
+    rows: int = ROWS,
 ) -> Written:
     """Write tables of all documents of the inputs, even if there are none; of repeated ids the last one counts.
 
@@ -78,9 +71,8 @@ def write_tables(
         layout: its drawers are the tables.
         profile: of texts.
         workers: processes that fingerprint texts; by default one per core.
-        tell: is given the stage, "reading" or "writing", and how much of it is done, of how much (0: unknown).
-        stop: asks to end, with `StopAskedError`; nothing is left.
-        limits: see there.
+        observer: watches; if its `stop` asks to end, `StopAskedError` is raised and nothing is left.
+        rows: of a drawer that are held at once, and as many documents that are sorted as one run.
 
     Raises:
         ValueError: pyarrow is missing, the folder is not empty, or the profile has lists of its own.
@@ -92,11 +84,11 @@ def write_tables(
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)
     try:
-        runs, written = _read(inputs, reading, folder, profile, workers, tell, stop, limits)
+        runs, written = _read(inputs, reading, folder, profile, workers, observer, rows)
         if runs:
-            resolve(runs, limits.run_documents, lambda found: np.ones(len(found.runs), np.bool_))
-        fingerprints = _write_drawers(runs, folder, layout, tell, stop, limits)
-        documents = _write_documents(runs, folder, limits)
+            resolve(runs, rows, lambda found: np.ones(len(found.runs), np.bool_))
+        fingerprints = _write_drawers(runs, folder, layout, observer, rows)
+        documents = _write_documents(runs, folder, rows // ROWS_OF_DOCUMENT)
         shutil.rmtree(folder / RUNS, ignore_errors=True)
         manifest = Manifest(layout.name, profile.name, documents, fingerprints)
         manifest.save(folder)
@@ -113,9 +105,8 @@ def _read(
     folder: Path,
     profile: Profile,
     workers: int | None,
-    tell: Callable[[str, int, int], None],
-    stop: Callable[[], bool],
-    limits: WriteLimits,
+    observer: Observer,
+    run_documents: int,
 ) -> tuple[list[Run], Gathering]:
     """Return sorted runs, and what of the records goes to the lists."""
     runs, counts, gathering, lists = list[Run](), Counts(), Gathering(), Gathering()
@@ -131,13 +122,13 @@ def _read(
         lists.short.extend(gathering.short)
 
     workers = workers or usual_workers(inputs)
-    batches = read_batches(inputs, reading.for_profile(profile), stop=stop, workers=workers)
+    batches = read_batches(inputs, reading.for_profile(profile), stop=observer.stop, workers=workers)
     for batch, made in fingerprinted(inputs, batches, profile, workers):
-        if stop():
+        if observer.stop():
             raise StopAskedError("asked to end while reading")
         gathering.take(inputs[batch.input], batch, made)
-        tell("reading", *bytes_before(inputs, batch.end))
-        if len(gathering.doc_ids) >= limits.run_documents:
+        observer.report("read", *bytes_before(inputs, batch.end), counts.documents + gathering.counts.documents)
+        if len(gathering.doc_ids) >= run_documents:
             keep()
             gathering = Gathering()
     keep()
@@ -157,26 +148,25 @@ def _write_drawers(
     runs: list[Run],
     folder: Path,
     layout: Layout,
-    tell: Callable[[str, int, int], None],
-    stop: Callable[[], bool],
-    limits: WriteLimits,
+    observer: Observer,
+    rows_at_once: int,
 ) -> int:
     """Write a table for each drawer; return how many rows each has."""
     for run in runs:
         write_permuted(run, layout.drawers)
     permuted = [permuted_of(run, layout.drawers) for run in runs]
-    ranges = segment_ranges(runs, layout.drawers, limits.rows * len(layout.drawers)) if runs else []
+    ranges = segment_ranges(runs, layout.drawers, rows_at_once * len(layout.drawers)) if runs else []
     rows = 0
     for number, drawer in enumerate(layout.drawers):
         rows = 0
         with drawer_file(folder, drawer.number).open("xb") as stream, drawer_writer(stream) as write:
             for low, high in ranges:
-                if stop():
+                if observer.stop():
                     raise StopAskedError("asked to end while writing")
                 values = drawer_values([one[number] for one in permuted], drawer, low, high)
                 rows += len(values)
                 write(values)
-        tell("writing", number + 1, len(layout.drawers))
+        observer.report("write", number + 1, len(layout.drawers))
     return rows
 
 
@@ -201,7 +191,7 @@ def drawer_writer(stream: BinaryIO) -> Iterator[Callable[[Uint64s], None]]:
         yield write
 
 
-def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:
+def _write_documents(runs: list[Run], folder: Path, at_once: int) -> int:
     """Write the table of documents; return how many there are."""
     pa, pq = arrow_needed("a compressed table")
     names = ("fingerprint", "first_seen", "sketch", "key")
@@ -212,7 +202,7 @@ def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:
         (folder / DOCUMENTS).open("xb") as file,
         pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
     ):
-        for ids, *columns in _documents(runs, limits.documents):
+        for ids, *columns in _documents(runs, at_once):
             nullable = [*columns[:2], *(np.ma.masked_equal(column, 0) for column in columns[2:])]
             arrays = [pa.array(column, kind) for column, kind in zip(nullable, types, strict=True)]
             writer.write_table(pa.table([pa.array([one.decode() for one in ids], pa.string()), *arrays], schema))

@@ -2,13 +2,11 @@
 
 from hsimhash.dedup.apply import Applied, Which, apply, reading_of_run
 from hsimhash.dedup.job import dedup
-from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Method
+from hsimhash.dedup.options import DedupOptions, DedupSummary, Method
 
 __all__ = [
     "Applied",
-    "DedupObserver",
     "DedupOptions",
-    "DedupProgress",
     "DedupSummary",
     "Method",
     "Which",

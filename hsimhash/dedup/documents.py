@@ -31,6 +31,7 @@ from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy, needed_fields
+from hsimhash.progress import Observer
 
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 ROWS_AT_ONCE = 1 << 16  # that are in memory while a column is read
@@ -48,12 +49,11 @@ _RowArray = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Receives lines for the lists, warnings, and progress as (bytes read, total bytes, documents)."""
+    """Receives lines for the lists of rejected records and of short texts, and watches."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
-    say: Callable[[str], object]
-    progress: Callable[[int, int, int], object]
+    observer: Observer
 
 
 class SpilledRows:
@@ -168,9 +168,9 @@ def collect(
             if made is not None:
                 listener.short(short_lines(one, documents, made))
             if warning := documents.warning(one.name):
-                listener.say(warning)
+                listener.observer.say(warning)
             listener.rejects(columns.take(batch, made))
-            listener.progress(*bytes_before(inputs, batch.end), len(columns.doc_ids))
+            listener.observer.report("read", *bytes_before(inputs, batch.end), len(columns.doc_ids))
     return columns.collected()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored, rank_documents
-from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupStage, DedupSummary
+from hsimhash.dedup.options import DedupOptions, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
@@ -27,6 +27,7 @@ from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
 from hsimhash.pairs.keep_policies import needs_lengths
+from hsimhash.progress import UNWATCHED, Observer
 
 
 def dedup(
@@ -35,7 +36,7 @@ def dedup(
     options: DedupOptions,
     *,
     against: HSimIndex | Profile,
-    observer: DedupObserver | None = None,
+    observer: Observer = UNWATCHED,
 ) -> DedupSummary:
     """Find near-duplicates in inputs, and write what to keep; the inputs are not changed.
 
@@ -56,7 +57,7 @@ def dedup(
     _check(inputs, options, against)
     _check_place(inputs, folder)
     with output_folder(folder, overwrite=options.overwrite) as new:
-        run = _DedupRun(inputs, new, options, form, against, observer or DedupObserver())
+        run = _DedupRun(inputs, new, options, form, against, observer)
         outcome = run.outcome()
         run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
@@ -92,7 +93,7 @@ class _DedupRun:
     options: DedupOptions
     form: Form
     against: HSimIndex | Profile
-    observer: DedupObserver
+    observer: Observer
     seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
 
@@ -100,9 +101,10 @@ class _DedupRun:
         options = self.options
         with self._stage("read"):
             documents = self._read()
+            self._documents = len(documents.doc_ids)
             self._warn_of_fields(documents)
         with self._stage("find"):
-            pairs = find_near(documents.signatures(documents.comparable), options, partial(self._tell, "find"))
+            pairs = find_near(documents.signatures(documents.comparable), options, partial(self._report, "find"))
         stored = None
         if isinstance(self.against, HSimIndex):
             with self._stage("match"):
@@ -119,19 +121,18 @@ class _DedupRun:
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)
-                shown = results.write_report(self.folder, self.form, lambda: self._tell("write"))
+                shown = results.write_report(self.folder, self.form, lambda: self._report("write"))
             results.write_stats(self.folder, shown, self.seconds)
 
     @contextmanager
-    def _stage(self, stage: DedupStage) -> Iterator[None]:
+    def _stage(self, stage: str) -> Iterator[None]:
         began_at = time.monotonic()
-        self._tell(stage)
+        self._report(stage)
         yield
         self.seconds[stage] = round(time.monotonic() - began_at, 3)
 
-    def _tell(self, stage: DedupStage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
-        self._documents = self._documents if documents is None else documents
-        self.observer.progress(DedupProgress(stage, done, total, self._documents))
+    def _report(self, stage: str, done: int = 0, total: int = 0) -> None:
+        self.observer.report(stage, done, total, self._documents)
 
     @property
     def _profile(self) -> Profile:
@@ -140,7 +141,7 @@ class _DedupRun:
     def _read(self) -> Collected:
         rejects, short = (AppendLog(self.folder / name, errors=output_errors) for name in (REJECTS, SHORT))
         with closing(rejects), closing(short):
-            listener = Listener(rejects.append, short.append, self.observer.say, partial(self._tell, "read"))
+            listener = Listener(rejects.append, short.append, self.observer)
             return collect(self.inputs, self.options, self._profile, self.folder, listener)
 
     def _warn_of_fields(self, documents: Collected) -> None:
@@ -161,4 +162,4 @@ class _DedupRun:
         path = self.folder / f"matches.{self.form}"
         columns = (*MATCH_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
         with output_errors(path), open_table(path, self.form, columns) as table:
-            return match_stored(index, documents, self.options, table.write, partial(self._tell, "match"))
+            return match_stored(index, documents, self.options, table.write, partial(self._report, "match"))

@@ -1,9 +1,9 @@
-"""Options, progress and summary of a dedup run."""
+"""Options and summary of a dedup run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,6 @@ from hsimhash.pairs.keep_policies import Policy
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")
-DedupStage = Literal["read", "find", "match", "cluster", "write"]
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
@@ -68,24 +67,6 @@ def reading_from(options: Mapping[str, object]) -> InputOptions:
 def shown_path(name: str | Path) -> str:
     """Return the name of a file or folder; bytes that are not UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-@dataclass(frozen=True, slots=True)
-class DedupProgress:
-    """Progress of a run, of `total`, 0 if unknown: bytes of inputs, parts of the search, signatures to match."""
-
-    stage: DedupStage
-    done: int
-    total: int
-    documents: int
-
-
-@dataclass(frozen=True, slots=True)
-class DedupObserver:
-    """Receives progress and warnings; both may be called often."""
-
-    progress: Callable[[DedupProgress], None] = lambda _: None
-    say: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,12 @@
 """Load documents from files, folders or stdin into an index, in bulk or deciding on near-duplicates; resumable."""
 
-from hsimhash.load.ingest import IngestLimits, IngestObserver, IngestOptions, IngestProgress, check_options, ingest
+from hsimhash.load.ingest import IngestLimits, IngestOptions, check_options, ingest
 from hsimhash.load.job import Summary, default_job
 from hsimhash.load.relayout import relayout
 
 __all__ = [
     "IngestLimits",
-    "IngestObserver",
     "IngestOptions",
-    "IngestProgress",
     "Summary",
     "check_options",
     "default_job",

@@ -41,8 +41,9 @@ from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
 from hsimhash.load.job import JOB_LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
+from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, store_name
+from hsimhash.store import BulkLoad, Mark, StageOptions, store_name
 from hsimhash.store.base import resumed
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -60,7 +61,7 @@ class IngestLimits:
     gathered_s: float = 1.0  # what came in this time
     decided_at_once: int = 2_000  # each is compared with all of them
     block_bytes: int = BLOCK_BYTES  # of an input, about, read at once
-    bulk: BulkLimits = BULK_LIMITS
+    step_documents: int | None = None  # of a merge, written at once; None: as many as suit the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +112,8 @@ class IngestOptions:
             raise ValueError(f"tags need on_duplicate tag, got {self.on_duplicate}")
 
 
-@dataclass(frozen=True, slots=True)
-class IngestProgress:
-    """Progress of an ingest: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
-
-    stage: Literal["read", "merge"]
-    done: int
-    total: int
-    documents: int
-
-
-@dataclass(frozen=True, slots=True)
-class IngestObserver:
-    """Receives progress and messages; `stop` returns whether to end soon. All may be called often."""
-
-    stop: Callable[[], bool] = lambda: False
-    progress: Callable[[IngestProgress], None] = lambda _: None
-    say: Callable[[str], None] = lambda _: None
-
-
 def ingest(
-    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
+    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer = UNWATCHED
 ) -> Summary:
     """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
@@ -140,7 +122,6 @@ def ingest(
         StoreBusyError: another process works on the same job, or writes the index.
         StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
     """
-    observer = observer or IngestObserver()
     folder = options.job or default_job(_url(index), inputs)
     check_options(index.layout, inputs, options)
     distance = index.distance if options.max_distance is None else options.max_distance
@@ -240,7 +221,7 @@ class _Run:
     """One call of `ingest`."""
 
     def __init__(
-        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver, job: Job
+        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer, job: Job
     ) -> None:
         self._index = index
         self._inputs = inputs
@@ -263,8 +244,8 @@ class _Run:
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
-        """Collect runs and merge them."""
-        with self._index.bulk(self._job.runs_folder, self._limits.bulk, stage=self._options.stage) as bulk:
+        """Collect runs, and merge them."""
+        with self._index.bulk(self._job.runs_folder, self._limits.step_documents, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (
                 self._options.stage is not None
@@ -288,7 +269,7 @@ class _Run:
     def _merge(self, bulk: BulkLoad, counts: Counts) -> Summary:
         """Merge all runs; `counts` are of what was read."""
         with self._index.store.writing(stop=self._observer.stop):
-            added = metrics.measured("merge")(bulk.merge)(progress=self._tell_merge, stop=self._observer.stop)
+            added = metrics.measured("merge")(bulk.merge)(Observer(self._observer.stop, self._report_merge))
             if added is None:
                 self._save(self._job.checkpoint)
                 return self.summary(is_complete=False)
@@ -397,7 +378,7 @@ class _Run:
                     self._observer.say(warning)
                 done, total = bytes_before(self._inputs, batch.end)
                 documents = self._counts.documents + gathering.counts.documents
-                self._observer.progress(IngestProgress("read", done, total, documents))
+                self._observer.report("read", done, total, documents)
                 if is_enough(gathering):
                     yield gathering
                     gathering = Gathering()
@@ -486,8 +467,6 @@ class _Run:
         self._save(replace(self._job.checkpoint, position=gathered.end or Position(), runs=runs))
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        if metrics.current is not None:
-            metrics.current.documents.set(self._counts.documents)
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:
@@ -499,8 +478,8 @@ class _Run:
         is_done = self._job.checkpoint.state is State.DONE
         return self._job.checkpoint.seconds if is_done else time.monotonic() - self._began_at
 
-    def _tell_merge(self, done: int, total: int) -> None:
+    def _report_merge(self, merged: Progress) -> None:
         if self._is_paced_by_merge:
-            self._pace.keep(done - (done if self._merged is None else self._merged))
-        self._merged = done
-        self._observer.progress(IngestProgress("merge", done, total, self._counts.documents))
+            self._pace.keep(merged.done - (merged.done if self._merged is None else self._merged))
+        self._merged = merged.done
+        self._observer.report(merged.stage, merged.done, merged.total, self._counts.documents)

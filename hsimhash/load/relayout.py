@@ -21,8 +21,8 @@ from hsimhash.errors import OTHER_JOB, ProfileMismatchError
 from hsimhash.files import file_errors, make_folder, write_json
 from hsimhash.fingerprint import Signatures
 from hsimhash.index import HSimIndex
-from hsimhash.load.ingest import IngestObserver, IngestProgress
 from hsimhash.locks import lock_or_refuse
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import BulkLoad, StageOptions, store_name
 from hsimhash.store.base import resumed
 
@@ -48,7 +48,7 @@ def relayout(
     folder: Path,
     *,
     stage: StageOptions | None = None,
-    observer: IngestObserver | None = None,
+    observer: Observer = UNWATCHED,
     shard_documents: int = SHARD_DOCUMENTS,
 ) -> int | None:
     """Copy all documents of an index into another, with their first seen; only reads the old one.
@@ -68,7 +68,6 @@ def relayout(
         ProfileMismatchError: the profiles differ.
         ValueError: they are one index, or the folder has another job.
     """
-    observer = observer or IngestObserver()
     _check_pair(old, new)
     with file_errors(folder):
         make_folder(folder)
@@ -87,12 +86,9 @@ def relayout(
         return added
 
 
-def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: IngestObserver) -> int | None:
+def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -> int | None:
     with new.store.writing(stop=observer.stop):
-        return bulk.merge(
-            progress=lambda done, total: observer.progress(IngestProgress("merge", done, total, documents)),
-            stop=observer.stop,
-        )
+        return bulk.merge(Observer(observer.stop, lambda one: observer.report(*one[:3], documents)))
 
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
@@ -105,7 +101,7 @@ def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
         )
 
 
-def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: IngestObserver) -> _Reading | None:
+def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: Observer) -> _Reading | None:
     """Collect the shards that are left as runs; return the state after the last one, None where asked to end."""
     bulk.discard_after(state.runs)
     while state.shard < state.shards:
@@ -118,7 +114,7 @@ def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observe
             bulk.add_run(signatures, [one.doc_id for one in documents], first_seen)
         state = replace(state, shard=state.shard + 1, runs=bulk.runs, documents=state.documents + len(documents))
         write_json(folder / _STATE, asdict(state))
-        observer.progress(IngestProgress("read", state.shard, state.shards, state.documents))
+        observer.report("read", state.shard, state.shards, state.documents)
     return state
 
 

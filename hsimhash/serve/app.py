@@ -89,7 +89,7 @@ def make_app(
         guarded = CORSMiddleware(
             guarded, [*origins], ["GET", "POST"], ["Authorization"], expose_headers=["Retry-After"]
         )
-    if metrics.current is None:
+    if not isinstance(metrics.current, metrics.Meters):
         return guarded
     routes = frozenset(route.path for route in app.routes if isinstance(route, Route))
     return Watched(guarded, metrics.current, routes, METRICS)
@@ -113,7 +113,7 @@ class _Service:
         self._opened, self._limits = opened, limits
         self._token = token
         self._held_bytes = 0  # of bodies
-        self._has_metrics = metrics.current is not None
+        self._has_metrics = isinstance(metrics.current, metrics.Meters)
         self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
 
     def app(self) -> Starlette:

@@ -9,25 +9,22 @@ try:
 except ImportError as error:
     raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
 
-from hsimhash.spark.bulk_load import BulkLoadTotals, SparkStageOptions, bulk_load, bulk_load_files
-from hsimhash.spark.clusters import ClusterOptions, clusters
+from hsimhash.spark.bulk_load import BulkLoadTotals, bulk_load, bulk_load_files
+from hsimhash.spark.clusters import clusters
 from hsimhash.spark.columns import check_place, write_mode
-from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
+from hsimhash.spark.dedup import dedup_files
 from hsimhash.spark.near_pairs import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
 from hsimhash.spark.tables import LAYOUT, compress, match, profile_of
-from hsimhash.spark.vertices import NearOptions, pairs
+from hsimhash.spark.vertices import SparkDedupOptions, pairs
 
 __all__ = [
     "LAYOUT",
     "BulkLoadTotals",
-    "ClusterOptions",
-    "NearOptions",
     "PairLimits",
     "RecordOptions",
     "SparkDedupOptions",
-    "SparkStageOptions",
     "bulk_load",
     "bulk_load_files",
     "check_place",

@@ -29,13 +29,14 @@ from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents
 from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
 from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import position_of
-from hsimhash.store import FileLimits, Record, StageOptions, backend_of, store_name
+from hsimhash.store import Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
@@ -49,19 +50,8 @@ from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"
-PART_LIMITS = FileLimits(rows=1 << 21, documents=1 << 18)
+TASK_BYTES = 200 << 20  # of memory, about, for what a task puts together
 _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
-
-
-@dataclass(frozen=True, slots=True)
-class SparkStageOptions(StageOptions):
-    """Options of a load by files that Spark tasks write; `workers` has no effect.
-
-    Args:
-        limits: the rows, or the documents, of a part: what a task holds.
-    """
-
-    limits: FileLimits = PART_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +79,7 @@ def bulk_load(
     *,
     profile: Profile | str | None = None,
     position: str | None = None,
+    observer: Observer = UNWATCHED,
 ) -> BulkLoadTotals | None:
     """Load documents into an index on HBase as HFiles; the same call resumes after any interruption.
 
@@ -101,9 +92,10 @@ def bulk_load(
             by default now. Those without an id or a fingerprint are left out. Read several times: what is costly to
             compute should be kept.
         store: the URL of the index; executors must reach its gateways.
-        options: see `SparkStageOptions`. Driver, executors and region servers must be able to open the stage.
+        options: see there. Driver, executors and region servers must be able to open the stage.
         profile: what made the fingerprints, or its name; by default the index's own is taken for granted.
         position: a column that orders the documents.
+        observer: is told what is done.
 
     Returns:
         The counts; None where the commands were told and others must run them.
@@ -123,12 +115,17 @@ def bulk_load(
         stage.claim()
         count, job = _job_of(given, store)
         load = _Load(cast(HBaseStore, index.store), replace(options, stage=place), _InStage(stage, job))
-        added = load.run(given)
+        added = load.run(given, observer)
     return None if added is None else BulkLoadTotals(count, added, count - added)
 
 
 def bulk_load_files(
-    spark: SparkSession, inputs: Sequence[str], store: str, records: RecordOptions, options: StageOptions
+    spark: SparkSession,
+    inputs: Sequence[str],
+    store: str,
+    records: RecordOptions,
+    options: StageOptions,
+    observer: Observer = UNWATCHED,
 ) -> BulkLoadTotals | None:
     """Load the documents of files into an index on HBase; see `bulk_load`. Of repeated ids the last one counts.
 
@@ -137,11 +134,12 @@ def bulk_load_files(
         inputs: as for `read_documents`.
         store: the URL of the index.
         records: how they are read.
-        options: see `SparkStageOptions`.
+        options: see there.
+        observer: is told what is done.
     """
     read = read_records(spark, inputs, records)
     valid = read.where("reason is null")
-    totals = bulk_load(valid, store, options, profile=records.profile, position="place")
+    totals = bulk_load(valid, store, options, profile=records.profile, position="place", observer=observer)
     if totals is None:
         return None
     rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT_KIND).count()
@@ -200,37 +198,37 @@ class _Load:
         self._address, self._ttl_s = Address.parse(store.url), store.times.ttl_s
         self._steps = LoadSteps(store.gateway, store.record, self._address, options, keeper)
 
-    def run(self, given: DataFrame) -> int | None:
-        """Run the remaining steps; return how many documents are new or changed."""
+    def run(self, given: DataFrame, observer: Observer) -> int | None:
+        """Do what is left to do; return how many documents are new or changed."""
         self._steps.verify_stage()
         state = self._steps.read()
         if state is None or state.stage not in (ROWS, REGISTERS, "end"):
-            state = self._staged(given, self._steps.begin(state))
+            state = self._staged(given, self._steps.begin(state), observer)
         files = [StagedFile(*file.values()) for file in (self._steps.stage.manifest() or {}).get("files", [])]
-        loaded = self._steps.load_all(state, files, lambda: False)
+        loaded = self._steps.load_all(state, files, observer)
         if loaded is None:
             return None
         self._steps.end(loaded)
         return loaded.added
 
-    def _staged(self, given: DataFrame, state: LoadState) -> LoadState:
+    def _staged(self, given: DataFrame, state: LoadState, observer: Observer) -> LoadState:
         """Write what the load that began brings: its documents, then their files."""
         folder, spark, steps = self._keeper.folder(state.token), given.sparkSession, self._steps
         place = f"{steps.stage.url}/{folder}{DOCUMENTS}"
         last = F.max(F.struct("place", "first_seen", *SIGNATURE)).alias("last")
         task = _Comparing(str(self._address), self._record, self._ttl_s, state, has_documents=steps.has_documents())
         if task.has_documents:
-            self._options.say("comparing with the table")
+            observer.say("comparing with the table")
         first_seen = F.coalesce("last.first_seen", F.lit(state.stamp)).alias("first_seen")
         rows = given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)
         rows.mapInArrow(partial(_compared, task), _DOCUMENTS).write.parquet(place)
         kept = spark.read.parquet(place)
         count, added = kept.agg(F.count("*"), F.sum("is_news")).first()
         state = replace(state, stage=ROWS, kept=count, added=added or 0)
-        self._options.say("writing files")
-        limits = self._options.limits
-        parts = region_parts(state.region_rows(), cuts_of(kept, self._record, limits), folder)
-        files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), limits)
+        observer.say("writing files")
+        part_bytes = self._options.part_bytes or TASK_BYTES
+        parts = region_parts(state.region_rows(), cuts_of(kept, self._record, part_bytes), folder)
+        files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), part_bytes)
         steps.verify_files(state, files)
         steps.verify_begun(state)
         steps.write_manifest(state, files)

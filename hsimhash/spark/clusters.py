@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,24 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.dedup.options import METHODS, check_clusters
+from hsimhash.dedup.options import METHODS
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
 from hsimhash.spark.components import component_roots, stars
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices_of
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """Options of clustering."""
-
-    method: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by near ones
-    max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
-
-    def __post_init__(self) -> None:
-        check_clusters(self.method, self.max_cluster_size)
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, position_of, vertices_of
 
 
 def clusters(
@@ -60,23 +48,22 @@ def clusters(
     Raises:
         ValueError: a column is missing or of another type, or a number is out of range.
     """
-    options = ClusterOptions(method, max_cluster_size)
+    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits)
     order = position_of(documents, position)
-    near = NearOptions(max_distance, max_sketch, limits)
-    vertices = vertices_of(documents, order, near, rank=[order.alias("position")])
+    vertices = vertices_of(documents, order, options, rank=[order.alias("position")])
     without = documents.where("fingerprint is null and id is not null").select(F.col("id").cast("string").alias("id"))
     return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
 
 
-def kept_vertices(vertices: Vertices, options: ClusterOptions) -> DataFrame:
-    """Return the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
+def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
+    """Return which vertex is kept for each that has a near one: `number`, `kept`; and `cut`: what was cut into stars.
 
     `cut` is the least vertex of a component that was too large, else null.
     """
     edges = vertices.edges.select("low", "high")
     roots = component_roots(edges)
     uncut = F.lit(None).cast("bigint").alias("cut")
-    if options.method == "star":
+    if options.clusters == "star":
         return stars(edges, roots).select("number", "kept", uncut)
     if options.max_cluster_size is None:
         return roots.select("number", F.col("root").alias("kept"), uncut)

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash.dedup.report import Totals
-from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
+from hsimhash.spark.clusters import alone, cluster_rows, kept_vertices
 from hsimhash.spark.columns import check_place, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
-from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, pair_rows, vertices_of
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
 
 
-@dataclass(frozen=True, slots=True)
-class SparkDedupOptions:
-    """Options of a run."""
-
-    records: RecordOptions = field(default_factory=RecordOptions)
-    near: NearOptions = field(default_factory=NearOptions)
-    clusters: ClusterOptions = field(default_factory=ClusterOptions)
-    overwrite: bool = False  # replace results that are there
-
-
-def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options: SparkDedupOptions) -> Totals:
+def dedup_files(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    folder: str,
+    records: RecordOptions,
+    options: SparkDedupOptions,
+    *,
+    overwrite: bool = False,
+) -> Totals:
     """Find near-duplicates in files, and write what to keep.
 
     Args:
@@ -37,7 +35,9 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
         folder: a path or URL, where a folder of Parquet appears for each of `TABLES`; `stats` last. `pairs` and
             `clusters` have the columns of the functions `pairs` and `clusters`; `keep`, `drop` and `short` have ids;
             `rejects` has the records that are no documents, and why.
-        options: how.
+        records: how the files are read, and which document of a cluster is kept.
+        options: see there.
+        overwrite: replace results that are there.
 
     Returns:
         the counts, which are in `stats` too.
@@ -45,13 +45,13 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     Raises:
         ValueError: a column is missing, or there are results already.
     """
-    check_place(spark, folder, inputs, overwrite=options.overwrite)
-    results = _Results(spark, folder, write_mode(overwrite=options.overwrite))
+    check_place(spark, folder, inputs, overwrite=overwrite)
+    results = _Results(spark, folder, write_mode(overwrite=overwrite))
     results.delete("stats")  # which says that all is there
-    rank = rank_columns(options.records)
-    read = read_documents(spark, inputs, options.records)
-    vertices = vertices_of(_comparable(read, options), F.col("place"), options.near, rank)
-    kept = kept_vertices(vertices, options.clusters)
+    rank = rank_columns(records)
+    read = read_documents(spark, inputs, records)
+    vertices = vertices_of(_comparable(read, records), F.col("place"), options, rank)
+    kept = kept_vertices(vertices, options)
     without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
     found = {
         "pairs": pair_rows(vertices),
@@ -72,9 +72,9 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     return totals
 
 
-def _comparable(read: ReadDocuments, options: SparkDedupOptions) -> DataFrame:
+def _comparable(read: ReadDocuments, records: RecordOptions) -> DataFrame:
     rows = read.documents.where(F.col("kind") != SHORT_KIND)
-    is_signed = options.records.profile.makes_signatures and rows.where("sketch <> 0 or key <> 0").limit(1).count()
+    is_signed = records.profile.makes_signatures and rows.where("sketch <> 0 or key <> 0").limit(1).count()
     return rows if is_signed else rows.drop("sketch", "key")
 
 

@@ -35,9 +35,11 @@ from hsimhash.rowkey import (
 )
 from hsimhash.spark.columns import SIGNATURE, gathered, partition_keys, unsigned
 from hsimhash.spark.near_pairs import PAIR_LIMITS, sample_of
-from hsimhash.store import FileLimits, Record
+from hsimhash.store import Record
 from hsimhash.store.hbase.files.region_writer import (
+    DOCUMENT_BYTES,
     REGISTERS,
+    ROW_BYTES,
     ROWS,
     SIGNED_VALUE,
     Cuts,
@@ -107,32 +109,32 @@ def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tupl
     return tuple(found)
 
 
-def cuts_of(documents: DataFrame, record: Record, limits: FileLimits) -> Cuts:
+def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
     """Return where to cut the rows of documents, from a sample; `documents` have `fingerprint` and `key`."""
     sample, count = sample_of(documents.select("fingerprint"), PAIR_LIMITS.sample)
     segments = [record.layout.segments(sample).astype(np.uint64).ravel()]
     if record.has_signatures:
         keys = sample_of(documents.select("key"), PAIR_LIMITS.sample)[0]
         segments.append(keys[keys != 0] >> np.uint64(32))
-    rows = count * (len(record.layout.drawers) + record.has_signatures)
+    rows, at_once = count * (len(record.layout.drawers) + record.has_signatures), part_bytes // DOCUMENT_BYTES
     return Cuts(
-        ranges_of(np.concatenate(segments), -(-rows // limits.rows)),
-        ranges_of(sample >> np.uint64(32), -(-count // limits.documents)),
-        register_ranges(count, limits.documents),
+        ranges_of(np.concatenate(segments), -(-rows // (part_bytes // ROW_BYTES))),
+        ranges_of(sample >> np.uint64(32), -(-count // at_once)),
+        register_ranges(count, at_once),
     )
 
 
-def write_files(documents: DataFrame, plan: FilePlan, limits: FileLimits) -> list[StagedFile]:
-    """Write the files of all parts that have rows; return them sorted by name.
+def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[StagedFile]:
+    """Write the files of all parts that have rows; return them, in order of their names.
 
     Args:
         documents: `id`, the signature, `first_seen`, `changes`, the same whenever they are read.
         plan: which.
-        limits: so many rows are cut at once.
+        part_bytes: of memory, about, for the rows that are cut at once.
     """
     if not plan.parts:
         return []
-    count, at_once = len(plan.keys), max(1, limits.rows // (len(plan.record.layout.drawers) + 1))
+    count, at_once = len(plan.keys), max(1, part_bytes // ROW_BYTES // (len(plan.record.layout.drawers) + 1))
     rows = documents.select("id", *SIGNATURE, "first_seen", "changes")
     blocks = rows.mapInArrow(partial(_blocks, plan, at_once), _BLOCKS).repartition(count, F.col("key"))
     files = blocks.mapInArrow(partial(_written, plan), "file string").collect()

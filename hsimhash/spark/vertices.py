@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup.options import METHODS, check_clusters
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
@@ -32,14 +33,17 @@ CELL = 1 << 12  # signatures with one key that are compared all with all; more a
 
 
 @dataclass(frozen=True, slots=True)
-class NearOptions:
-    """Decides which documents are near."""
+class SparkDedupOptions:
+    """Decides which documents are near, and how they are put together."""
 
     max_distance: int = DEFAULT_DISTANCE  # in bits
     max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any
+    clusters: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
+    max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
     limits: PairLimits = PAIR_LIMITS
 
     def __post_init__(self) -> None:
+        check_clusters(self.clusters, self.max_cluster_size)
         check_max_sketch(self.max_sketch)
         layouts_for(self.max_distance)  # raises where no layout finds it
 
@@ -70,7 +74,7 @@ class Vertices:
 
 
 def vertices_of(
-    documents: DataFrame, position: Column, options: NearOptions, rank: Sequence[Column] | None = None
+    documents: DataFrame, position: Column, options: SparkDedupOptions, rank: Sequence[Column] | None = None
 ) -> Vertices:
     """Return the vertices of documents, and the near pairs of these.
 
@@ -152,7 +156,7 @@ def _plain_edges(near: DataFrame) -> DataFrame:
     )
 
 
-def _edges(rows: DataFrame, near: DataFrame, options: NearOptions, *, is_signed: bool) -> DataFrame:
+def _edges(rows: DataFrame, near: DataFrame, options: SparkDedupOptions, *, is_signed: bool) -> DataFrame:
     found = near.join(_side(rows, "a"), F.col("left") == F.col("a.fingerprint"))
     found = _measured_edges(found.join(_side(rows, "b"), F.col("right") == F.col("b.fingerprint")), "distance")
     if not is_signed:
@@ -199,7 +203,7 @@ def _measured_edges(met: DataFrame, found_by: str) -> DataFrame:
     )
 
 
-def _confirmed(edges: DataFrame, options: NearOptions, *, is_near: bool) -> DataFrame:
+def _confirmed(edges: DataFrame, options: SparkDedupOptions, *, is_near: bool) -> DataFrame:
     """Leave out pairs whose sketches tell that the texts are not alike."""
     if options.max_sketch is None:
         return edges
@@ -244,7 +248,7 @@ def pairs(
         ValueError: a column is missing or of another type, or a number is out of range.
     """
     order = position_of(documents, position)
-    options = NearOptions(max_distance, max_sketch, limits)
+    options = SparkDedupOptions(max_distance, max_sketch, limits=limits)
     return pair_rows(vertices_of(documents, order, options))
 
 

@@ -18,19 +18,16 @@ from hsimhash.store.registry import (
     titles,
 )
 from hsimhash.store.reports import CheckReport, CollectReport
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
+from hsimhash.store.runs import BulkLoad, StageOptions
 from hsimhash.store.urls import url_of
 
 __all__ = [
-    "BULK_LIMITS",
     "Backend",
-    "BulkLimits",
     "BulkLoad",
     "CheckReport",
     "Claim",
     "CollectReport",
     "Document",
-    "FileLimits",
     "Instead",
     "Mark",
     "Match",

@@ -30,8 +30,9 @@ from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 T = TypeVar("T")
 
@@ -451,10 +452,10 @@ class Store(View, AbstractContextManager["Store"]):
         With `before` (ms since 1970) only those first seen earlier, as their registers have it in that very moment.
         """
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
-        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
+    def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
+        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
 
-        On HBase `workers` processes read the registers, and `progress` learns how far they are. A store whose
+        On HBase `workers` processes read the registers, and `observer` learns how far they are. A store whose
         `estimate` is not exact must override this.
         """
         if before is None:
@@ -480,7 +481,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, fix the differences.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+from hsimhash.progress import UNWATCHED, Observer
+from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
+from hsimhash.store.runs import BulkLoad, StageOptions
 
 
 @runtime_checkable
 class Collects(Protocol):
     """Moves and removals leave rows behind, which a log lists."""
 
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        """Delete leftovers of moves and removals, as their log lists them."""
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
+        """Delete what moves and removals left behind, as their log has it."""
 
 
 @runtime_checkable
@@ -44,8 +45,12 @@ class BacksUp(Protocol):
 class LoadsInBulk(Protocol):
     """Many documents are sorted first, then written in the order of the rows."""
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        """Return a bulk load with its runs in `folder`."""
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        """Return a bulk load that keeps its runs in `folder`.
+
+        A merge writes `step_documents` at once: it bounds memory, and what a kill makes the next merge repeat. By
+        default as many as suit the store.
+        """
 
 
 @runtime_checkable
@@ -75,7 +80,7 @@ class WalksRanges(Protocol):
     """Several processes can walk the large index in ranges and resume; also in `check` and `count`."""
 
     def expire(
-        self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
+        self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
         """Remove documents first seen before a time (ms since 1970), by worker processes; return how many there were.
 
@@ -83,8 +88,8 @@ class WalksRanges(Protocol):
         of a range that was interrupted are counted as far as they were left.
         """
 
-    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
-        """Check about `documents` documents and as many drawer rows, drawn by the seed; the report counts those."""
+    def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
+        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
 
 
 # What a store lacks without it, in refusals.

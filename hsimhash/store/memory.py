@@ -16,12 +16,13 @@ import numpy as np
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
 from hsimhash.store.backend import Backend, Opening
 from hsimhash.store.base import Document, Mark, Record, Store, View
 from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb.backend import BACKEND as EMBEDDED
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -188,7 +189,7 @@ class MemoryStore(Store):
             yield everything[start : start + _PAGE_DOCUMENTS]
 
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         return CheckReport(self.count(), self._drawer_rows())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +16,6 @@ _OTHER_ROWS = {
     REGISTER_FLAG: "registers",
     RECORD_FLAG: "record",
 }
-
-Progress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
 from hsimhash.layout import Drawer
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
     ROWKEY_BYTES,
@@ -40,38 +41,16 @@ from hsimhash.rowkey import (
     rowkeys_of,
 )
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
-from hsimhash.store.reports import Progress
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
 SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 
-@dataclass(frozen=True, slots=True)
-class BulkLimits:
-    """Limits of one step of a bulk load: they bound memory, and what the next merge repeats after a kill."""
-
-    commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
-    commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
-    slice_documents: int = 5_000  # on HBase: documents whose rows wait for their registers
-    statement_documents: int = 50_000  # on PostgreSQL: documents in one transaction
-
-
-BULK_LIMITS = BulkLimits()
-
 _COUNTED_AT_ONCE = 1_000_000  # registers
 TOKEN_FILE = "token"  # noqa: S105  (beside the runs; no secret)
 
 Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
-
-
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    """Limits of a bulk load by files: what a worker holds in memory, and the size of a file."""
-
-    rows: int = 1 << 19  # drawer rows
-    documents: int = 1 << 16  # listings, or registers
-    file_bytes: int = 10 << 30  # about; HBase splits a region that has more (hbase.hregion.max.filesize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +61,9 @@ class StageOptions:
         stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
         command: the words that run a class of HBase, such as `hbase`; see `load_command`.
         is_first: no document is in the table yet; what it has is not read.
-        workers: processes that sort and write.
+        workers: processes that sort and write; Spark has its own.
         tell_commands: is given the commands that load the files, which are then not run.
-        say: is told what is done.
-        limits: see there.
+        part_bytes: of memory, about, for what a worker, or on Spark a task, puts together at once; None: the usual.
     """
 
     stage: str
@@ -93,8 +71,7 @@ class StageOptions:
     is_first: bool = False
     workers: int = 1
     tell_commands: Callable[[Sequence[str]], None] | None = None
-    say: Callable[[str], None] = lambda _: None
-    limits: FileLimits = FileLimits()
+    part_bytes: int | None = None
 
 
 class Run:
@@ -348,8 +325,8 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
             self._runs = self._runs[:runs]
 
     @abstractmethod
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Bring all runs into the index; return how many documents are new or changed, None when `stop` asked to end.
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
+        """Bring all runs into the index; return how many documents are new or changed; None: it was asked to end.
 
         A merge that was interrupted, even killed, is finished by the next call.
         """

@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hsimhash.files import file_errors, write_json
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Mark
-from hsimhash.store.reports import Progress
-from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
+from hsimhash.store.runs import BulkLoad, Slice
+
+SLICE_DOCUMENTS = 5_000  # whose rows wait for their registers on HBase
 
 Announce = Callable[[int], None]
 
@@ -42,9 +44,9 @@ class _Reached:
 class SlicedLoad(BulkLoad):
     """A bulk load into a store that inserts; see `BulkLoad` and the module's text."""
 
-    def __init__(self, folder: Path, limits: BulkLimits, *, has_signatures: bool) -> None:
+    def __init__(self, folder: Path, step_documents: int | None, *, has_signatures: bool) -> None:
         super().__init__(folder, has_signatures=has_signatures)
-        self._slice_documents = limits.slice_documents
+        self._slice_documents = step_documents or SLICE_DOCUMENTS
         self._state_path = folder / "merged.json"
 
     @abstractmethod
@@ -72,16 +74,15 @@ class SlicedLoad(BulkLoad):
     def _forget_merge(self) -> None:
         self._state_path.unlink(missing_ok=True)
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""
         with file_errors(self.folder):
             state = self._read_state()
             while True:
-                if progress is not None:
-                    progress(self.documents * state.slice // max(state.slices, 1), self.documents)
+                observer.report("merge", self.documents * state.slice // max(state.slices, 1), self.documents)
                 if state.slice >= state.slices:
                     return state.added
-                if stop is not None and stop():
+                if observer.stop():
                     return None
                 state = self._insert(state)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex
+from hsimhash.progress import UNWATCHED
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Put
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
@@ -43,7 +44,7 @@ def walked(store: HBaseStore, folder: Path, work: RangeWork) -> int:
     """Return the sum of what two processes found in ranges of few rows."""
     job = RangeJob(store.url, store.gateway, store.record, folder / "walk", workers=2, range_rows=2_000)
     with job.alone("tests"):
-        return sum(job.run("test", work, lambda *_: None))
+        return sum(job.run("test", work, UNWATCHED))
 
 
 def test_processes_count_and_expire_what_one_does(filled: tuple[str, HBaseStore], tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
+from hsimhash.progress import Observer
 from hsimhash.store import Document, Opening, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_database_tables
 from hsimhash.store.postgresql.store import DatabaseStore
-from hsimhash.store.runs import BulkLimits
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
@@ -207,7 +207,7 @@ def test_calls_go_on_after_the_server_ended_their_connections(postgresql: Postgr
 
 
 def filled_load(store: Store, folder: Path, values: np.ndarray, slices: int) -> object:
-    load = store.bulk(folder, BulkLimits(statement_documents=-(-len(values) // slices)))
+    load = store.bulk(folder, step_documents=-(-len(values) // slices))
     ids = [str(number) for number in range(len(values))]
     half = len(values) // 2
     load.add_run(values[:half], ids[:half], 7)
@@ -220,7 +220,7 @@ def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, t
     values = np.random.default_rng(1).integers(0, 2**63, 500, np.uint64)
     load = filled_load(store, tmp_path / "runs", values, 5)
     asked = iter([False, False, True])
-    assert load.merge(stop=lambda: next(asked)) is None
+    assert load.merge(Observer(stop=lambda: next(asked))) is None
     assert 0 < store.count() < 500
     report = store.check()
     assert (report.problems, "is missing" in report.examples[0]) == (5, True)  # the indexes: four drawers, the listings
@@ -228,9 +228,9 @@ def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, t
         for document in page:
             near = store.view().near(RECORD.layout.prefixes(document.fingerprint), document.signature, 0)
             assert near == [document]
-    again = store.bulk(tmp_path / "runs", BulkLimits(statement_documents=1_000))
+    again = store.bulk(tmp_path / "runs", step_documents=1_000)
     told: list[tuple[int, int]] = []
-    assert again.merge(progress=lambda done, total: told.append((done, total))) == 500
+    assert again.merge(Observer(progress=lambda one: told.append((one.done, one.total)))) == 500
     assert told[-1][0] == told[-1][1]
     assert store.lookup([b"0"]) == [Document("0", int(values[0]) + 1, 8)]
     assert store.count() == 500

@@ -27,7 +27,6 @@ from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.spark import (
-    ClusterOptions,
     PairLimits,
     RecordOptions,
     SparkDedupOptions,
@@ -203,8 +202,8 @@ def test_dedup_gives_the_answers_of_one_machine(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
     known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
-    asked = SparkDedupOptions(RecordOptions(keep=policies), clusters=ClusterOptions(method, most))
-    totals = dedup_files(spark, [str(given)], str(many), asked)
+    asked = SparkDedupOptions(clusters=method, max_cluster_size=most)
+    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
     assert table(many / "clusters") == table(one / "clusters.parquet")
     assert [row for (row,) in table(many / "keep")] == sorted(map(repr, (one / "keep.txt").read_text().split()))
@@ -287,7 +286,7 @@ def test_tables_of_few_documents_or_none_have_all_files(spark: SparkSession, tmp
 def test_results_do_not_replace_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
     given = records(tmp_path / "given.jsonl")
     with pytest.raises(ValueError, match="lie one within the other"):
-        dedup_files(spark, [str(given)], str(tmp_path), SparkDedupOptions(overwrite=True))
+        dedup_files(spark, [str(given)], str(tmp_path), RecordOptions(), SparkDedupOptions(), overwrite=True)
     assert given.exists()
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, IndexNotFoundError, ProfileMismatchError
 from hsimhash.rowkey import ORPHANS_FLAG
-from hsimhash.spark import BulkLoadTotals, SparkStageOptions, bulk_load
-from hsimhash.store import FileLimits
+from hsimhash.spark import BulkLoadTotals, bulk_load
+from hsimhash.store import StageOptions
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.rows.cells import row_flag
 from hsimhash.store.hbase.rows.protocol import end_load, loads_begun
@@ -30,7 +30,7 @@ from tests.support.programs import faults
 from tests.support.spark_session import local_spark, need_java
 
 pytestmark = [pytest.mark.together, pytest.mark.usefixtures("in_empty_folder")]
-SMALL = FileLimits(rows=4_000, documents=500)  # of several parts a region
+SMALL = 400_000  # of several parts a region
 KNOWN = 500  # documents that a table has before a load
 PATIENCE_S = 300.0
 
@@ -50,9 +50,9 @@ def store(own_hbase: HBaseServer) -> Iterator[str]:
         yield table_url(own_hbase, name)
 
 
-def options(server: HBaseServer, told: list[str] | None = None) -> SparkStageOptions:
+def options(server: HBaseServer, told: list[str] | None = None) -> StageOptions:
     tell = None if told is None else told.extend
-    return SparkStageOptions("stage", shlex.split(server.program()), tell_commands=tell, limits=SMALL)
+    return StageOptions("stage", shlex.split(server.program()), tell_commands=tell, part_bytes=SMALL)
 
 
 def frame(spark: SparkSession, *documents: tuple[str, int]) -> DataFrame:
@@ -61,7 +61,7 @@ def frame(spark: SparkSession, *documents: tuple[str, int]) -> DataFrame:
     return spark.createDataFrame(rows, "id string, fingerprint string, first_seen bigint, place int")
 
 
-def loaded(documents: DataFrame, store: str, how: SparkStageOptions) -> BulkLoadTotals | None:
+def loaded(documents: DataFrame, store: str, how: StageOptions) -> BulkLoadTotals | None:
     return bulk_load(documents, store, how, position="place")
 
 
@@ -164,13 +164,13 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
     with pytest.raises(ValueError, match="no column 'when'"):
         bulk_load(given, store, how, position="when")
     with pytest.raises(HsimhashError, match="cannot use"):
-        bulk_load(given, store, SparkStageOptions("/proc/stage"))
+        bulk_load(given, store, StageOptions("/proc/stage"))
     with pytest.raises(HsimhashError, match="is no place for a stage"):
-        bulk_load(given, store, SparkStageOptions("memory://x"))
+        bulk_load(given, store, StageOptions("memory://x"))
     Path("others").mkdir()
     Path("others", "file").write_text("")
     with pytest.raises(HsimhashError, match="files that hsimhash did not write"):
-        bulk_load(given, store, SparkStageOptions("others"))
+        bulk_load(given, store, StageOptions("others"))
     assert not Path("stage").exists()
     loaded(given, store, options(own_hbase, []))
     with pytest.raises(HsimhashError, match="has the stage of another load, for hbase://"):
@@ -187,7 +187,7 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
 def test_an_id_that_no_index_takes_fails_the_load(own_hbase: HBaseServer, spark: SparkSession, store: str) -> None:
     with pytest.raises(Exception, match="has control characters"):
         loaded(frame(spark, ("a\nb", 1)), store, options(own_hbase))
-    assert loaded(frame(spark).limit(0), store, SparkStageOptions("else")) == BulkLoadTotals(0, added=0, unchanged=0)
+    assert loaded(frame(spark).limit(0), store, StageOptions("else")) == BulkLoadTotals(0, added=0, unchanged=0)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from hsimhash import HSimIndex, Profile
 from hsimhash.fingerprint import Signature
-from hsimhash.spark import RecordOptions, SparkStageOptions, bulk_load_files
-from hsimhash.spark.bulk_load import PART_LIMITS
-from hsimhash.store import FileLimits
+from hsimhash.spark import RecordOptions, bulk_load_files
+from hsimhash.spark.bulk_load import TASK_BYTES
+from hsimhash.store import StageOptions
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import pages
@@ -83,13 +83,13 @@ def by_program(server: HBaseServer) -> Load:
     return load
 
 
-def by_spark(server: HBaseServer, spark: SparkSession, limits: FileLimits = PART_LIMITS) -> Load:
+def by_spark(server: HBaseServer, spark: SparkSession, part_bytes: int = TASK_BYTES) -> Load:
     """Return a load from Spark."""
 
     def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
         records = RecordOptions(Profile.named("auto-2"), "json", fingerprint_field="fingerprint")
         tell = list[str]().extend if is_told else None
-        options = SparkStageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, limits=limits)
+        options = StageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, part_bytes=part_bytes)
         bulk_load_files(spark, [str(path)], url, records, options)
 
     return load

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from hsimhash import Profile
 from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.spark import ClusterOptions, RecordOptions, SparkDedupOptions, dedup_files
+from hsimhash.spark import RecordOptions, SparkDedupOptions, dedup_files
 from tests.support.fingerprint_sets import Numbers, near_and_equal, page_ids
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import local_spark
@@ -59,7 +59,7 @@ def compared(spark: SparkSession, given: Path, folder: Path, method: str, field:
     alone_s = time.perf_counter() - began
     records = RecordOptions(profile, "json", fingerprint_field=field)
     began = time.perf_counter()
-    found = dedup_files(spark, [str(given)], str(many), SparkDedupOptions(records, clusters=ClusterOptions(method)))
+    found = dedup_files(spark, [str(given)], str(many), records, SparkDedupOptions(clusters=method))
     print(f"{given.name}, {method}: {alone_s:.1f} s on one machine, {time.perf_counter() - began:.1f} s on Spark")
     for name in ("pairs", "clusters"):
         left, right = rows(one / f"{name}.parquet"), rows(many / name)

@@ -78,10 +78,10 @@ def program(arguments: Sequence[str]) -> None:
     import hsimhash.settings
     import hsimhash.store.hbase.operations
     from hsimhash.load import IngestLimits
-    from hsimhash.store import BulkLimits
 
-    bulk = BulkLimits(commit_documents=200, commit_rows=1_000, slice_documents=40)
-    limits = IngestLimits(run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10, bulk=bulk)
+    limits = IngestLimits(
+        run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10, step_documents=100
+    )
     os.write(1, READY)
     hsimhash.cli.main(arguments, prog_name="hsimhash", obj=limits)
 

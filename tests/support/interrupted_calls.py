@@ -13,13 +13,12 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
 from hsimhash.load.relayout import relayout
-from hsimhash.store import BulkLimits
 
 Call = Callable[[HSimIndex, Path], bool]  # on an index that holds `a` with fingerprint 5, and an empty folder
 FAR = (
     np.random.default_rng(1).integers(0, 2**64, 10, np.uint64).tolist()
 )  # no two are near each other, and none is near `a`
-SMALL = IngestLimits(gathered_documents=4, decided_at_once=3, bulk=BulkLimits(statement_documents=3))
+SMALL = IngestLimits(gathered_documents=4, decided_at_once=3, step_documents=3)
 
 
 def loaded(index: HSimIndex, folder: Path, **options: object) -> Summary:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from hsimhash.store.base import Mark
 from hsimhash.store.hbase.rows.protocol import Writes
-from hsimhash.store.runs import BulkLimits, Slice
+from hsimhash.store.runs import Slice
 from hsimhash.store.sliced_load import Announce, SlicedLoad
 
 
 class TableLoad(SlicedLoad):
     """A bulk load into HBase; see `BulkLoad`."""
 
-    def __init__(self, writes: Writes, folder: Path, limits: BulkLimits) -> None:
-        super().__init__(folder, limits, has_signatures=writes.record.has_signatures)
+    def __init__(self, writes: Writes, folder: Path, step_documents: int | None) -> None:
+        super().__init__(folder, step_documents, has_signatures=writes.record.has_signatures)
         self._writes = writes
 
     def _marked(self, token: str) -> int:

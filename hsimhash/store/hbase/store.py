@@ -25,6 +25,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     PREFIX_BYTES,
@@ -65,8 +66,8 @@ from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeJob, RangeTask, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
-from hsimhash.store.reports import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
+from hsimhash.store.runs import BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
@@ -224,28 +225,26 @@ class HBaseStore(Store):
         with self._acknowledged() as writes:
             return sum(writes.remove(distinct[part], before=before) for part in slices(len(distinct), BATCH_DOCUMENTS))
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
-        return self._sum("count", partial(count_range, before=before), workers, progress)
+    def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
+        return self._sum("count", partial(count_range, before=before), workers, observer)
 
     def expire(
-        self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
+        self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
         work = partial(expire_range, url=self.url, before=before, times=self.times)
-        return self._sum(f"expire before {before}", work, workers, progress, folder)
+        return self._sum(f"expire before {before}", work, workers, observer, folder)
 
-    def _sum(
-        self, purpose: str, work: RangeWork, workers: int, progress: Progress | None, folder: Path | None = None
-    ) -> int:
+    def _sum(self, purpose: str, work: RangeWork, workers: int, observer: Observer, folder: Path | None = None) -> int:
         """Return the sum of what is done with each range; without a folder nothing is kept."""
         is_small = workers == 1 or rows_about(self.gateway, self.record) <= RANGE_ROWS  # done before others would start
         if folder is None and is_small:
             return int(work(self.gateway, RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), 0)))
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-walk-") as own:
-                return self._sum(purpose, work, workers, progress, Path(own))
+                return self._sum(purpose, work, workers, observer, Path(own))
         job = RangeJob(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
         with job.alone(f"works on '{purpose}'"):
-            return sum(job.run(purpose, work, progress or (lambda *_: None)))
+            return sum(job.run(purpose, work, observer))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
@@ -267,23 +266,23 @@ class HBaseStore(Store):
         return documents_in(self.gateway, bounds)
 
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        tell, old_ms = progress or (lambda *_: None), -1
+        old_ms = -1
         if repair:
             old_ms = round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000)
         if folder is None and rows_about(self.gateway, self.record) <= RANGE_ROWS:
             task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), randbits(32))
             ranges = [survey_range(self.gateway, task, old_ms)]
-            tell(1, 1)
+            observer.report("check", 1, 1)
             return self._judge(FullCheck(self.gateway, self.record, task.seed, ranges), repair=repair)
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
-                return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own))
+                return self.check(repair=repair, observer=observer, workers=workers, folder=Path(own))
         job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
         with job.alone("checks the index"):
             survey = partial(survey_to_files, removed_before=old_ms)
-            results = job.run("check --repair" if repair else "check", survey, tell)
+            results = job.run("check --repair" if repair else "check", survey, observer)
             full_check = FullCheck(self.gateway, self.record, job.seed, surveyed_in(job.folder, results))
             return self._judge(full_check, repair=repair)
 
@@ -295,12 +294,12 @@ class HBaseStore(Store):
         report.documents, report.drawer_rows = full_check.documents, full_check.drawer_rows
         return report
 
-    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
+    def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
         sampled = partial(sampled_pages, self.gateway, documents, seed)
-        return self._audit(progress=progress, pages=sampled, is_sample=True).run()
+        return self._audit(observer=observer, pages=sampled, is_sample=True).run()
 
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        return self._collection(progress=progress).collect()
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
+        return self._collection(observer=observer).collect()
 
     def _audit(self, **given: Any) -> Audit:
         return Audit(self.gateway, self.record, self.times, **given)
@@ -326,8 +325,8 @@ class HBaseStore(Store):
         regions = self.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return TableLoad(self._writes(), folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return TableLoad(self._writes(), folder, step_documents)
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
         return StagedLoad(self._writes(), Address.parse(self.url), folder, options)

@@ -25,6 +25,7 @@ from itertools import starmap
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
 from hsimhash.store.lmdb.codec import (
     Registered,
@@ -39,7 +40,7 @@ from hsimhash.store.lmdb.codec import (
 )
 from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
@@ -48,20 +49,20 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def audit(
-    session: Session, *, repair: bool = False, progress: Progress | None = None, page_rows: int = PAGE_ROWS
+    session: Session, *, repair: bool = False, observer: Observer = UNWATCHED, page_rows: int = PAGE_ROWS
 ) -> CheckReport:
-    """Compare registers, documents and drawer rows of an index; see the module."""
-    report = _Audit(session, repair=repair, progress=progress, page_rows=page_rows).run()
+    """Compare registers, documents and drawer rows of an index; see the module's text."""
+    report = _Audit(session, repair=repair, observer=observer, page_rows=page_rows).run()
     if report.repaired:
         _log.info("index %s: %d rows repaired", session.path, report.repaired)
     return report
 
 
 class _Audit:
-    def __init__(self, session: Session, *, repair: bool, progress: Progress | None, page_rows: int) -> None:
+    def __init__(self, session: Session, *, repair: bool, observer: Observer, page_rows: int) -> None:
         self.session = session
         self.is_repair = repair
-        self.progress = progress
+        self.observer = observer
         self.page_rows = page_rows
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
@@ -117,8 +118,7 @@ class _Audit:
             after = found[-1]
             if name != "register":
                 self.done += len(found)
-                if self.progress is not None:
-                    self.progress(min(self.done, self.total), self.total)
+                self.observer.report("check", min(self.done, self.total), self.total)
 
     def _problem(self, text: str) -> bool:
         """Count a problem; return whether to repair it."""

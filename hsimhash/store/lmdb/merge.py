@@ -17,7 +17,7 @@ import heapq
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,13 +29,12 @@ from numpy.typing import NDArray
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.reports import Progress
 from hsimhash.store.runs import (
     TOKEN_FILE,
-    BulkLimits,
     BulkLoad,
     Found,
     Run,
@@ -51,6 +50,8 @@ from hsimhash.store.runs import (
 if TYPE_CHECKING:
     import lmdb
 
+COMMIT_DOCUMENTS = 200_000  # whose listings or registers are written in one transaction
+ROWS_A_DOCUMENT = 2  # likewise, of drawer rows, but for a larger bucket
 _DONE = "done"  # the stage after the last
 
 _log = logging.getLogger("hsimhash.store")
@@ -59,10 +60,10 @@ _log = logging.getLogger("hsimhash.store")
 class SortedRuns(BulkLoad):
     """A bulk load of the embedded store; see `BulkLoad` and the module."""
 
-    def __init__(self, session: Session, folder: Path, limits: BulkLimits) -> None:
+    def __init__(self, session: Session, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=session.record.has_signatures)
         self._session = session
-        self._limits = limits
+        self._step_documents = step_documents or COMMIT_DOCUMENTS
         self._state_key = self._new_state_key()
 
     def _new_state_key(self) -> bytes:
@@ -72,13 +73,13 @@ class SortedRuns(BulkLoad):
         (self.folder / TOKEN_FILE).unlink()
         self._state_key = self._new_state_key()
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Merge all runs into the index; see `BulkLoad.merge`."""
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
+        """Bring all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
         try:
-            with file_errors(self.folder), self._session.writing(stop=stop):
-                return _Merge(self._session, self._runs, self._state_key, self._limits, progress, stop).run()
+            with file_errors(self.folder), self._session.writing(stop=observer.stop):
+                return _Merge(self._session, self._runs, self._state_key, self._step_documents, observer).run()
         except StopAskedError:
             return None
 
@@ -119,9 +120,8 @@ class _Merge:
     session: Session
     runs: list[Run]
     state_key: bytes
-    limits: BulkLimits
-    progress: Progress | None
-    stop: Callable[[], bool] | None
+    step_documents: int
+    observer: Observer
     added: int = 0
     done: int = 0
 
@@ -142,7 +142,7 @@ class _Merge:
                 _log.info(
                     "index %s: others have written since the merge was interrupted; it starts again", self.session.path
                 )
-            kept = resolve(self.runs, self.limits.commit_documents, self._changes)
+            kept = resolve(self.runs, self.step_documents, self._changes)
             self.added = kept if stored is None else stored.added  # the first count stands: some may be in by now
             reached = _State("documents", b"", self.added, len(self.runs), "")
             with self._commit(reached.stage, reached.after):
@@ -180,9 +180,8 @@ class _Merge:
 
     def _advance(self, count: int, *, is_last: bool = False) -> None:
         self.done = self.total if is_last else min(self.done + count, self.total)
-        if self.progress is not None:
-            self.progress(self.done, self.total)
-        if self.stop is not None and not is_last and self.stop():
+        self.observer.report("merge", self.done, self.total)
+        if not is_last and self.observer.stop():
             raise StopAskedError("asked to end between two commits")
 
     # Stage 1.
@@ -201,7 +200,7 @@ class _Merge:
 
     def _write_documents(self, after: bytes) -> None:
         rows = heapq.merge(*(run.listings(after) for run in self.runs))
-        while batch := list(itertools.islice(rows, self.limits.commit_documents)):
+        while batch := list(itertools.islice(rows, self.step_documents)):
             with self._commit("documents", batch[-1][0]) as transaction:
                 cursor = transaction.cursor(self.session.environment.databases["documents"])
                 is_behind = not cursor.last() or cursor.key() < batch[0][0]
@@ -213,7 +212,7 @@ class _Merge:
     def _write_drawers(self, after: bytes) -> None:
         for run in self.runs:
             write_permuted(run, self.drawers)
-        ranges = segment_ranges(self.runs, self.drawers, self.limits.commit_rows)
+        ranges = segment_ranges(self.runs, self.drawers, ROWS_A_DOCUMENT * self.step_documents)
         for low, high in ranges:
             if _edge(high) > after:
                 with self._commit("drawers", _edge(high)) as transaction:
@@ -234,7 +233,7 @@ class _Merge:
     # Stage 4.
 
     def _write_registers(self, after: bytes) -> None:
-        ranges = digest_ranges(self.runs, self.limits.commit_documents)
+        ranges = digest_ranges(self.runs, self.step_documents)
         for low, high in ranges:
             if _edge(high) > after:
                 kept = self._kept_registers(low, high)

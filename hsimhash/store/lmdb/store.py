@@ -11,6 +11,7 @@ from hsimhash.files import make_folder, put_in_place
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.lmdb import files
@@ -19,8 +20,8 @@ from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, 
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.reports import CheckReport, Progress
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.reports import CheckReport
+from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -131,12 +132,12 @@ class LmdbStore(Store):
             after = rows[-1]
 
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return audit(self.session, repair=repair, progress=progress)
+        return audit(self.session, repair=repair, observer=observer)
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return SortedRuns(self.session, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return SortedRuns(self.session, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
         """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""

@@ -11,19 +11,19 @@ That an index has every row of its table is PostgreSQL's promise; `bt_index_chec
 
 from __future__ import annotations
 
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
 def audit_tables(
-    session: DatabaseSession, tables: Tables, *, repair: bool = False, progress: Progress | None = None
+    session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for the indexes; see the module."""
-    tell = progress or (lambda *_: None)
+    """Compare documents and fingerprints, and look for the indexes; see the module's text."""
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
     steps = [
@@ -34,14 +34,14 @@ def audit_tables(
     counts = []
     for number, statement in enumerate(steps):
         counts.append(_found(session, statement)[0][0])
-        tell(number + 1, len(steps) + 2)
+        observer.report("check", number + 1, len(steps) + 2)
     report.documents, rows, keyed = counts
     report.drawer_rows = rows * len(tables.record.layout.drawers) + keyed
     _check_indexes(session, tables, report, is_repair=repair)
     _check_filed(session, tables, report, is_repair=repair)
-    tell(len(steps) + 1, len(steps) + 2)
+    observer.report("check", len(steps) + 1, len(steps) + 2)
     _check_listed(session, tables, report, is_repair=repair)
-    tell(len(steps) + 2, len(steps) + 2)
+    observer.report("check", len(steps) + 2, len(steps) + 2)
     return report
 
 

@@ -12,19 +12,19 @@ whole table. If nobody finishes the load, `check --repair` creates the missing i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hsimhash.files import file_errors
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
-from hsimhash.store.reports import Progress
-from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
+from hsimhash.store.runs import BulkLoad, Slice
 
+TRANSACTION_DOCUMENTS = 50_000
 _INDEXED = 0.5  # about what the indexes take of the time
 
 
@@ -41,33 +41,30 @@ class _Merged:
 class DatabaseLoad(BulkLoad):
     """A bulk load into PostgreSQL; see `BulkLoad` and the module."""
 
-    def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, limits: BulkLimits) -> None:
+    def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=tables.record.has_signatures)
         self._session = session
         self._tables = tables
-        self._slice_documents = limits.statement_documents
+        self._slice_documents = step_documents or TRANSACTION_DOCUMENTS
         self._name = f"load:{self.token()}"
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""
         documents, total = self.documents, round(self.documents * (1 + _INDEXED))
-        with file_errors(self.folder), self._session.writing(stop):
+        with file_errors(self.folder), self._session.writing(observer.stop):
             state = self._state()
             # Nobody else writes meanwhile, and slices have no document in common: so all are new to an empty index.
             is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
             insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:
-                if progress is not None:
-                    progress(documents * state.slice // state.slices, total)
-                if stop is not None and stop():
+                observer.report("merge", documents * state.slice // state.slices, total)
+                if observer.stop():
                     return None
                 wanted = self.slice_of(state.slice, state.slices)
                 state = self._session.transaction(lambda link: insert(link, wanted, state), is_long=True)  # noqa: B023
-            if progress is not None:
-                progress(documents, total)
+            observer.report("merge", documents, total)
             make_indexes(self._session, self._tables)
-            if progress is not None:
-                progress(total, total)
+            observer.report("merge", total, total)
         return state.added
 
     def _state(self) -> _Merged:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import last_occurrences
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store, View
 from hsimhash.store.postgresql.address import DatabaseAddress
@@ -22,8 +23,8 @@ from hsimhash.store.postgresql.failures import LostViewError
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
-from hsimhash.store.reports import CheckReport, Progress
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.reports import CheckReport
+from hsimhash.store.runs import BulkLoad
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class DatabaseStore(Store):
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         return self.session.transaction(lambda link: TableWrites(link, self.tables).remove_documents(doc_ids, before))
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
+    def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
         old = "" if before is None else f" WHERE first_seen < {before:d}"
         return self._number(f"SELECT count(*) FROM {self.tables.documents}{old}")
 
@@ -130,12 +131,12 @@ class DatabaseStore(Store):
             after = rows[-1][1], rows[-1][0]
 
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return audit_tables(self.session, self.tables, repair=repair, progress=progress)
+        return audit_tables(self.session, self.tables, repair=repair, observer=observer)
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return DatabaseLoad(self.session, self.tables, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return DatabaseLoad(self.session, self.tables, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
         """Return the server and the tables, their rows and bytes; each drawer is an index of `fingerprints_bytes`."""

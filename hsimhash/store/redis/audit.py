@@ -23,19 +23,20 @@ from hashlib import blake2b
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Uint8s
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of, key_prefix
 from hsimhash.store.base import Document
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 _SCANNED = 1_000  # keys that SCAN looks at in one call
 _WORD = 64  # drawers in a number
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
-def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None = None) -> CheckReport:
+def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer = UNWATCHED) -> CheckReport:
     """Compare everything with everything; see the module's text."""
     if repair:
         rows.forget()
@@ -43,8 +44,7 @@ def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Prog
     steps = (check.read_listings, check.read_registers, check.read_buckets, check.find_missing)
     for number, step in enumerate(steps, start=1):
         step()
-        if progress is not None:
-            progress(number, len(steps))
+        observer.report("check", number, len(steps))
     if repair:
         for _ in rows.collected():
             pass

@@ -8,15 +8,15 @@ import numpy as np
 
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.store.base import Mark, Store
-from hsimhash.store.runs import BulkLimits, Slice
+from hsimhash.store.runs import Slice
 from hsimhash.store.sliced_load import Announce, SlicedLoad
 
 
 class RedisLoad(SlicedLoad):
     """A bulk load into Redis; see `BulkLoad`."""
 
-    def __init__(self, store: Store, folder: Path, limits: BulkLimits) -> None:
-        super().__init__(folder, limits, has_signatures=store.record.has_signatures)
+    def __init__(self, store: Store, folder: Path, step_documents: int | None) -> None:
+        super().__init__(folder, step_documents, has_signatures=store.record.has_signatures)
         self._store = store
 
     def _marked(self, token: str) -> int:

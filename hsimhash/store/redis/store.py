@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
 from hsimhash.store.redis.audit import audit_redis
@@ -25,8 +26,8 @@ from hsimhash.store.redis.scripts import LISTED
 from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
-from hsimhash.store.reports import CheckReport, CollectReport, Progress
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.reports import CheckReport, CollectReport
+from hsimhash.store.runs import BulkLoad
 
 
 class RedisStore(Store):
@@ -110,25 +111,24 @@ class RedisStore(Store):
             start = b"(" + rows[-1] if shard < stop else b"-"
 
     def check(
-        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
+        self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return audit_redis(self.rows, self.listed, repair=repair, progress=progress)
+        return audit_redis(self.rows, self.listed, repair=repair, observer=observer)
 
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
+    def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
         self.rows.forget()
         total = left = int(self.session.call("ZCARD", self.keys.orphans))
         deleted = 0
         for entries, rows in self.rows.collected():
             left, deleted = max(left - entries, 0), deleted + rows
-            if progress is not None:
-                progress(total - left, total)
+            observer.report("collect", total - left, total)
         return CollectReport(total, deleted, int(self.session.call("ZCARD", self.keys.orphans)))
 
     def describe(self) -> dict[str, str | int]:
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        return RedisLoad(self, folder, limits)
+    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
+        return RedisLoad(self, folder, step_documents)
 
     def close(self) -> None:
         self.session.close()

@@ -15,12 +15,13 @@ from __future__ import annotations
 import shlex
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hsimhash.errors import OTHER_STAGE, HsimhashError, Remedy, StopAskedError
+from hsimhash.progress import Observer
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.files.load_tool import load_words, only_one, run_load
 from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, FileForm, RegionRows, StagedFile, file_settings
@@ -34,6 +35,7 @@ from hsimhash.store.hbase.rows.protocol import begin_load, end_load, loads_begun
 from hsimhash.store.hbase.upkeep.range_jobs import whole_table
 from hsimhash.store.runs import StageOptions
 
+FILE_BYTES = 10 << 30  # of a file, about; HBase splits a region that has more (hbase.hregion.max.filesize)
 ENDS_AT_ONCE = 5_000  # cells of files that are looked up by one call
 
 
@@ -215,8 +217,8 @@ class LoadSteps:
         return bool(is_there) and not self._options.is_first
 
     def form(self, state: LoadState) -> FileForm:
-        """Return the form of files, from the table's settings."""
-        return FileForm(file_settings(described(self._gateway)), state.stamp, self._options.limits.file_bytes)
+        """Return how files are made: as the table's are."""
+        return FileForm(file_settings(described(self._gateway)), state.stamp, FILE_BYTES)
 
     def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
         """Raise `HsimhashError` unless each document that is written has a register in the files."""
@@ -228,26 +230,26 @@ class LoadSteps:
 
     # Loading.
 
-    def load_all(self, state: LoadState, files: Sequence[StagedFile], stop: Callable[[], bool]) -> LoadState | None:
-        """Load all complete files of the stage; return the state at the end, or None if operators must load them.
+    def load_all(self, state: LoadState, files: Sequence[StagedFile], observer: Observer) -> LoadState | None:
+        """Load all that was staged whole; return the state at the end, None where that was left to others.
 
         Raises:
-            StopAskedError: `stop` asked to end.
+            StopAskedError: the observer asked to end.
             HsimhashError: the stage or the load is not what it was, or HBase's program failed; the message says what
                 the same command does then.
         """
         for stage, following in ((ROWS, REGISTERS), (REGISTERS, "end")):
             if state.stage == stage:
-                if not self._load(state, files, stop):
+                if not self._load(state, files, observer):
                     return None
                 state = self.save(replace(state, stage=following, is_begun=False))
         return state
 
-    def _load(self, state: LoadState, all_files: Sequence[StagedFile], stop: Callable[[], bool]) -> bool:
+    def _load(self, state: LoadState, all_files: Sequence[StagedFile], observer: Observer) -> bool:
         """Load the files of a folder of the stage; return whether that was done, and not left to others."""
         log, files = self._keeper.log, self._files_in(state.stage, state, all_files)
-        with only_one(log.parent, log, stop) as lock:
-            if stop():
+        with only_one(log.parent, log, observer.stop) as lock:
+            if observer.stop():
                 raise StopAskedError("asked to end before files are loaded")
             self.verify_begun(state)
             self._verify_sizes(state, files)
@@ -255,12 +257,12 @@ class LoadSteps:
             if is_there and self._options.tell_commands and not (state.is_told and self._has_all(files, state.stamp)):
                 self.save(replace(state, is_told=True))
                 if state.stage == ROWS and self._has_all(self._files_in(REGISTERS, state, all_files), state.stamp):
-                    self._options.say("the registers are loaded, but not the rows: run the first line now")
+                    observer.say("the registers are loaded, but not the rows: run the first line now")
                 self._options.tell_commands(self._commands(state))
                 return False
             if is_there and not self._options.tell_commands:
                 state = self.save(replace(state, is_begun=True))
-                self._options.say(f"loading {state.stage}")
+                observer.say(f"loading {state.stage}")
                 run_load(self._words(state, state.stage), log, lock)
                 self.verify_begun(state)
                 is_there = self._is_any_there(files)

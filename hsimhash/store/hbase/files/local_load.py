@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
 from hsimhash.fingerprint.bits import Bools
 from hsimhash.processes import Workers, completed
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.files.region_writer import ROWS, StagedFile
 from hsimhash.store.hbase.files.run_writer import (
@@ -41,10 +42,10 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
-from hsimhash.store.reports import Progress
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents
+PART_BYTES = 50 << 20  # of memory, about, for what a worker puts together at once
 _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 
@@ -101,29 +102,29 @@ class StagedLoad(BulkLoad):
                     f"the disk, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
                 )
 
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Write all files and load them; see `BulkLoad.merge`. Also None if the commands were only printed."""
+    def merge(self, observer: Observer = UNWATCHED) -> int | None:
+        """Write all files, and have them loaded; see `BulkLoad.merge`. None too where the commands were only told."""
         if not self._runs:
             return 0
         try:
             with file_errors(self.folder):
-                return self._work(progress or (lambda *_: None), stop or (lambda: False))
+                return self._work(observer)
         except StopAskedError:
             return None
 
-    def _work(self, tell: Progress, stop: Callable[[], bool]) -> int | None:
+    def _work(self, observer: Observer) -> int | None:
         steps, state = self._steps, self._steps.read()
         if state is None or state.stage == "begin" or state.runs != self.runs:
             (self.folder / _FILES).unlink(missing_ok=True)
             state = steps.begin(state, runs=self.runs)
         if state.stage == "resolve":
-            state = steps.save(replace(self._resolve(state, stop), stage="files"))
+            state = steps.save(replace(self._resolve(state, observer), stage="files"))
         if state.stage == "files":
-            self._write_files(state, tell, stop)
+            self._write_files(state, observer)
             steps.verify_files(state, self._files())
             steps.write_manifest(state, self._files())
             state = steps.save(replace(state, stage=ROWS))
-        loaded = steps.load_all(state, self._files(), stop)
+        loaded = steps.load_all(state, self._files(), observer)
         if loaded is None:
             return None
         steps.end(loaded)
@@ -143,14 +144,14 @@ class StagedLoad(BulkLoad):
 
     # What is loaded.
 
-    def _resolve(self, state: LoadState, stop: Callable[[], bool]) -> LoadState:
+    def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
         """Write what each run keeps, and what the table knows of it; return the state with how many documents."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():
             kept = resolve(self._runs, RESOLVED_AT_ONCE, lambda found: np.ones(len(found.runs), np.bool_))
             return replace(state, kept=kept, added=kept)
-        self._options.say("comparing with the table")
+        observer.say("comparing with the table")
         known = [np.memmap(run.folder / "known", KNOWN, "w+", shape=run.size) for run in self._runs]
         comparison, added = TableComparison(self._writes, state.stamp, is_repeated=state.is_repeated), 0
 
@@ -158,7 +159,7 @@ class StagedLoad(BulkLoad):
             nonlocal added
             is_change = np.ones(len(found.runs), np.bool_)
             for part in slices(len(found.runs), ASKED_AT_ONCE):
-                if stop():
+                if observer.stop():
                     raise StopAskedError("asked to end while comparing with the table")
                 is_change[part], news = self._compare(found.part(part), known, comparison)
                 added += news
@@ -187,23 +188,23 @@ class StagedLoad(BulkLoad):
 
     # Files.
 
-    def _write_files(self, state: LoadState, tell: Progress, stop: Callable[[], bool]) -> None:
+    def _write_files(self, state: LoadState, observer: Observer) -> None:
         folders, documents = tuple(run.folder for run in self._runs), sum(run.size for run in self._runs)
         job = FilesJob(folders, self._record, self._options.stage, self._steps.form(state))
         regions = state.region_rows()
         with ResultLog(self.folder / _FILES) as log, Workers(self._options.workers) as workers:
             left = [number for number in range(len(regions)) if number not in log.results]
             if left:
-                self._options.say("sorting")
+                observer.say("sorting")
                 sorting = [workers.submit(sort_rows, folder, self._record) for folder in folders]
                 sorting += [workers.submit(sort_registers, folder) for folder in folders]
-                for one in completed(sorting, stop):
+                for one in completed(sorting, observer.stop):
                     one.result()
-            cuts = cut_runs(self._runs, self._record, self._options.limits)
+            cuts = cut_runs(self._runs, self._record, self._options.part_bytes or PART_BYTES)
             numbers = {workers.submit(write_region, job, regions[number], cuts): number for number in left}
-            for future in completed(numbers, stop):
+            for future in completed(numbers, observer.stop):
                 log.add(numbers[future], future.result())
-                tell(documents * len(log.results) // len(regions), documents)
+                observer.report("write", documents * len(log.results) // len(regions), documents)
 
     def _files(self) -> list[StagedFile]:
         with ResultLog(self.folder / _FILES) as log:

@@ -32,6 +32,9 @@ SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])
 Segments = tuple[int, int]  # half-open
 
 
+ROW_BYTES, DOCUMENT_BYTES = 100, 800  # of memory, about, for each drawer row, and each listing or register, of a part
+
+
 @dataclass(frozen=True, slots=True)
 class Cuts:
     """Cuts of the table's segments into ranges of about equal content, for each kind of rows."""

@@ -16,7 +16,9 @@ import numpy as np
 from hsimhash.rowkey import listing_rowkeys, register_numbers, register_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.files.region_writer import (
+    DOCUMENT_BYTES,
     REGISTERS,
+    ROW_BYTES,
     ROWS,
     SIGNED_VALUE,
     Cuts,
@@ -31,7 +33,6 @@ from hsimhash.store.hbase.files.region_writer import (
 from hsimhash.store.hbase.files.stage import Stage, open_stage
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.runs import (
-    FileLimits,
     Run,
     document_order,
     drawer_rows,
@@ -95,12 +96,13 @@ def sort_registers(folder: Path) -> None:
     write_array(folder / "table_registers", found[order])
 
 
-def cut_runs(runs: Sequence[Run], record: Record, limits: FileLimits) -> Cuts:
-    """Return where to cut prepared runs."""
+def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
+    """Return how prepared runs are cut."""
+    at_once = part_bytes // DOCUMENT_BYTES
     return Cuts(
-        segment_ranges(list(runs), record.layout.drawers, limits.rows),
-        listing_ranges(runs, limits.documents),
-        register_ranges(sum(run.size for run in runs), limits.documents),
+        segment_ranges(list(runs), record.layout.drawers, part_bytes // ROW_BYTES),
+        listing_ranges(runs, at_once),
+        register_ranges(sum(run.size for run in runs), at_once),
     )
 
 

@@ -263,8 +263,7 @@ class _PipelineRun:
 
     def _hear(self, lane: _Lane) -> None:
         self._heard_s = time.monotonic()
-        if metrics.current is not None:
-            metrics.current.replies.labels(str(lane.connection.endpoint)).inc()
+        metrics.current.replies.labels(lane.connection.endpoint).inc()
         self._pool.heard(lane.connection)
 
     def _refused(self, lane: _Lane, error: Exception) -> None:
@@ -290,15 +289,14 @@ class _PipelineRun:
         if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
             self._pool.failed(connection.endpoint)
         text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
-        if metrics.current is not None and isinstance(error, TimeoutError):
-            metrics.current.timeouts.labels(str(connection.endpoint)).inc()
+        if isinstance(error, TimeoutError):
+            metrics.current.timeouts.labels(connection.endpoint).inc()
         self._fail(connection, lane.begun, TransientError(text), error)
 
     def _fail(self, connection: Connection, numbers: Collection[int], meaning: HsimhashError, error: Exception) -> None:
         if not isinstance(meaning, TransientError):
             raise meaning from error
-        if metrics.current is not None:
-            metrics.current.retries.labels(str(connection.endpoint)).inc(len(numbers))
+        metrics.current.retries.labels(connection.endpoint).inc(len(numbers))
         if self._once:
             for number in numbers:
                 self.results[number] = UNKNOWN

@@ -188,8 +188,7 @@ class Pool:
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, Exception):
-                if metrics.current is not None:
-                    metrics.current.unreached.labels(str(connection.endpoint)).inc()
+                metrics.current.unreached.labels(connection.endpoint).inc()
                 self.failed(connection.endpoint)
             raise
 

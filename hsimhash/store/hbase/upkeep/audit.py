@@ -36,6 +36,7 @@ import numpy as np
 
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.signature import Signature
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
     KEY_FLAG,
@@ -78,7 +79,7 @@ from hsimhash.store.hbase.rows.cells import (
     signature_in,
 )
 from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
-from hsimhash.store.reports import CheckReport, Progress
+from hsimhash.store.reports import CheckReport
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
@@ -170,7 +171,7 @@ class Audit:
         record: its layout fixes the drawer rows; in format 2 there is a key drawer.
         times: what is old enough to collect.
         repair: repair problems and collect leftovers.
-        progress: is given how far it is, in steps.
+        observer: is told how far it is, in steps.
         pages: returns the cells to check, by family, in pages.
         is_sample: they are drawn, not suspect.
     """
@@ -182,7 +183,7 @@ class Audit:
         times: Times,
         *,
         repair: bool = False,
-        progress: Progress | None = None,
+        observer: Observer = UNWATCHED,
         pages: Callable[[bytes], Iterable[list[Cell]]],
         is_sample: bool = False,
     ) -> None:
@@ -190,7 +191,7 @@ class Audit:
         self.record = record
         self.times = times
         self.is_repair = repair
-        self.progress = progress
+        self.observer = observer
         self._pages = pages
         self._is_sample = is_sample
         self.report = CheckReport()
@@ -229,9 +230,10 @@ class Audit:
         return youngest
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
-        if self.progress is not None and page:
+        if page:
             place = segment_of(page[-1].row)
-            self.progress((family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS, 2 * PROGRESS_STEPS)
+            done = (family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS
+            self.observer.report("check", done, 2 * PROGRESS_STEPS)
 
     def _problem(self, text: str) -> None:
         self.report.problem(text)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from hsimhash.fingerprint.signature import Signature
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import (
@@ -43,7 +44,7 @@ from hsimhash.store.hbase.rows.cells import (
 )
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.upkeep.audit import Audit, pages
-from hsimhash.store.reports import CollectReport, Progress
+from hsimhash.store.reports import CollectReport
 
 SLACK_H = 24  # hours that a writer's clock may be behind
 
@@ -58,7 +59,7 @@ class Collection(Audit):
         record: its layout fixes the drawer rows; in format 2 there is a key drawer.
         times: what is old enough to collect.
         hours: of the log, which are worked off whatever they are; None: all that are over an hour old.
-        progress: is given how far it is, in hours of the log, each of which is read twice.
+        observer: is told how far it is, in hours of the log, each of which is read twice.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class Collection(Audit):
         times: Times,
         *,
         hours: Iterable[int] | None = None,
-        progress: Progress | None = None,
+        observer: Observer = UNWATCHED,
     ) -> None:
-        super().__init__(gateway, record, times, repair=True, progress=progress, pages=self._suspects)
+        super().__init__(gateway, record, times, repair=True, observer=observer, pages=self._suspects)
         self._hours = None if hours is None else sorted(hours)
         self._ranges: list[tuple[int, int]] = []  # half-open, of hours
         self._registers: dict[bytes, Cell | None] = {}
@@ -107,8 +108,7 @@ class Collection(Audit):
 
     def _tell(self, half: int, hour: int) -> None:
         first, total = self._ranges[0][0], self._ranges[-1][1] - self._ranges[0][0]
-        if self.progress is not None:
-            self.progress(half * total + hour - first, 2 * total)
+        self.observer.report("collect", half * total + hour - first, 2 * total)
 
     def _open_ranges(self) -> list[tuple[int, int]]:
         if self._hours is not None:

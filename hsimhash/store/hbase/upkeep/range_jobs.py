@@ -24,13 +24,14 @@ from hsimhash.errors import OTHER_JOB, StoreUnavailableError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.locks import lock_or_refuse
 from hsimhash.processes import Workers, completed
+from hsimhash.progress import Observer
 from hsimhash.store.base import JOB_DEADLINE_S, Record
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Gateway
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.rows.survey import rows_about, segments_of
-from hsimhash.store.reports import Progress, Region
+from hsimhash.store.reports import Region
 
 RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
 AGE_S = 86_400.0  # what was read longer ago is read again
@@ -80,13 +81,14 @@ class RangeJob:
     workers: int = 1
     range_rows: int = RANGE_ROWS
 
-    def run(self, purpose: str, work: RangeWork, tell: Progress) -> list[Any]:
-        """Run the job; return the result of every range, in order.
+    def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
+        """Return the result of every range, in order.
 
         Args:
-            purpose: of the job; with another one, or for another index, a new job begins.
-            work: called with each range.
-            tell: called with the number of finished ranges, and of all.
+            purpose: what for; its first word is the stage to report. A walk for something else, or for another index,
+                is begun anew.
+            work: is done with each range.
+            observer: is told how many ranges are done, of how many.
         """
         with file_errors(self.folder):
             make_folder(self.folder)
@@ -99,7 +101,7 @@ class RangeJob:
                 ]
                 for number, result in self._results(work, tasks):
                     log.add(number, result)
-                    tell(len(log.results), len(bounds))
+                    observer.report(purpose.partition(" ")[0], len(log.results), len(bounds))
                 return [log.results[number] for number in range(len(bounds))]
 
     @contextmanager

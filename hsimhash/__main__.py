@@ -1,6 +1,6 @@
 """Entry point of the program: `hsimhash`, and `python -m hsimhash`.
 
-Signals have their handlers before anything else is imported, which takes a good part of a second.
+Signal handlers are installed before anything else is imported, because imports take a good part of a second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; a Ctrl-C or SIGTERM before or after its work ends the process as one during it does."""
+    """Run the command line; Ctrl-C and SIGTERM end the process during imports and exit just as during work."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)

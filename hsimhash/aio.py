@@ -41,11 +41,11 @@ def _in_thread(
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     """The methods of `HSimIndex` as coroutines, for one event loop.
 
-    A task that is cancelled disturbs no other one; what it wrote just then may be stored or not.
+    Cancelling a task does not affect other tasks; what it was writing may be stored or not.
 
     Args:
-        index: closed with this one.
-        max_pending: calls under way or waiting; who makes more of them waits until others are over.
+        index: closed together with this object.
+        max_pending: at most so many running or waiting calls; further calls wait for them.
     """
 
     def __init__(self, index: HSimIndex, *, max_pending: int = MAX_PENDING) -> None:
@@ -139,7 +139,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         return await self._run(partial(self.index.profile.signature, text))
 
     async def close(self) -> None:
-        """Let go of the store; what is under way ends first, what waits raises `StoreClosedError`."""
+        """Close the store. Calls in progress finish first; waiting calls raise `StoreClosedError`."""
         self._is_closed = True
         await asyncio.to_thread(self.index.close)
         if self._pending:

@@ -1,16 +1,17 @@
 """Share calls: threads and tasks that use one index at the same time are answered by one call to its store.
 
-Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
-together, in one call. Each gets its own answer, or its own error. Whom one call answered together soon ask again, so
-the next one waits for them a little: else they would part into two halves, of which one gathers while the other is
-under way. Who comes last of them makes the call. A call that takes long holds nobody up: after LOOK_S the next one
-starts beside it.
+A caller that finds no call in progress calls at once, alone. Callers that arrive during a call gather, and when it
+ends, those with the same kind of question share the next one. Each gets its own answer, or its own error. Callers that
+shared a call usually return at the same time, so the next call waits briefly for them; otherwise they would split into
+two halves, and one half would gather while the other half's call is in progress. The last of them to arrive makes the
+call. A slow call holds nobody up: after LOOK_S the next one starts beside it.
 
-Those whom a call answered wake each other, in chains of a few: woken at once they crowd for the interpreter, for which
-16 threads took twice the time, 0.8 ms instead of 0.4; in one chain the last would wait long beside a busy thread.
+The callers of a call wake each other in chains of a few. If all were woken at once, they would crowd for the
+interpreter, and 16 threads took twice the time: 0.8 ms instead of 0.4. In a single chain, the last would wait long
+beside a busy thread.
 
-A signal handler may raise between any two steps. So a turn is a lock that only `with` takes: none is ever lost. And to
-wake a caller gives it nothing but a reason to look again: a turn goes to whoever looks first, and whoever is not woken
+A signal handler may raise between any two steps. So a turn is a lock that only `with` takes, and none is ever lost.
+Waking a caller only makes it look again: the first caller that looks takes the turn, and a caller that is not woken
 looks after LOOK_S.
 """
 
@@ -42,7 +43,7 @@ _CHAIN = 4  # callers who wake each other
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
-    """A question whose arguments were checked.
+    """A question with checked arguments.
 
     `ask` makes a call: it is given questions, which have `given` in common, and how many seconds it may take, if that
     has an end; it returns as many answers.
@@ -54,13 +55,13 @@ class SharedCall(NamedTuple, Generic[Question, Answer]):
     timeout_s: float | None = None
 
     def alone(self) -> Answer:
-        """Return the answer, by a call of its own."""
+        """Answer the question in its own call."""
         return self.ask([self.question], self.given, self.timeout_s)[0]
 
 
 @dataclass(eq=False, slots=True)
 class Asked(Generic[Question, Answer]):
-    """A question that waits or is under way; `error`, or else `answer`, counts once it `is_over`.
+    """A waiting or running question; once it `is_over`, either `error` or `answer` is its result.
 
     Args:
         call: what it asks for.
@@ -75,23 +76,23 @@ class Asked(Generic[Question, Answer]):
     answer: Answer | None = None
     error: Exception | None = None
     is_withdrawn: bool = False
-    following: Asked[Any, Any] | None = None  # whom it wakes when it is answered, since the same call answered both
+    following: Asked[Any, Any] | None = None  # the next caller of the same call, which it wakes
 
     def left_s(self) -> float | None:
         """Return the time left in seconds, or None without a limit."""
         return None if self.end_s is None else self.end_s - time.monotonic()
 
     def alike(self) -> Hashable:
-        """Return what questions must have in common to share a call."""
+        """Return the key that questions must share to go into one call."""
         return self.call.ask, self.call.given, self.call.timeout_s
 
     def pass_on(self) -> None:
-        """Wake who follows."""
+        """Wake the next caller."""
         if self.following is not None:
             self.following.wake()
 
     def settle(self, answer: Answer | None, error: Exception | None = None) -> None:
-        """Note how it ended."""
+        """Record the result."""
         self.answer, self.error, self.is_over = answer, error, True
 
 
@@ -117,7 +118,7 @@ class _Crowd(NamedTuple):
         return time.monotonic() < self.until_s
 
     def lacks(self, waiting: Mapping[Hashable, Sequence[object]]) -> bool:
-        """Whether what has waited longest should wait on, for more of those who are expected."""
+        """Whether the longest-waiting question should wait for more of the expected callers."""
         first = next(iter(waiting), None)
         return first is not None and first == self.alike and len(waiting[first]) < self.size and self.is_expected
 
@@ -138,11 +139,11 @@ class Callers:
 
     @property
     def has_turn(self) -> bool:
-        """Whether what waits could be asked now."""
+        """Whether a waiting question could be asked now."""
         return not self._is_gathering() and self._free_turn() is not None
 
     def ask(self, call: SharedCall[Question, Answer]) -> Answer:
-        """Return the answer to a question, by a call that others may share.
+        """Answer a question, by a call that others may share.
 
         Raises:
             StoreTimeoutError: the time ended before the answer came.
@@ -194,7 +195,7 @@ class Callers:
             self._waiting.setdefault(asked.alike(), []).append(asked)
 
     def withdraw(self, asked: Asked[Any, Any]) -> None:
-        """Let a question wait no longer; of one that is under way the answer is dropped."""
+        """Stop waiting for a question; the answer of a running one is dropped."""
         if asked.is_over:
             return
         asked.is_withdrawn = True
@@ -209,7 +210,7 @@ class Callers:
             self._wake_next()
 
     def look_s(self, asked: Asked[Any, Any]) -> float:
-        """Return after how long a caller looks again: who asks first while more are expected, when they no more are."""
+        """Return after how many seconds a caller looks again."""
         with self._lock:
             if not self._crowd.lacks(self._waiting):
                 return LOOK_S
@@ -218,7 +219,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """Ask what has waited longest, and all that can go with it, if a turn is free and no more are expected."""
+        """Ask the longest-waiting question and all that can share its call, if a turn is free and none is expected."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return

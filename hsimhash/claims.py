@@ -1,8 +1,8 @@
 """Decide which documents of a batch are new: which have no match before them in the index or in the batch.
 
-A claim is decided once all claims before it are that it depends on: those near it, those of its own id, and those that
-may move the document which it met. So what a round stores changes nothing of what that round decides. A claim that
-moves a document away is decided once no claim before it still waits that may meet this document.
+A claim can be decided once all the earlier claims that it depends on are decided: those near it, those with its own id,
+and those that may move the document that it matched. So nothing that a round stores changes what the same round
+decides. A claim that moves a document away waits for earlier claims that may match this document.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of claim
 
 
 class Turns(Claims):
-    """Claims of a batch; see the module's text.
+    """The claims of a batch; see the module.
 
     Args:
         doc_ids: ids as UTF-8; one that occurs twice claims twice.

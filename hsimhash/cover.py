@@ -70,7 +70,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A drawer's number; how many leading bits of its segment are looked at, and how many of them may differ."""
+    """A drawer's number, how many leading bits of its segment it compares, and how many of them may differ."""
 
     drawer: int
     bits: int
@@ -327,7 +327,7 @@ class _Search:
         )
 
     def best(self) -> tuple[Probe, ...]:
-        """Return the probes that are used."""
+        """Return the probes of the cheapest cover found."""
         count, randoms = len(self.probes), np.random.default_rng(0)
         best = self._lowered(self._completed(np.full(count, -1), np.ones(count)))
         for _ in range(min(max(_WORK // self.flipped.size, _ROUNDS[0]), _ROUNDS[1])):

@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seconds_in(duration: str) -> float | None:
-    """Return the seconds of a duration such as 90d, 1h30m, 500ms or 5, which is seconds; None for any other text."""
+    """Parse a duration such as 90d, 1h30m, 500ms or 5 (seconds) into seconds; None for any other text."""
     if re.fullmatch(_NUMBER, duration):
         return float(duration)
     is_duration = re.fullmatch(f"(?:{_PART})+", duration)
@@ -25,7 +25,7 @@ def seconds_in(duration: str) -> float | None:
 
 
 def milliseconds_of(value: object) -> float | None:
-    """Return an ISO 8601 time as ms since 1970, None for anything else; a time without a zone is UTC."""
+    """Parse an ISO 8601 time into ms since 1970, None for anything else; a time without a zone is UTC."""
     try:
         time = datetime.fromisoformat(value if isinstance(value, str) else "")
     except (ValueError, OverflowError):
@@ -35,7 +35,7 @@ def milliseconds_of(value: object) -> float | None:
 
 # A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
 def pauses() -> Iterator[float]:
-    """Yield how long to wait before each next try, in seconds: at random, up to twice as long each time."""
+    """Yield random pauses before each next try, in seconds, up to twice as long each time."""
     most_s = _FIRST_PAUSE_S
     while True:
         yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would all draw the same
@@ -43,7 +43,7 @@ def pauses() -> Iterator[float]:
 
 
 class Pace:
-    """Lets work continue at no more than `rate` documents a second, None: any; time lost before is not caught up with.
+    """Limits work to `rate` documents a second, None: unlimited; it does not catch up on lost time.
 
     `stop` is asked whether to end a wait.
     """

@@ -58,7 +58,7 @@ class Remedy(str):
 
 
 def in_shell(said: object) -> str:
-    """Return an error, or the text of one, as users of the command line read it."""
+    """Return an error, or its text, as users of the command line read it."""
     if isinstance(said, BaseException):
         said = said.args[0] if said.args and isinstance(said.args[0], Remedy) else str(said)
     return said.shell if isinstance(said, Remedy) else str(said)
@@ -85,13 +85,13 @@ MORE_PROCESSES = "the limit on processes and threads is reached: raise it with '
 
 
 class HsimhashError(Exception):
-    """Base of our errors. Where one `is_retryable`, the same call may succeed later."""
+    """Base of all errors of hsimhash. If `is_retryable`, the same call may succeed later."""
 
     is_retryable: ClassVar[bool] = False
 
 
 class IndexExistsError(HsimhashError):
-    """An index is already there; nothing was changed."""
+    """The index exists already; nothing was changed."""
 
 
 class IndexNotFoundError(HsimhashError):
@@ -111,11 +111,11 @@ class FormatVersionError(HsimhashError):
 
 
 class CorruptionError(HsimhashError):
-    """Stored bytes are not what they must be."""
+    """Stored bytes are invalid."""
 
 
 class InputUnavailableError(HsimhashError):
-    """A remote input cannot be read now; what came before was read."""
+    """A remote input cannot be read now; everything before it was read."""
 
     is_retryable = True
 
@@ -135,7 +135,7 @@ class ClaimBusyError(StoreBusyError):
 
 
 class StoreClosedError(HsimhashError):
-    """The store was closed before this call."""
+    """The store is closed."""
 
 
 class StoreUnavailableError(HsimhashError):
@@ -145,11 +145,11 @@ class StoreUnavailableError(HsimhashError):
 
 
 class LostRightError(StoreUnavailableError):
-    """The right to write was lost meanwhile; others may have written since."""
+    """The right to write was lost; others may have written since."""
 
 
 class StoreTimeoutError(StoreUnavailableError):
-    """The time that the caller allowed ended before the answer was complete; the message says how far it came."""
+    """The caller's time ended before the answer was complete; the message says how far it came."""
 
 
 class TextTooShortError(HsimhashError):
@@ -157,4 +157,4 @@ class TextTooShortError(HsimhashError):
 
 
 class StopAskedError(Exception):
-    """The `stop` that a call was given asked to end; nothing was written."""
+    """The caller's `stop` ended the call; nothing was written."""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """Return a module of an optional package; `ValueError` says how to install it for `what`, or why it cannot load."""
+    """Import a module of an optional package; `ValueError` says how to install it for `what`, or why it cannot load."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -18,5 +18,5 @@ def needed(module: str, extra: str, what: str) -> Any:
 
 
 def arrow_needed(what: str) -> tuple[Any, Any]:
-    """Return the modules pyarrow and pyarrow.parquet; see `needed`."""
+    """Import pyarrow and pyarrow.parquet; see `needed`."""
     return needed("pyarrow", "parquet", what), needed("pyarrow.parquet", "parquet", what)

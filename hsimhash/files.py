@@ -14,7 +14,7 @@ from hsimhash.errors import LIMITS, StoreUnavailableError
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Make a folder and those that it is in, durably; return those that were not there, the innermost first."""
+    """Create a folder and its missing parents durably; return the created ones, innermost first."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in made:
@@ -50,7 +50,7 @@ def copy_owner(of: Path, to: Path) -> bool:
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Give a durable file a name, and the owner and mode of the file that had it; in one step, durable on return."""
+    """Rename a durable file over `path` in one step, keeping the owner and mode of the old file; durable on return."""
     if path.exists():
         copy_owner(path, part)
     part.replace(path)
@@ -61,7 +61,7 @@ def put_in_place(part: Path, path: Path) -> None:
 def replace_file(
     path: Path, part: Path | None = None, put: Callable[[Path, Path], None] = put_in_place
 ) -> Iterator[BinaryIO]:
-    """Give a stream to a new file, `part`, which is put in the place of `path` if the block ends without an error."""
+    """Give a stream to a new file, `part`, which replaces `path` if the block ends without an error."""
     part = part or path.with_name(f"{path.name}.new")
     with part.open("wb") as stream:
         try:
@@ -75,14 +75,14 @@ def replace_file(
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Put JSON in the place of a file, in one step, durable on return."""
+    """Replace a file with JSON in one step; durable on return."""
     with replace_file(path) as file:
         file.write(json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"))
 
 
 @contextmanager
 def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Give the errors of an open file its name, which those of a full disk lack, and a remedy."""
+    """Add a file's name, which errors of a full disk lack, and a remedy to errors of an open file."""
     try:
         yield
     except OSError as error:
@@ -97,7 +97,7 @@ def file_errors(
     kind: type[Exception] = StoreUnavailableError,
     advice: str = ", and run the same command again: what was acknowledged is kept",
 ) -> Iterator[None]:
-    """Raise errors of the file or folder `path` as `kind`; `advice` follows on what can be done about the disk."""
+    """Raise errors of the file or folder `path` as `kind`; `advice` follows the advice about the disk."""
     try:
         yield
     except OSError as error:
@@ -148,7 +148,7 @@ class AppendLog:
                 data = data[written:]
 
     def sync(self) -> None:
-        """Make what was added durable."""
+        """Make all added lines durable."""
         if self._file is not None and not self._is_synced:
             with self._errors(self.path):
                 os.fsync(self._file.fileno())

@@ -77,14 +77,14 @@ COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for 
 
 
 class ClaimOptions(TypedDict, total=False):
-    """Options of `claim` that `claim_text` and `claim_texts` take too."""
+    """Options of `claim`, also of `claim_text` and `claim_texts`."""
 
     max_distance: int | None
     max_sketch: int | None
 
 
 class QueryOptions(ClaimOptions, total=False):
-    """Options of `query_many` that `query_text` and `query_texts` take too."""
+    """Options of `query_many`, also of `query_text` and `query_texts`."""
 
     limit: int | None
     timeout: float | None
@@ -98,10 +98,10 @@ class TextsAdded(NamedTuple):
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
-    """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
+    """An index of documents by fingerprint, made by `create` or `open`; a context manager.
 
-    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. Unpickling opens the index again, by
-    its URL and with the same options, so it can be sent to another process.
+    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. An index can be pickled and sent to
+    another process, which opens it again by its URL and with the same options.
     """
 
     def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
@@ -135,18 +135,18 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Create an empty index and open it.
 
         Args:
-            url: where: a URL, or for an embedded index the path of its folder: a `Path`, "./pages" or "/data/pages".
-            layout: one, or what `Layout.parse` reads; by default `4`, on HBase `10`.
-            profile: one, or its name.
-            distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
-                for layout `4` where it is embedded.
-            lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
-            password: on Redis, the user's, where the URL has no `password_file=`.
-            ttl_s: on Redis, how long after it was last added a document is over, and no more found; by default never.
+            url: a URL, or the path of an embedded index's folder: a `Path`, "./pages" or "/data/pages".
+            layout: a layout, or text for `Layout.parse`; by default `4`, on HBase `10`.
+            profile: a profile, or its name.
+            distance: the default distance of queries, in bits; by default the layout's k, but 6 for layout `4` in an
+                embedded index.
+            lock_timeout_s: how long a write waits for another writer on LMDB and PostgreSQL, in seconds.
+            password: the password on Redis, if the URL does not have `password_file=`.
+            ttl_s: how many seconds after they were last added documents expire on Redis; by default never.
 
         Raises:
-            IndexExistsError: there is one.
-            ValueError: no such layout, profile, distance or kind of store.
+            IndexExistsError: the index exists.
+            ValueError: the layout, profile, distance or URL is not valid.
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -172,24 +172,24 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
-        """Open an index, with the layout and the profile it was created with.
+        """Open an index, with the layout and profile that it was created with.
 
         Args:
-            url: where it is, as for `create`.
-            layout: what it must have been made with; any where it is None.
-            profile: likewise.
-            lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
-            exclusive: on HBase alone, nobody else writes the documents that are written through this index, nor does
-                so within 20 minutes after; they are written faster.
-            deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.
-            password: on Redis, the user's, where the URL has no `password_file=`.
-            slow_s: seconds after which a query, or a batch of them, is logged with what it read, as a warning of the
-                logger `hsimhash.slow`; None or 0: never.
+            url: as for `create`.
+            layout: the layout that the index must have; None: any.
+            profile: the profile that the index must have; None: any.
+            lock_timeout_s: how long a write waits for another writer on LMDB and PostgreSQL, in seconds.
+            exclusive: promises that nobody else writes the same documents meanwhile, or within 20 minutes after; makes
+                writes to HBase faster.
+            deadline_s: how long a call to HBase is retried without an answer, unless the URL has `deadline=`.
+            password: the password on Redis, if the URL does not have `password_file=`.
+            slow_s: log queries, or batches of them, that take longer, with what they read, as warnings of the logger
+                `hsimhash.slow`; in seconds, None or 0: never.
 
         Raises:
-            IndexNotFoundError: there is no index.
-            LayoutMismatchError, ProfileMismatchError: it was made with another than `layout` or `profile`.
-            FormatVersionError: a release that this one does not know wrote it.
+            IndexNotFoundError: the index does not exist.
+            LayoutMismatchError, ProfileMismatchError: the index has another layout or profile.
+            FormatVersionError: a newer, unknown release wrote the index.
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -209,7 +209,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return index
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how another process opens the index; `TypeError` if it cannot, or should not."""
+        """Return how to open the index in another process; raise `TypeError` if that is not possible or safe."""
         if not self.backend.is_lasting:
             raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
         if self._opening.password is not None:
@@ -220,20 +220,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return _reopened, (self._pickled_url, self.profile, self.slow_s, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
-        """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
+        """Add one document, or change its signature; durable on return. See `add_many`."""
         self.adds.ask(self.add_call(signature, doc_id, first_seen=first_seen))
 
     def add_call(
         self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
     ) -> SharedCall[tuple[Signature, bytes, int], None]:
-        """Return the call that `add` makes; `ValueError` or `TypeError` for what it would raise them for."""
+        """Return the call that `add` makes; raise its `ValueError` or `TypeError` now."""
         return SharedCall(
             self._insert, check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         )
 
     @metrics.measured("add")
     def _insert(self, documents: Sequence[tuple[Signature, bytes, int]], *_: object) -> Sequence[None]:
-        """Write documents that were added one by one."""
+        """Write documents added one by one."""
         signatures, doc_ids, first_seen = zip(*documents, strict=True)
         self.store.insert(doc_ids, Signatures.collected(signatures), np.array(first_seen, np.int64))
         return [None] * len(documents)
@@ -246,24 +246,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         first_seen: Sequence[int] | int | None = None,
     ) -> int:
-        """Add documents, and change those that have another signature; durable on return.
+        """Add documents, or change their signatures; durable on return.
 
-        More than ADD_BATCH are written one batch after the other, between which others write: of a call that fails,
-        some batches may be there. The same call again does the rest.
+        More than ADD_BATCH documents are written in batches, and others can write in between. If the call fails, some
+        batches may have been written. Repeat the call to write the rest.
 
         Args:
-            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. An index whose profile makes no
-                sketches and keys keeps the fingerprints.
-            doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of one that occurs twice the last
-                occurrence counts.
-            first_seen: ms since 1970, one for all or one each; now by default. A document that is there already with
-                the same signature keeps its own.
+            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. If the profile of the index does
+                not make sketches and keys, only the fingerprints are stored.
+            doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of repeated ids the last one counts.
+            first_seen: ms since 1970, one for all or one each; by default now. A stored document with the same
+                signature keeps its own.
 
         Returns:
             How many documents are new or changed.
 
         Raises:
-            ValueError, TypeError: a bad argument; nothing was written.
+            ValueError, TypeError: an argument is wrong; nothing was written.
         """
         if first_seen is None:
             first_seen = _now_ms()
@@ -283,7 +282,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document unless one that matches is stored, and say which; durable on return. See `claim_many`."""
+        """Add a document unless a match is stored, and return which; durable on return. See `claim_many`."""
         call = self.claim_call(
             signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
         )
@@ -298,12 +297,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> SharedCall[tuple[Signature, str, int], Claim]:
-        """Return the call that `claim` makes; `ValueError` or `TypeError` where that raises one."""
+        """Return the call that `claim` makes; raise its `ValueError` or `TypeError` now."""
         checked, _, first_seen = check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         return SharedCall(self._claims, (checked, doc_id, first_seen), self._rule(max_distance, max_sketch, None))
 
     def _claims(self, claimed: Sequence[tuple[Signature, str, int]], rule: Rule, _: object) -> list[Claim]:
-        """Claim documents that were claimed one by one, in one call."""
+        """Claim documents, claimed one by one, in one call."""
         signatures, doc_ids, first_seen = zip(*claimed, strict=True)
         return self.claim_many(
             signatures, doc_ids, max_distance=rule.max_distance, max_sketch=rule.max_sketch, first_seen=first_seen
@@ -319,26 +318,26 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: Sequence[int] | int | None = None,
     ) -> list[Claim]:
-        """Add each document unless one that matches is stored, as if they were claimed one after the other.
+        """Add each document unless a match is stored, as if they were claimed one after the other.
 
-        Of any number of processes that claim near documents at once exactly one learns that its document is new. A
-        document that claims again, with a signature that matches its own, is new again, and has the later signature
-        then; so a call that failed, of which some documents may be stored, can be made again. A document which does
-        not match what is stored of it claims like any other, and while it is a duplicate stays as it was.
+        If any number of processes claim near documents at once, exactly one of the documents is new. If a call fails,
+        some of its documents may be stored; repeat it. A stored document that is claimed again with a matching
+        signature is new again, and gets the later signature. If its signature does not match, it is claimed like any
+        other document; if it is then a duplicate, the stored one stays unchanged.
 
         Args:
             signatures: as for `add_many`.
-            doc_ids: likewise; an id that occurs twice claims twice.
+            doc_ids: as for `add_many`, but a repeated id is claimed twice.
             max_distance: as for `query`.
             max_sketch: as for `query`.
             first_seen: as for `add_many`.
 
         Returns:
-            For each document, in the order given, whether it is new, and else its nearest match.
+            For each document, in order, whether it is new, or its nearest match.
 
         Raises:
-            ValueError, TypeError: a bad argument; nothing was written.
-            StoreBusyError: another process writes, on HBase and Redis a near document, for too long; try again.
+            ValueError, TypeError: an argument is wrong; nothing was written.
+            StoreBusyError: another process wrote for too long, on HBase and Redis a near document; try again.
         """
         if first_seen is None:
             first_seen = _now_ms()
@@ -378,17 +377,17 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> list[Match]:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
-        A signature also finds the documents that have its key, whatever their distance, and passes over those whose
-        sketches tell that the texts are not alike.
+        A signature also finds the documents with the same key, at any distance. Documents are left out if their
+        sketches show that the texts are not alike.
 
         Args:
-            signature: one, or a fingerprint alone, unsigned 64-bit.
-            max_distance: 0 to 16, or to the layout's k where that is greater; the index's own by default.
-            max_sketch: in how many of their 64 bits sketches may differ, where both have one, and in two fewer where
-                only the keys are equal; None: in any.
-            limit: return only the first so many.
-            exclude: leave this document out.
-            timeout: seconds after which the call ends, whatever it waits for or still has to read.
+            signature: a signature, or only a fingerprint, unsigned 64-bit.
+            max_distance: 0 to 16 bits, or up to the layout's k if that is greater; by default the index's own.
+            max_sketch: in how many of their 64 bits two sketches may differ, two fewer if only the keys are equal;
+                None: any number.
+            limit: return at most so many matches.
+            exclude: the id of a document to leave out.
+            timeout: seconds after which the call ends, whatever it waits for.
 
         Raises:
             StoreTimeoutError: the `timeout` passed.
@@ -408,12 +407,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: str | None = None,
     ) -> SharedCall[tuple[Signature, str | None], list[Match]]:
-        """Return the call that `query` makes; `ValueError` or `TypeError` where that raises one."""
+        """Return the call that `query` makes; raise its `ValueError` or `TypeError` now."""
         rule = self._rule(max_distance, max_sketch, limit)
         return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
 
     def _rule(self, max_distance: int | None, max_sketch: int | None, limit: int | None) -> Rule:
-        """Return the rule of a query; `ValueError` or `TypeError` for one that cannot be."""
+        """Return the rule of a query; raise `ValueError` or `TypeError` for invalid options."""
         if limit is not None:
             _check_limit(limit)
         check_max_sketch(max_sketch)
@@ -461,7 +460,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         exclude: Sequence[str | None] | None = None,
         timeout: float | None = None,
     ) -> list[list[Match]]:
-        """Return what `query` returns for each signature, in the order given; many at once cost far less each.
+        """Answer `query` for each signature, in order; a batch costs far less per query.
 
         Args:
             signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit.
@@ -476,7 +475,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         asked = self.store.record.stored(as_signatures(signatures))
         if isinstance(exclude, str):
-            raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
+            raise TypeError(f"exclude must be a sequence, an id or None for each query, got one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
@@ -544,7 +543,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def query_texts(
         self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
     ) -> list[list[Match] | None]:
-        """Return what `query_text` returns for each text, in order, and None where a text is too short.
+        """Answer `query_text` for each text, in order; None if a text is too short.
 
         Args:
             texts: as for `add_texts`.
@@ -562,7 +561,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         first_seen: Iterable[int] | int | None = None,
         **options: Unpack[ClaimOptions],
     ) -> list[Claim | None]:
-        """Return what `claim_text` returns for each text, in order, and None where a text is too short.
+        """Call `claim_text` for each text, in order; None if a text is too short.
 
         Texts too short for a fingerprint are neither stored nor compared.
 
@@ -607,25 +606,25 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("remove")
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
-        """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
+        """Remove documents; durable on return. Return how many existed; unknown ids are ignored.
 
-        With `before` (ms since 1970) only those first seen earlier; one that others move meanwhile stays.
+        With `before` (ms since 1970) only those first seen earlier; documents changed meanwhile stay.
         """
         return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
     def get(self, doc_id: str) -> Document | None:
-        """Return what is stored of a document, None where it is unknown."""
+        """Return a stored document, or None if the id is unknown."""
         return self.get_many([doc_id])[0]
 
     @metrics.measured("get")
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
-        """Return what `get` returns for each id, in the order given."""
+        """Return the document of each id, in order, or None if the id is unknown."""
         return self.store.lookup(check_doc_ids(doc_ids))
 
     def count(self, *, before: int | None = None, workers: int = 1) -> int:
-        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
 
-        On HBase that reads all registers, by so many processes.
+        On HBase, `workers` processes read all registers.
         """
         return self.store.count(before=before, workers=workers)
 
@@ -653,21 +652,21 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Compare the index's rows with each other.
 
         Args:
-            repair: repair what differs.
-            observer: learns how far it is.
-            workers: on HBase: processes that read.
-            folder: on HBase: for what they find; a call with the same folder continues one that was interrupted.
+            repair: repair the differences.
+            observer: receives progress.
+            workers: on HBase, the number of processes that read.
+            folder: on HBase, a folder for their findings; a call with the same folder resumes an interrupted one.
         """
         place = None if folder is None else Path(folder)
         return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on others but Redis.
+        """Delete leftovers of moves and removals on HBase (over an hour old) and Redis; others raise `HsimhashError`.
 
-        It reads their log, never the whole table. Others may read and write meanwhile.
+        It reads only their log, never the whole table. Others may read and write meanwhile.
 
         Args:
-            observer: learns how far it is.
+            observer: receives progress.
         """
         return capable(self.store, Collects).collect(observer=observer)
 
@@ -675,8 +674,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
 
         Args:
-            is_counted: with the number of documents, for which HBase reads all registers.
-            workers: the processes that do.
+            is_counted: include the number of documents, for which HBase reads all registers.
+            workers: the number of processes that read them.
         """
         record = self.store.record
         return {
@@ -705,13 +704,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def bulk(
         self, folder: str | Path, step_documents: int | None = None, *, stage: StageOptions | None = None
     ) -> BulkLoad:
-        """Return a bulk load that keeps its sorted runs in `folder`, on HBase with `stage` by files; see `BulkLoad`."""
+        """Return a bulk load with sorted runs in `folder`; on HBase with `stage`, a load by files. See `BulkLoad`."""
         if stage is not None:
             return capable(self.store, LoadsFiles).staged(Path(folder), stage)
         return capable(self.store, LoadsInBulk).bulk(Path(folder), step_documents)
 
     def close(self) -> None:
-        """Let go of the store; harmless when repeated."""
+        """Close the store; closing it again is harmless."""
         self.store.close()
 
     def __exit__(self, *exc_info: object) -> None:
@@ -721,7 +720,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return f"<HSimIndex {self.url} layout={self.layout.name} profile={self.profile.name}>"
 
     def _asked(self, signature: Signature) -> Signature:
-        """Return what of a signature the index can be asked by: format 1 has only fingerprints."""
+        """Return the parts of a signature that the index stores: in format 1 only the fingerprint."""
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
@@ -741,7 +740,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
 
 def _reopened(url: str, profile: Profile, slow_s: float | None, opening: Opening) -> HSimIndex:
-    """Return an index that was pickled; its profile brings word lists of one's own along."""
+    """Return an index that was pickled; its profile brings the user's word lists along."""
     return HSimIndex.open(url, profile=profile, slow_s=slow_s, **asdict(opening))
 
 
@@ -750,7 +749,7 @@ def _now_ms() -> int:
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Return what a call returns, and how many milliseconds it takes."""
+    """Return the result of a call, and the milliseconds it took."""
     began = time.perf_counter()
     found = call()
     return found, 1_000 * (time.perf_counter() - began)
@@ -758,7 +757,7 @@ def _timed(call: Callable[[], T]) -> tuple[T, float]:
 
 def _check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-        raise TypeError(f"limit is a whole number of matches, not {type(limit).__name__}: {limit!r:.80}")
+        raise TypeError(f"limit must be a whole number, got {type(limit).__name__}: {limit!r:.80}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit} must be at least 1")
 

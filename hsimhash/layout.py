@@ -1,11 +1,11 @@
 """Layouts: cut 64 bits into blocks, and make a drawer of each choice of blocks.
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
-(pigeonhole). So one copy of every fingerprint is kept per choice of `c` blocks (a *drawer*), filed under the bits of
-those blocks (its *segment*), and a query that looks into one bucket of every drawer misses nothing within `b - c` bits.
+(pigeonhole). So keep a copy of every fingerprint for each choice of `c` blocks (a *drawer*), filed under the bits of
+those blocks (its *segment*). A query that reads one bucket of every drawer misses nothing within `b - c` bits.
 
-A nested layout cuts the bits outside the chosen blocks again, and chooses among those blocks too: longer segments for
-fewer drawers. It is complete for the smaller of the two distances.
+A nested layout cuts the bits outside the chosen blocks again, and also chooses among those blocks: segments are longer
+for fewer drawers. It is complete for the smaller of the two distances.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 3.
 """
@@ -105,7 +105,7 @@ class Drawer:
         return _move(fingerprints, self._to_permuted)
 
     def restore(self, permuted: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the fingerprints that `permute` was given."""
+        """Undo `permute`."""
         return _move(permuted, tuple(_BitRun(run.target, run.source, run.width) for run in self._to_permuted))
 
 
@@ -118,7 +118,7 @@ def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.ui
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Adjacent blocks of bits, from the highest on, and how many of them a drawer chooses."""
+    """Adjacent blocks of bits from the highest on, and how many of them a drawer chooses."""
 
     blocks: tuple[int, ...]
     choose: int
@@ -142,7 +142,7 @@ class Cut:
     def check(self, bits: int) -> None:
         """Raise `ValueError` unless the cut fits a word of `bits` bits."""
         if min(self.blocks, default=0) < 1 or sum(self.blocks) != bits:
-            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, not {sum(self.blocks)}")
+            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, got {sum(self.blocks)}")
         if self.choose < 1:
             raise ValueError(f"layout {self} must choose at least 1 block")
         if self.max_distance < 0:
@@ -157,7 +157,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks and choice, which fix the drawers; see the module's text.
+    """Blocks and choices, which define the drawers; see the module.
 
     Args:
         outer: the cut of the 64 bits.
@@ -227,7 +227,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Return the layout of a name or of a text form: `10`, `13,13,13,13,12/2`, `16,16,16,16/1+12,12,12,12/1`."""
+        """Parse the name or text form of a layout: `10`, `13,13,13,13,12/2`, `16,16,16,16/1+12,12,12,12/1`."""
         if "/" not in text:
             return cls.named(text)
         cuts = []
@@ -237,20 +237,20 @@ class Layout:
                 raise ValueError(f"layout {text!r}: {part!r} is not blocks/choice, such as 13,13,13,13,12/2")
             cuts.append(Cut(tuple(map(int, match[1].split(","))), int(match[2])))
         if len(cuts) > 2:
-            raise ValueError(f"layout {text!r}: a layout is cut once or twice, not {len(cuts)} times")
+            raise ValueError(f"layout {text!r}: expected one or two cuts, got {len(cuts)}")
         return cls(*cuts)
 
     @classmethod
     def even(cls, blocks: int, choose: int) -> Layout:
         """Return the layout of `blocks` blocks as equal as 64 allows, the wider ones first."""
         if not 1 <= blocks <= FINGERPRINT_BITS:
-            raise ValueError(f"a layout has 1 to {FINGERPRINT_BITS} blocks, not {blocks}")
+            raise ValueError(f"a layout must have 1 to {FINGERPRINT_BITS} blocks, got {blocks}")
         width, wider = divmod(FINGERPRINT_BITS, blocks)
         return cls(Cut((width + 1,) * wider + (width,) * (blocks - wider), choose))
 
     @property
     def name(self) -> str:
-        """The layout's name where it has one, else its text form."""
+        """The layout's name if it has one, else its text form."""
         return next((name for name, layout in _NAMED.items() if layout == (self.outer, self.inner)), self.text_form)
 
     @property
@@ -259,7 +259,7 @@ class Layout:
         return f"{self.outer}+{self.inner}" if self.inner else str(self.outer)
 
     def candidates(self, documents: int) -> float:
-        """Return the rows that a query reads on average, for that many uniform fingerprints."""
+        """Return how many rows a query reads on average among that many uniform fingerprints."""
         return sum(documents / 2.0**drawer.segment_bits for drawer in self.drawers)
 
     def prefixes(self, fingerprint: int) -> list[bytes]:
@@ -283,7 +283,7 @@ class Layout:
         return prefixes
 
     def to_json(self) -> dict[str, object]:
-        """Return the layout as JSON values: name, blocks, choose, and inner where it is nested."""
+        """Return the layout as JSON values: name, blocks, choose, and inner if it is nested."""
         fields: dict[str, object] = {"name": self.name, "blocks": list(self.outer.blocks), "choose": self.outer.choose}
         if self.inner:
             fields["inner"] = {"blocks": list(self.inner.blocks), "choose": self.inner.choose}
@@ -291,7 +291,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> Layout:
-        """Return the layout that `to_json` wrote; `ValueError` where a field is missing, unknown or contradicts."""
+        """Return the layout that `to_json` wrote; raise `ValueError` for missing, unknown or contradicting fields."""
         unknown = set(fields) - {"name", "blocks", "choose", "inner"}
         if unknown:
             raise ValueError(f"layout has unknown fields {sorted(unknown)}")

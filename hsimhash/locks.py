@@ -25,13 +25,13 @@ _LEFT_S = 5.0  # in which the children of a process that was killed close what t
 
 
 class HeldLock(FileIO):
-    """A file that is locked until it is closed, or until nobody refers to it. A context manager."""
+    """A file that is locked until it is closed or no longer referenced. A context manager."""
 
     is_locked = False
     __del__ = FileIO.close  # without the warning: to be closed so is what an interrupted call counts on
 
     def is_in_place(self) -> bool:
-        """Whether the locked file is the one at its path: another that took its place can be locked too."""
+        """Whether the locked file is still the one at its path; a replacement could be locked too."""
         try:
             return os.path.samestat(os.fstat(self.fileno()), os.stat(self.name))  # noqa: PTH116
         except FileNotFoundError:
@@ -51,7 +51,7 @@ _held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: 
 
 
 def take_lock(path: Path) -> HeldLock | None:
-    """Lock a file for this thread alone; it is made where it is missing, and holds the pid. None: another has it."""
+    """Lock a file for this thread alone, creating it if needed, with the pid in it. None: another holds it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     return _take(lambda: HeldLock(path, "r+", opener=lambda name, _: os.open(name, flags, 0o666)), fcntl.LOCK_EX)
 
@@ -91,7 +91,7 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
 
 
 def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
-    """Lock a file as `take_lock` does; `StoreBusyError` if another has it: its process, its work and the remedy.
+    """Lock a file as `take_lock` does; raise `StoreBusyError`, with process, work and remedy, if another holds it.
 
     A process that was killed may leave it for a moment to a child that it was about to begin, so a lock of a process
     that is over is waited for, _LEFT_S seconds at most.
@@ -117,7 +117,7 @@ def _is_over(pid: str) -> bool:
 
 
 def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None = None) -> HeldLock:
-    """Lock a file as `take_lock` does, as soon as nobody else has it.
+    """Lock a file as `take_lock` does, as soon as it is free.
 
     Raises:
         StoreBusyError: another had it for `timeout_s` seconds; the message names its process.
@@ -137,14 +137,14 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
 
 
 def held_here(path: Path) -> HeldLock | None:
-    """Return the lock on a file that this thread holds, None where it holds none."""
+    """Return the lock on a file that this thread holds, or None."""
     known = _held.get((str(path), threading.get_ident()))
     lock = known() if known is not None else None
     return lock if lock is not None and not lock.closed else None
 
 
 def holder_of(path: Path) -> str:
-    """Return the pid of the process that has a file locked alone, for a message."""
+    """Return the pid of the process that has a file locked exclusively, for a message."""
     try:
         return path.read_text(encoding="ascii", errors="replace") or "unknown"
     except OSError:
@@ -152,7 +152,7 @@ def holder_of(path: Path) -> str:
 
 
 def writer_of(lock: Path) -> str | None:
-    """Return the pid of the process that holds a writer's lock, None where nobody does."""
+    """Return the pid of the process that holds a writer's lock, or None."""
     try:
         held = lock_data(lock, is_shared=True)
     except FileNotFoundError:

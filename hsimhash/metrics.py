@@ -1,7 +1,7 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
 Until `enable` is called, `current` counts nothing. Then it counts for this process, or with others that share a folder.
-Helper processes of a command count for themselves, and nobody reads that.
+Helper processes of a command count for themselves, and nobody reads their counts.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Meters:
         return self._connections.collect()
 
     def count_connections(self) -> None:
-        """Count the connections that are open now."""
+        """Count the open connections."""
         now = sum((count() for count in list(connections)), Tally[str]())
         self._gateways |= now.keys()
         for gateway in list(self._gateways):
@@ -168,7 +168,7 @@ current: Meters | _Unmetered = _Unmetered()
 
 
 def enable(folder: Path | None = None) -> Meters:
-    """Begin to count in this process, unless it does so already.
+    """Begin to count in this process, once.
 
     Args:
         folder: in which processes count together: the one that the variable `SHARED` names. Each exposition is then
@@ -201,7 +201,7 @@ def exposition() -> bytes:
 
 
 def forget_ended(folder: Path, alive: Iterable[int]) -> None:
-    """Take the gauges of processes that ended out of a shared folder; what they counted stays.
+    """Remove the gauges of ended processes from a shared folder; their counts stay.
 
     Args:
         folder: the shared one.
@@ -239,7 +239,7 @@ def served(host: str, port: int) -> Iterator[int]:
 
 
 def measured(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let calls of a function count as this operation."""
+    """Count calls of a function as this operation."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

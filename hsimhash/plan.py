@@ -54,7 +54,7 @@ def cost(
     sample: Uint64s | None = None,
     has_signatures: bool = False,
 ) -> Cost:
-    """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
+    """Return the cost of `layout` for `documents` documents, with the skew of the sample's fingerprints if given."""
     chosen = cover(layout, distance, documents, prices)
     found, uniform = _uniform(chosen, prices, documents, has_signatures=has_signatures), chosen.candidates(documents)
     if sample is None or not len(sample):
@@ -87,7 +87,7 @@ def _uniform(chosen: Cover, prices: Prices, documents: int, *, has_signatures: b
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
-    """Return from about how many uniform documents on another layout is to be taken, and which; None: it never is."""
+    """Return the number of uniform documents from which another layout is better, and that layout; None: never."""
     best = recommend(costs)[0]
     documents = best.documents
     while documents < MOST_GROWTH * best.documents:
@@ -160,7 +160,7 @@ def layouts_for(distance: int) -> list[Layout]:
 
 
 def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
-    """Return the cost of the layout to take, and why.
+    """Return the cost of the recommended layout, and the reason.
 
     It has the least product of rows and time: rows take disk and memory, which the time leaves out, so that twice as
     many must at least halve it.

@@ -1,8 +1,7 @@
 """Worker processes that end with their parent and leave the group's signals to it: `Workers`, `completed`.
 
-They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
-take: it is for code that may never return, use up all memory, or crash. Its children are forks, of a process with one
-thread.
+Processes are spawned, not forked, so that they do not copy locks of other threads. `KillableWorkers` limits each call:
+it is for code that may never return, use up all memory, or crash. Its children are forks of a process with one thread.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Workers(AbstractContextManager["Workers"]):
         self._pool = ProcessPoolExecutor(count, _Spawned(), initializer=_start, initargs=(prepare, given))
 
     def submit(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
-        """Let a worker call a function."""
+        """Call a function in a worker."""
         # This starts workers, which take the mask over: one that still starts would die of a signal to the group.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
         try:
@@ -69,7 +68,7 @@ class Workers(AbstractContextManager["Workers"]):
 
 
 def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: False) -> Iterator[Future[T]]:
-    """Yield futures as they are done; `StopAskedError` as soon as `stop` says so."""
+    """Yield futures as they complete; raise `StopAskedError` as soon as `stop` returns true."""
     left = set(futures)
     while left:
         if stop():
@@ -80,7 +79,7 @@ def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: F
 
 class _Worker(SpawnProcess):
     def terminate(self) -> None:
-        """Kill: the pool ends workers so when one has died, and they ignore SIGTERM."""
+        """Kill the process: when one worker dies, the pool ends the others like this, and they ignore SIGTERM."""
         self.kill()
 
 
@@ -98,7 +97,7 @@ def _start(prepare: Callable[..., None] | None, given: tuple[object, ...]) -> No
 
 
 def end_with_parent() -> None:
-    """End this process once its parent was killed: nothing else would, it holds its own pipes open."""
+    """End this process when its parent is killed; nothing else would, because it holds its own pipes open."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
@@ -195,7 +194,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
         return self._threads.submit(self._results, list(items))
 
     def close(self) -> None:
-        """End the children, at once."""
+        """Kill the children."""
         with self._lock:
             self._is_closed = True
             children = list(self._children)
@@ -285,7 +284,7 @@ class _Child:
             self.is_fresh = False
 
     def death(self, limits: CallLimits) -> NoResult:
-        """Say why it died."""
+        """Return why it died."""
         code = self.end()
         if code == -signal.SIGPROF:
             return NoResult(f"within {limits.cpu_s:g} s of CPU time")
@@ -298,14 +297,14 @@ class _Child:
         return not self._connection.poll()  # it says nothing unasked: what can be read is its end
 
     def end(self) -> int:
-        """Kill it, unless it is dead; return the code it ended with."""
+        """Kill it unless it is dead; return its exit code."""
         with self._lock:
             if self._code is None:
                 self._code = self._origin.end(self._pid)
             return self._code
 
     def close(self) -> None:
-        """Let go of its connection, which nobody may read any longer."""
+        """Close its connection, which nobody may read any more."""
         self._connection.close()
 
 
@@ -355,7 +354,7 @@ class _Prepared:
             return _Child(self, pid, Connection(own.detach()))
 
     def end(self, pid: int) -> int:
-        """Kill a child, unless it is dead; return the code it ended with."""
+        """Kill a child unless it is dead; return its exit code."""
         with self._lock:
             self.children -= 1
             try:

@@ -163,7 +163,7 @@ def splits(layout: Layout, regions: int, *, sample: Uint64s | None = None) -> li
         ValueError: `regions` is outside [1, 65536], or the sample has too few distinct segments.
     """
     if not 1 <= regions <= MAX_REGIONS:
-        raise ValueError(f"regions must be 1 to {MAX_REGIONS}, not {regions}")
+        raise ValueError(f"regions must be 1 to {MAX_REGIONS}, got {regions}")
     if sample is None:
         cuts = [(number << 32) // regions for number in range(1, regions)]
     else:
@@ -184,20 +184,20 @@ def check_doc_id(doc_id: object) -> bytes:
     An id has 1 to 2,048 bytes of UTF-8 and no control characters (U+0000 to U+001F, U+007F to U+009F).
     """
     if not isinstance(doc_id, str):
-        raise TypeError(f"a document id is a str, not {type(doc_id).__name__}: {doc_id!r:.80}")
+        raise TypeError(f"a document id must be a str, got {type(doc_id).__name__}: {doc_id!r:.80}")
     try:
         encoded = doc_id.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"document id {doc_id!r:.80} is not valid Unicode: {error.reason}") from error
     if not 1 <= len(encoded) <= DOC_ID_BYTES:
-        raise ValueError(f"a document id has 1 to {DOC_ID_BYTES} bytes of UTF-8, not {len(encoded)}: {doc_id!r:.80}")
+        raise ValueError(f"a document id must have 1 to {DOC_ID_BYTES} UTF-8 bytes, got {len(encoded)}: {doc_id!r:.80}")
     if not doc_id.isprintable() and any(char < " " or "\x7f" <= char <= "\x9f" for char in doc_id):
         raise ValueError(f"document id {doc_id!r:.80} has control characters")
     return encoded
 
 
 def check_document(signature: Signature | int, doc_id: str, first_seen: int) -> tuple[Signature, bytes, int]:
-    """Return what `check_documents` does of one document, in a quarter of its time."""
+    """Check one document as `check_documents` does, in a quarter of its time."""
     if not isinstance(first_seen, (int, np.integer)) or isinstance(first_seen, bool) or not 0 <= first_seen < 1 << 63:
         raise ValueError(_NO_TIME)
     return as_signature(signature), check_doc_id(doc_id), int(first_seen)

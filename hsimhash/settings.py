@@ -1,8 +1,8 @@
 """Settings in one frozen object: flags override the environment, which overrides the file and the defaults.
 
-The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). The first of these that is there is read, no
-other: the one asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment
-a key is `HSIMHASH_` and its name in capitals; an empty variable counts as not set, and `null` as no value.
+The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). Only the first existing one of these is read: the
+file asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment a key is
+`HSIMHASH_` and its name in capitals. An empty variable counts as not set, and `null` as no value.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _bits_or_off(text: str | None) -> int | None:
 
 
 def address_in(text: str) -> tuple[str, int]:
-    """Return the host and the port in `host:port`, or `[host]:port` of IPv6; `ValueError` if it is none."""
+    """Parse `host:port`, or `[host]:port` for IPv6; raise `ValueError` if it is invalid."""
     host, colon, port = text.rpartition(":")
     is_ipv6 = host.startswith("[") and host.endswith("]")
     if not (
@@ -82,7 +82,7 @@ def address_in(text: str) -> tuple[str, int]:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """Return the host names in `name,name`; `ValueError` if it holds anything else."""
+    """Parse host names in `name,name`; raise `ValueError` for anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
         raise ValueError("it should be names of hosts with commas between them, such as search,search.example.com")
@@ -90,7 +90,7 @@ def host_names(text: str) -> tuple[str, ...]:
 
 
 def web_origins(text: str) -> tuple[str, ...]:
-    """Return the origins in `https://name,http://name:port`; `ValueError` if it holds anything else."""
+    """Parse origins in `https://name,http://name:port`; raise `ValueError` for anything else."""
     origins = [origin.strip().lower() for origin in text.split(",")]
     if not all(re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", origin) for origin in origins):
         raise ValueError("it should be origins of web pages with commas between them, such as https://app.example.com")
@@ -129,7 +129,7 @@ KEYS = tuple(Settings.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and for every key where its value came from: `default`, `file:line`, a variable or a flag.
+    """Settings, and the source of every key: `default`, `file:line`, a variable or a flag.
 
     `warnings` name the variables that look like settings and are none.
     """
@@ -145,19 +145,19 @@ class _Given(NamedTuple):
 
 
 def flag_of(key: str) -> str:
-    """Return the command line's flag for a key: `--lock-timeout` for `lock_timeout_s`."""
+    """Return the flag of a key: `--lock-timeout` for `lock_timeout_s`."""
     return "--distance" if key == "max_distance" else "--" + key.removesuffix("_s").replace("_", "-")
 
 
 def variable_of(key: str) -> str:
-    """Return the environment variable for a key."""
+    """Return the environment variable of a key."""
     return PREFIX + key.upper()
 
 
 def load(
     flags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None, config: Path | None = None
 ) -> Loaded:
-    """Return the settings that flags, environment and file amount to.
+    """Load the settings from flags, environment and file.
 
     Args:
         flags: values by key.

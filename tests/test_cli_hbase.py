@@ -53,7 +53,7 @@ def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (("--regions", "0"), "neither auto nor a number from 1 to 65536"),
-        (("--regions", "65537"), "regions must be 1 to 65536, not 65537"),
+        (("--regions", "65537"), "regions must be 1 to 65536, got 65537"),
         (("--ttl", "soon"), "'soon' is not a time such as 90d"),
         (("--ttl", "0d"), "'0d' is not a time such as 90d"),
         (("--ttl", "1.5s"), "at least 1 s and no part of one"),

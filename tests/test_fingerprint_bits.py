@@ -202,7 +202,7 @@ def test_numpys_whole_numbers_are_taken() -> None:
 @pytest.mark.parametrize(
     ("fp", "error", "reason"),
     [
-        *((fp, TypeError, f"an int, not {type(fp).__name__}") for fp in (0.9, "255", None, True, np.float64(3))),
+        *((fp, TypeError, f"an int, got {type(fp).__name__}") for fp in (0.9, "255", None, True, np.float64(3))),
         *((fp, ValueError, "below") for fp in (-1, 2**64)),
     ],
 )

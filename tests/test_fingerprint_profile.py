@@ -67,7 +67,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) ->
 
 @pytest.mark.parametrize("name", ["auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5.5"])
 def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"(sketch|top) is a number from 1 on, not"):
+    with pytest.raises(ValueError, match=r"(sketch|top) must be a whole number from 1 up, got"):
         Profile.named(name)
 
 
@@ -80,16 +80,16 @@ def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
         ({"name": "zh-1:top=5"}, "stands for the built-in profile"),
         ({"name": "zh-1:top"}, "'top' is no option"),
         ({"name": "mine:top=5"}, "name is up to 64"),
-        ({"name": "m", "n": 0}, "n is a number from 1 on, not 0"),
+        ({"name": "m", "n": 0}, "n must be a whole number from 1 up, got 0"),
         ({"name": "m", "n": True}, "n is a number"),
-        ({"name": "m", "cap": 0}, "cap is a number from 1 on"),
+        ({"name": "m", "cap": 0}, "cap must be a whole number from 1 up"),
         ({"name": "m", "seed": 2**32}, "seed is a number"),
         ({"name": "m", "min_features": None}, "min_features is a number"),
         ({"name": "m", "tokens": "letters"}, "tokens 'letters' is unknown; the nearest is"),
         ({"name": "m", "weights": "tfidf"}, "tokens 'words' with weights 'tfidf' do not go"),
         ({"name": "m", "normalize": "none"}, "normalize is"),
-        ({"name": "m", "sketch": 4}, "sketch is a number from 1 on, not 4"),
-        ({"name": "m", "key": 0}, "key is a number from 1 on"),
+        ({"name": "m", "sketch": 4}, "sketch must be a whole number from 1 up, got 4"),
+        ({"name": "m", "key": 0}, "key must be a whole number from 1 up"),
         ({"name": "m", "han": "simplified-1"}, "han can be 'simplified-1', for tokens 'script'"),
         ({"name": "m", "hash": "md5"}, "hash 'md5' is unknown; the nearest is md5-last"),
         ({"name": "m", "tokens": "jieba", "weights": "tfidf-float", "normalize": "none"}, "cap=None"),

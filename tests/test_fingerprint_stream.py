@@ -60,7 +60,7 @@ def test_one_worker_is_this_process() -> None:
 
 
 def test_no_worker_is_refused() -> None:
-    with pytest.raises(ValueError, match="from 1 on, not 0"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         next(signature_stream(AUTO, [], 0))
 
 

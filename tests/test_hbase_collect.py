@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature, as_signature, as_signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import ORPHANS_FLAG, RECORD_ROWKEY, filed_rowkeys, orphans_rowkey
-from hsimhash.store import CollectReport, create_store
+from hsimhash.store import CollectReport
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Having, Put
 from hsimhash.store.hbase.rows.cells import (
@@ -407,13 +408,16 @@ def test_how_far_it_came_is_beside_the_record(cluster: Cluster, store: HBaseStor
 # Other stores, and the command.
 
 
-def test_an_embedded_index_has_no_such_log() -> None:
-    with create_store("memory://orphans", RECORD) as store, pytest.raises(HsimhashError, match="has no log of orphans"):
-        store.collect()
+def test_an_index_in_memory_has_no_such_log() -> None:
+    with (
+        HSimIndex.create("memory://orphans") as index,
+        pytest.raises(HsimhashError, match="an index on HBase or Redis"),
+    ):
+        index.collect()
 
 
 def test_the_command_is_for_hbase(tmp_path: object) -> None:
     url = make_index(tmp_path)  # type: ignore[arg-type]
     result = run("collect", "--store", url)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"in {url} a document's rows go with it" in result.stderr
+    assert "a document's rows go with it, so nothing is left to collect" in result.stderr

@@ -18,7 +18,7 @@ from hsimhash.store.hbase.rows.cells import Orphan, Register
 from hsimhash.store.hbase.rows.protocol import Wanted, Writes, put_drawer_rows, put_listings
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, server_time
-from hsimhash.store.hbase.upkeep.collect import SLACK_H, Collection, Entry
+from hsimhash.store.hbase.upkeep.collect import SLACK_H, Collection, LoggedOrphan
 from hsimhash.store.reports import CheckReport
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
@@ -201,7 +201,7 @@ class StrikesAll(Collection):
 class StrikesYoung(Collection):
     """Deletes entries that are as young as their registers may be."""
 
-    def _is_settled(self, entry: Entry) -> bool:
+    def _is_settled(self, entry: LoggedOrphan) -> bool:
         return True
 
 

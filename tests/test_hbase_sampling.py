@@ -18,8 +18,8 @@ from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
 from hsimhash.store.hbase.rows.cells import listing_key
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import Audit
-from hsimhash.store.hbase.upkeep.full_check import Census, survey_to_files, surveyed_in
-from hsimhash.store.hbase.upkeep.range_jobs import RangeTask, Walk
+from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.range_jobs import RangeJob, RangeTask
 from tests.support.effort import thorough
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 
@@ -93,17 +93,17 @@ def test_check_finds_the_same_whatever_it_compares_at_once(store: HBaseStore, tm
     store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])
     whole = store.check()
     assert whole.leftovers > DOCUMENTS // 50
-    walk = Walk(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
-    ranges = surveyed_in(walk.folder, walk.run("check", survey_to_files, UNWATCHED))
-    census = Census(store.gateway, store.record, walk.seed, ranges, part_bytes)
-    found = Audit(store.gateway, store.record, store.times, pages=census.suspects).run()
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
+    ranges = surveyed_in(job.folder, job.run("check", survey_to_files, UNWATCHED))
+    full_check = FullCheck(store.gateway, store.record, job.seed, ranges, part_bytes)
+    found = Audit(store.gateway, store.record, store.times, pages=full_check.suspects).run()
     assert len(ranges) > 5
-    assert (census.documents, census.drawer_rows) == (whole.documents, whole.drawer_rows)
+    assert (full_check.documents, full_check.drawer_rows) == (whole.documents, whole.drawer_rows)
     assert (found.problems, found.leftovers) == (whole.problems, whole.leftovers)
 
 
 def test_a_check_that_was_interrupted_reads_the_rest_alone(store: HBaseStore, tmp_path: Path) -> None:
-    walk = Walk(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
     read, is_again = list[int](), False
 
     def survey(gateway: Gateway, task: RangeTask) -> object:
@@ -113,27 +113,27 @@ def test_a_check_that_was_interrupted_reads_the_rest_alone(store: HBaseStore, tm
         return survey_to_files(gateway, task)
 
     with pytest.raises(KeyboardInterrupt):
-        walk.run("check", survey, UNWATCHED)
-    seed, is_again = walk.seed, True
-    found = walk.run("check", survey, UNWATCHED)
+        job.run("check", survey, UNWATCHED)
+    seed, is_again = job.seed, True
+    found = job.run("check", survey, UNWATCHED)
     assert read == list(range(len(found)))
-    assert walk.seed == seed
+    assert job.seed == seed
     whole = store.check(folder=tmp_path)
     assert read == list(range(len(found)))
     assert replace(whole, examples=[]) == replace(store.check(), examples=[])
-    assert not walk.folder.exists()
+    assert not job.folder.exists()
 
 
 def test_a_walk_for_something_else_begins_anew(store: HBaseStore, tmp_path: Path) -> None:
-    walk = Walk(store.url, store.gateway, store.record, tmp_path, range_rows=300)
-    walk.run("check", survey_to_files, UNWATCHED)
-    seeds = {walk.seed}
-    walk.run("check --repair", survey_to_files, UNWATCHED)
-    seeds.add(walk.seed)
-    replace(walk, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
-    seeds.add(walk.seed)
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path, range_rows=300)
+    job.run("check", survey_to_files, UNWATCHED)
+    seeds = {job.seed}
+    job.run("check --repair", survey_to_files, UNWATCHED)
+    seeds.add(job.seed)
+    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
+    seeds.add(job.seed)
     file = tmp_path / "walk.json"
     file.write_text(re.sub(r'"began_s": \d+', '"began_s": 1', file.read_text()))
-    replace(walk, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
-    seeds.add(walk.seed)
+    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
+    seeds.add(job.seed)
     assert len(seeds) == 4

@@ -206,7 +206,7 @@ def test_what_hbase_could_not_load_is_refused_and_no_file_is_left(
 
 @pytest.mark.parametrize("rows", [np.array([[1, 2]]), np.array([[1, 2]], np.int8), [[1, 2]]])
 def test_rows_are_bytes(rows: Any) -> None:
-    with pytest.raises(TypeError, match="rows are an array of uint8, not"):
+    with pytest.raises(TypeError, match="rows must be an array of uint8, got"):
         HFileWriter(io.BytesIO(), b"f").append_rows(rows, 1)
 
 

@@ -155,11 +155,11 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "not one str"),
         (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids is a set, which has no order"),
         (lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]), TypeError, "signatures is a dict_keys"),
-        (lambda index: index.query(1, limit=1.5), TypeError, "whole number of matches, not float: 1.5"),
+        (lambda index: index.query(1, limit=1.5), TypeError, "must be a whole number, got float: 1.5"),
         (lambda index: index.query_many([1], limit=True), TypeError, "not bool"),
         (lambda index: index.query(1, max_distance=1.5), TypeError, "not float"),
         *(
-            (partial(call, distance=wrong), TypeError, "must be an int, not")
+            (partial(call, distance=wrong), TypeError, "must be an int, got")
             for wrong in (True, False, 1.0, "1", np.True_)
             for call in (
                 lambda index, distance: index.query(1, max_distance=distance),
@@ -219,7 +219,7 @@ def test_a_bare_word_is_refused_with_both_spellings_of_a_folder(tmp_path: Path) 
     assert result.exit_code == 2
     assert "--store: store = 'pages': for a folder, use ./pages or lmdb://pages" in result.stderr
     for wrong in (5, None, b"./pages"):
-        with pytest.raises(TypeError, match="an index is named by a URL or a path, not"):
+        with pytest.raises(TypeError, match="an index must be a URL or a path, got"):
             HSimIndex.open(wrong)  # type: ignore[arg-type]
 
 

@@ -106,7 +106,7 @@ def test_blocks_of_a_named_layout_get_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("16,16,16/1", "sum to 64, not 48"),
+        ("16,16,16/1", "sum to 64, got 48"),
         ("64,0/1", "at least 1 bit"),
         ("16,16,16,16/5", "k = -1 < 0"),
         ("16,16,16,16/0", "at least 1 block"),
@@ -114,7 +114,7 @@ def test_blocks_of_a_named_layout_get_its_name() -> None:
         ("16,16,16,16/1+16,16,15/1", "sum to 48"),
         ("7", "known are 4, 10"),
         ("16,x/1", "not blocks/choice"),
-        ("32,32/1+16,16/1+8,8/1", "once or twice"),
+        ("32,32/1+16,16/1+8,8/1", "one or two cuts"),
     ],
 )
 def test_a_layout_that_cannot_be_stored_is_refused_with_the_reason(text: str, reason: str) -> None:

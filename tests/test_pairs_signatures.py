@@ -89,7 +89,7 @@ def test_a_key_or_a_fingerprint_of_thousands_is_looked_at_in_bounded_memory(shar
     [
         (65, ValueError, "max_sketch 65 is outside 0 to 64"),
         (-1, ValueError, "outside 0 to 64"),
-        (1.0, TypeError, "not float"),
+        (1.0, TypeError, "got float"),
     ],
 )
 def test_a_wrong_sketch_distance_is_refused(most: int, error: type[Exception], reason: str) -> None:

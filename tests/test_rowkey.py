@@ -72,7 +72,7 @@ def test_valid_ids_give_their_utf8(doc_id: str) -> None:
         ("a\x85", ValueError, "control"),
         ("\ud800", ValueError, "surrogates"),
         (7, TypeError, "not int"),
-        (b"a", TypeError, "not bytes"),
+        (b"a", TypeError, "got bytes"),
     ],
 )
 def test_bad_ids_are_refused_with_the_reason(doc_id: object, error: type[Exception], reason: str) -> None:

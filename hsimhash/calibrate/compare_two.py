@@ -1,8 +1,8 @@
 """Compare two documents: their distance, whether a query by one finds the other, and which features move which bits.
 
-A bit of a fingerprint is 1 where the weights of the features that vote for it outweigh the others. Between two texts a
-feature changes the sum of each bit by what it weighs more or less, for the bit or against it: its *push*. The pushes of
-all features add up to what the sum changed by, so they tell exactly what flipped a bit.
+A bit of a fingerprint is 1 if the features that vote for it outweigh the others. A feature whose weight differs between
+two texts changes the sum of each bit, for the bit or against it: its *push*. The pushes of all features add up to the
+change of the sum, so they explain exactly what flipped a bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class BlockDifference:
-    """A block of the layout: its bits, highest and lowest, counted from 0, the lowest, and which of them differ."""
+    """A block of the layout: its highest and lowest bit, counted from the lowest as 0, and the differing bits."""
 
     highest: int
     lowest: int
@@ -45,14 +45,14 @@ class BlockDifference:
 
 @dataclass(frozen=True, slots=True)
 class ProbeMeeting:
-    """A probe of a query by one document: it finds the other where no more than its radius of its bits differ."""
+    """A probe of a query by one document; it finds the other if at most its radius of its bits differ."""
 
     probe: Probe
     differing: int  # of the bits that it looks at
 
     @property
     def meets(self) -> bool:
-        """Whether the other document is among what it reads."""
+        """Whether the probe reads the other document."""
         return self.differing <= self.probe.radius
 
 
@@ -68,7 +68,7 @@ class FeaturePush:
 
 @dataclass(frozen=True, slots=True)
 class FlippedBit:
-    """A bit that differs: the sum of the votes in either text, and the features that pushed it most."""
+    """A differing bit: the sums of the votes in both texts, and the features that pushed it most."""
 
     bit: int  # from 0, the lowest
     sums: tuple[float, float]
@@ -93,7 +93,7 @@ class TwoDocuments:
     words: Comparison | None = None  # None: a text is not at hand, or they are too long together
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values, without the texts but for the words that differ."""
+        """Return JSON values, without the texts except for differing words."""
         a, b = self.sides
         return {
             "a": {"name": a.name, **a.signature.to_json()},
@@ -113,7 +113,7 @@ class TwoDocuments:
 
 
 def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch: int | None) -> TwoDocuments:
-    """Return what differs between two documents, and whether a query by one finds the other.
+    """Compare two documents; say whether a query by one finds the other.
 
     Args:
         a: one.

@@ -1,8 +1,8 @@
 """Edits that pages undergo between two crawls. A reader would call each edited page the same page.
 
-A page is a row of sentences. Words and sentences that come in are those of other pages of the same language, the header
-and footer those of a site, one in each language. There are two languages here: `zh` stands for all scripts without
-spaces between words, `en` for all with.
+A page is a list of sentences. Inserted words and sentences come from other pages in the same language. Headers and
+footers come from a site, one per language. There are two languages here: `zh` stands for all scripts without spaces
+between words, `en` for all scripts with them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def language_of(text: str) -> str:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Return a text's sentences, which joined are the text."""
+    """Split a text into sentences; joined, they are the text."""
     return [one for one in _SENTENCE[language].findall(text) if one]
 
 
@@ -115,7 +115,7 @@ class Planted:
 
 
 def plant(texts: Sequence[str], most: int) -> Planted:
-    """Edit some of the texts, each in every way that changes it and leaves something; the same ones every time.
+    """Edit some of the texts, each in every way that changes it but leaves some of it; the same every time.
 
     Args:
         texts: those of a sample.

@@ -60,7 +60,7 @@ class _Tried:
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
-    """Compare profiles and distances on the texts of `inputs`, and say which to take.
+    """Compare profiles and distances on the texts of `inputs`, and recommend a combination.
 
     Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
     precision is that of a collection of `options.documents` documents with one near copy of each. With labels pairs are
@@ -109,7 +109,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
 
 
 def fitting_profiles(texts: Sequence[str]) -> list[str]:
-    """Return the names of the built-in profiles that are for the scripts of some texts."""
+    """Return the names of built-in profiles that suit the scripts of some texts."""
     languages = [language_of(text) for text in texts]
     names = (_FITTING[one] for one in _FITTING if languages.count(one) >= _FITTING_SHARE * len(texts))
     return list(dict.fromkeys(name for of_script in names for name in of_script))

@@ -1,12 +1,12 @@
 """Human judgements of which documents are near: a table of pairs, or of clusters.
 
-| columns, separated by tabs | say |
+| tab-separated columns | meaning |
 |---|---|
-| id, id, 1 or 0, … | whether two documents are near; without a third column they are |
+| id, id, 1 or 0, … | whether two documents are near; by default they are |
 | id, cluster, … under a header `id<TAB>cluster` | documents of one cluster are near, all others are not |
 
-A first line whose third column is neither 1 nor 0 is a header. Further columns are passed over. `.gz` and `.zst` files
-are unpacked.
+A first line whose third column is neither 1 nor 0 is a header. Further columns are ignored. `.gz` and `.zst` files are
+unpacked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Labels:
 
     @property
     def doc_ids(self) -> set[str]:
-        """All ids that it names."""
+        """All labelled ids."""
         return {doc_id for pair in self.pairs for doc_id in pair} | set(self.clusters)
 
 
@@ -80,8 +80,8 @@ class Truth:
         """Return the judgement on each pair; OPEN if neither labels nor texts decide.
 
         Args:
-            left: places, shape (n,).
-            right: likewise.
+            left: positions of texts, shape (n,).
+            right: positions of the other texts, shape (n,).
             jaccard: how much of their shingles the texts share, 0 to 1.
         """
         found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)
@@ -94,7 +94,7 @@ class Truth:
 
 
 def read_labels(path: Path) -> Labels:
-    """Return what a file of labels says; lines that are none are passed over and listed, pairs in dispute as well.
+    """Read a file of labels; invalid lines and disputed pairs are skipped and listed.
 
     Raises:
         ValueError: it names no near pair, or is a packed file that is damaged.

@@ -1,6 +1,6 @@
 """The report page of a calibration: one self-contained file without scripts, with plots in SVG.
 
-It has the look and the parts of dedup's report.
+It has the look and the parts of the report of dedup.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MILLION = 1_000_000  # documents, for which false pairs are told
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """How many pairs a profile puts at each distance from 0 to 64 bits."""
+    """The number of pairs at each distance from 0 to 64 bits, by a profile."""
 
     profile: str
     near: Floats  # near pairs, shape (65,)
@@ -48,12 +48,12 @@ class Calibration:
     plans: Mapping[str, Cost]  # by store, for what was chosen
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
-    keyed: Distance  # likewise those beyond it that have the same key
+    keyed: Distance  # the pairs beyond it with the same key
     written: str  # the profile that was chosen, as it was given: a name with lists is none that can be typed
 
     @property
     def flags(self) -> Flags:
-        """The flags that give what was chosen, in an embedded index."""
+        """The flags that select the recommendation, for an embedded index."""
         curve, way = self.choice.curve, self.choice.curve.way
         base, _, changes = self.written.partition(":")
         makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)

@@ -1,6 +1,6 @@
 """Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
-So it is the same for the same inputs, and whatever is left out for lack of room is left out at random.
+So the same inputs always give the same sample, and memory limits drop documents at random.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REJECTS_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Documents in the order of the inputs, no id twice."""
+    """Documents in the order of the inputs, with distinct ids."""
 
     doc_ids: tuple[str, ...]
     texts: tuple[str, ...]
@@ -71,7 +71,7 @@ def draw_sample(
     *,
     characters: int = CHARACTERS,
 ) -> Sample:
-    """Read all inputs and return a sample of their documents, those with `wanted` ids among it.
+    """Read all inputs and return a sample of their documents, which includes those with `wanted` ids.
 
     Raises:
         ValueError: an input holds fingerprints, not texts.

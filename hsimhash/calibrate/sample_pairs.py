@@ -1,7 +1,7 @@
 """Compare all pairs of a sample by a profile, and keep the pairs that any rule calls near.
 
-Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. What comes
-near is listed to be judged by its texts; of too many a share, chosen by a hash, stands for all.
+Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. Near pairs
+are listed, to be judged by their texts. If there are too many, a share of them, chosen by a hash, represents all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Pairs of texts, by what their signatures differ in; arrays of the same length."""
+    """Pairs of texts by the differences of their signatures; arrays of the same length."""
 
     distance: Uint8s  # bits of the fingerprints; NEVER where a text has none
     is_alike: Bools  # shape (2, n): whether the sketches agree, for pairs found by key, and by distance
@@ -42,7 +42,7 @@ class Differences:
 
     @classmethod
     def between(cls, some: Signatures, others: Signatures) -> Differences:
-        """Compare texts with the others of the same place."""
+        """Compare texts with others at the same positions."""
         has_none = (some.kinds == TOO_SHORT) | (others.kinds == TOO_SHORT)
         alike = [are_alike(some.sketches, others.sketches, MAX_SKETCH, is_near=by) for by in (False, True)]
         return cls(
@@ -52,26 +52,26 @@ class Differences:
         )
 
     def by_distance(self, way: Way) -> Uint8s:
-        """Return the least distance of a query that finds each pair by it; NEVER where none does."""
+        """Return the smallest query distance that finds each pair by its fingerprints; NEVER if none does."""
         return np.where(self.is_alike[1], self.distance, NEVER) if way.has_sketch else self.distance
 
     def by_key(self, way: Way) -> Bools:
-        """Return which pairs are found by their key, whatever the distance."""
+        """Return which pairs are found by their keys, at any distance."""
         found = self.has_key & way.has_key
         return found & self.is_alike[0] if way.has_sketch else found
 
     def reach(self, way: Way) -> Uint8s:
-        """Return the least distance of a query that finds each pair, in any way."""
+        """Return the smallest query distance that finds each pair, by fingerprints or keys."""
         return np.where(self.by_key(way), np.uint8(0), self.by_distance(way))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplePairs:
-    """The pairs of a sample by a profile."""
+    """The pairs of a sample, compared by a profile."""
 
     distances: Int64s  # how many pairs there are at each distance, shape (65,)
     left: Int64s  # places of the pairs that come near, or share a key, or have sketches that agree
-    right: Int64s  # likewise, each greater than `left`
+    right: Int64s  # positions, each greater than `left`
     weight: int  # how many such pairs each of them stands for
 
     @property
@@ -81,7 +81,7 @@ class SamplePairs:
 
 
 def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
-    """Compare each text of a sample with each other one; list about `most_listed` of the near pairs at most."""
+    """Compare each text of a sample with every other one; list at most about `most_listed` of the near pairs."""
     place = np.flatnonzero(signatures.kinds != TOO_SHORT)
     ours = signatures[place]
     distances = np.zeros(256, np.int64)
@@ -141,5 +141,5 @@ class _Listing:
 
 
 def counted(reaches: Uint8s, weight: int = 1) -> Floats:
-    """Return how many pairs there are of each reach, 0 bits to 64, where each stands for `weight`."""
+    """Count pairs by their reach from 0 to 64 bits; each counts `weight` times."""
     return np.bincount(reaches, minlength=256)[: FINGERPRINT_BITS + 1].astype(np.float64) * weight

@@ -39,7 +39,7 @@ class FalsePairs:
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
 
     def in_words(self, documents: int) -> str:
-        """Return for people how many there are in a collection: about how many, or fewer than how many.
+        """Return text for people: about how many there are in a collection, or fewer than how many.
 
         Where the sample has no such pair, it only says what the number is below.
         """
@@ -79,7 +79,7 @@ class DistanceScore:
 
     @property
     def least_f1(self) -> float:
-        """The F1 if there are as many false pairs as the sample does not rule out."""
+        """The F1 with as many false pairs as the sample does not rule out."""
         if not self.false_pairs.of:  # any number of them
             return 0.0
         if self.false_pairs.seen or not self.wrong:
@@ -91,7 +91,7 @@ class DistanceScore:
     def of(
         cls, distance: int, share: float, wanted: int, wrong: float, false_pairs: FalsePairs, documents: int
     ) -> DistanceScore:
-        """Score a share of the wanted pairs, found beside wrong ones; and the same in a collection of documents."""
+        """Return the scores of a distance on the sample, and the same for a whole collection."""
         found = share * wanted
         precision = found / (found + wrong) if found + wrong else 1.0
         f1, collected = 2 * found / (found + wrong + wanted), share * documents
@@ -101,7 +101,7 @@ class DistanceScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A profile used in one way: its scores by distance."""
+    """The scores of a profile by distance, for one way to use it."""
 
     profile: str
     way: Way
@@ -110,7 +110,7 @@ class Curve:
 
     @property
     def best(self) -> DistanceScore:
-        """The score with the greatest F1; of equal ones the one of the least distance."""
+        """The score with the greatest F1; among equals, that of the smallest distance."""
         return max(self.scores, key=lambda one: (one.f1, -one.distance))
 
 
@@ -124,7 +124,7 @@ class Recommendation(NamedTuple):
 
 
 def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
-    """Return what to take: the default, unless something else gains enough.
+    """Return the recommendation: the default, unless something else gains enough.
 
     The best score is, of all within WITHIN of the best F1, the one whose queries cost least. It gains enough if its F1
     is greater by more than WITHIN, or if it is as good and its queries cost less than CHEAPER of the default's. The
@@ -178,7 +178,7 @@ def expected(seen: Floats) -> Floats:
 
 
 def upper_end(seen: float) -> float:
-    """Return the upper end of the one-sided 95 % interval of a count: 3 where none was seen.
+    """Return the upper end of a count's one-sided 95 % interval: 3 for a count of 0.
 
     Source: Byar's approximation, in Breslow and Day, "Statistical Methods in Cancer Research" II, 1987, page 69.
     """

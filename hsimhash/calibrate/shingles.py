@@ -1,7 +1,8 @@
 """Measure which share of their shingles two texts have in common, to judge unrelated pairs independently of profiles.
 
-Of each text the KEPT least hashes of its shingles of three words or characters are kept. Up to so many shingles of two
-texts together the Jaccard index is exact; of more it is that of the KEPT least of both, right to about .03.
+The KEPT smallest hashes of a text's shingles (three words or characters) are kept. If two texts together have at most
+KEPT shingles, their Jaccard index is exact. Otherwise it is estimated from the KEPT smallest hashes of both, to within
+about .03.
 
 Source: Broder, "On the resemblance and containment of documents", SEQUENCES 1997.
 """
@@ -26,7 +27,7 @@ _NONE = np.uint64((1 << 64) - 1)
 
 
 def least_shingles(texts: Sequence[str]) -> Uint64s:
-    """Return the least hashes of each text's shingles: shape (n, KEPT), ascending, the greatest number for none."""
+    """Return the smallest shingle hashes of each text: shape (n, KEPT), ascending, padded with the greatest number."""
     return np.concatenate([np.empty((0, KEPT), np.uint64), *map(_least, split_batch(texts))])
 
 
@@ -46,12 +47,12 @@ def _least(texts: Sequence[str]) -> Uint64s:
 
 
 def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
-    """Return the Jaccard index of each pair of texts, 0 to 1; 0 where neither has a shingle.
+    """Return the Jaccard index of each pair of texts, 0 to 1; 0 if neither has a shingle.
 
     Args:
         least: what `least_shingles` returned.
         left: rows of it, shape (n,).
-        right: likewise.
+        right: the same of the other texts.
     """
     parts = [
         _indices(least[left[at : at + PAIRS_COMPARED]], least[right[at : at + PAIRS_COMPARED]])

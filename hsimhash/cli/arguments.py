@@ -1,11 +1,11 @@
 """Interpret TEXT, FILE, FP and ID arguments, by one rule for every command.
 
-1. An argument that is the path of a file stands for the text of that file.
-2. Any other argument is what the command takes: a text, a fingerprint, or the id of a document.
+1. The path of a file means the text of that file.
+2. Any other argument is a text, a fingerprint or a document id, depending on the command.
 3. The options --text, --file and --id say what their value is, so rule 1 does not apply to them.
 
-A file is read as `hsimhash ingest` reads it: .gz and .zst files are unpacked, and of a page (.html, .htm) the main text
-is taken. As a file, - is stdin. `hsimhash remove` takes only ids as arguments: what it deletes is not guessed.
+Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) gives its main text.
+The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to delete.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ArgumentKind = Literal["text", "file", "id", "fingerprint"]
 
 
 class Named(NamedTuple):
-    """A document as it was named on the command line."""
+    """A document named on the command line."""
 
     kind: ArgumentKind
     value: str
 
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
-    """Return what arguments mean to a command that takes texts, fingerprints or ids."""
+    """Interpret the arguments of a command that takes texts, fingerprints or ids."""
     return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
 
 
@@ -48,7 +48,7 @@ def is_file(word: str) -> bool:
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
-    """Return what the values of --text, --file and --id mean."""
+    """Interpret the values of --text, --file and --id."""
     return [
         *(Named("text", one) for one in texts),
         *(Named("file", one) for one in paths),
@@ -57,7 +57,7 @@ def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids:
 
 
 def refuse_records(words: Iterable[str]) -> None:
-    """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
+    """Reject an argument that is a file of many documents: nobody wants it as one text."""
     for word in words:
         if kind_by_name(word) and is_file(word):
             raise click.UsageError(
@@ -67,7 +67,7 @@ def refuse_records(words: Iterable[str]) -> None:
 
 
 def fingerprint_in(word: str, form: str, remedy: str) -> int:
-    """Return the fingerprint that an argument writes, which is not a file.
+    """Return the fingerprint in an argument that is not a file.
 
     Raises:
         click.UsageError: it is none, or an ambiguous one; `remedy` says what else could have been meant.

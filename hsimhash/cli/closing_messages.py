@@ -29,7 +29,7 @@ MOST_WORDS = 30  # of inputs in a command to paste; more are left to the user
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
-    """Tell what a dedup found, and how to apply it to the inputs of these names."""
+    """Print what a dedup found, and how to apply it to its inputs."""
     totals, folder = summary.totals, summary.folder
     if not totals.documents:
         print_line("Read 0 documents: the inputs hold none.")
@@ -57,7 +57,7 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
 
 
 def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: bool) -> None:
-    """Tell what an apply wrote into a file, and how to index it."""
+    """Print what an apply wrote to a file, and how to index it."""
     left = f", left out {count.left_out:,}" if count.left_out else ""
     print_line(f"Wrote {plural(count.written, 'document')} to {shell_word(out)}{left}.")
     if count.repeated or count.rejected:
@@ -72,7 +72,7 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
-    """Tell what an ingest added to an index, and how to query it for one of its documents."""
+    """Print what an ingest added to an index, and how to query one of its documents."""
     counts = summary.counts
     if summary.is_repeated:
         print_line("These inputs were ingested before, so nothing was read. --fresh ingests them again.")
@@ -97,7 +97,7 @@ def _shares(summary: Summary) -> list[str]:
 
 
 def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOptions, page: Path | None) -> None:
-    """Tell what to take, and how to use it for a dedup or an index."""
+    """Print the recommendation, and how to use it for a dedup or an index."""
     curve, score, best_f1, is_default = found.choice
     way = "labelled" if found.is_labelled else f"in a collection of {found.documents:,} documents"
     print_line(
@@ -132,13 +132,13 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
 
 
 def say_rejected(count: int, path: Path) -> None:
-    """Say how many records were rejected, where they are listed, and why the first one was."""
+    """Print how many records were rejected, the path of their list, and the first reason."""
     first = first_reject(path)
     say(f"{plural(count, 'record')} rejected, see {path}{f'; the first: {first}' if first else ''}")
 
 
 def first_reject(path: Path) -> str:
-    """Return the place of the first reject in a list of them, and the reason; nothing if a user deleted the list."""
+    """Return the place and reason of the first reject in a list; empty if a user deleted the list."""
     if not path.exists():
         return ""
     with path.open(encoding="utf-8") as lines:
@@ -148,23 +148,23 @@ def first_reject(path: Path) -> str:
 
 
 def tell_report(page: Path) -> None:
-    """Tell how to look at a page."""
+    """Print how to open a report."""
     print_line(f"Report: {'open' if sys.platform == 'darwin' else 'xdg-open'} {shell_word(page)}")
 
 
 def tell_next(*words: str | os.PathLike[str], note: str = "", title: str = "Next") -> None:
-    """Tell which command to run next."""
+    """Print the command to run next."""
     print_line(f"{title}: {command_line(words)}{f'   ({note})' if note else ''}")
 
 
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
-    """Return a command of this program as a shell reads it."""
+    """Return a command of this program, quoted for a shell."""
     config = click.get_current_context().find_root().params.get("config")
     return " ".join([program(), *map(shell_word, [*(["--config", config] if config else []), *words])])
 
 
 def program() -> str:
-    """Return what runs this program in a shell."""
+    """Return the shell command that runs this program."""
     called = Path(sys.argv[0])
     if called.name == "hsimhash" and not shutil.which("hsimhash"):
         return shlex.quote(str(called))
@@ -172,7 +172,7 @@ def program() -> str:
 
 
 def shell_word(word: str | os.PathLike[str]) -> str:
-    """Return a word as a shell reads it, without a character that a terminal would obey."""
+    """Quote a word for a shell, without characters that control a terminal."""
     text = os.fspath(word)
     if text.isprintable():
         return shlex.quote(text)
@@ -181,7 +181,7 @@ def shell_word(word: str | os.PathLike[str]) -> str:
 
 
 def reading_flags(reading: InputOptions) -> list[str]:
-    """Return the flags that read inputs so, without those that have their default."""
+    """Return the flags for reading inputs in this way, without defaults."""
     usual, flags = InputOptions(), list[str]()
     for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
         if (value := getattr(reading, name)) != getattr(usual, name):

@@ -30,18 +30,18 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def say(text: str) -> None:
-    """Tell the user something on stderr."""
+    """Print a message for the user on stderr."""
     click.echo(f"hsimhash: {text}", err=True)
 
 
 def print_line(text: str) -> None:
-    """Print a line of data; with what other programs read, so without colours."""
+    """Print a line of results, without colours, because other programs read it."""
     with writing_stdout():
         print(text)
 
 
 def send() -> None:
-    """Send what was printed: who sends requests may wait for these answers."""
+    """Flush what was printed; whoever sends requests may wait for these answers."""
     with writing_stdout():
         sys.stdout.flush()
 
@@ -57,7 +57,7 @@ def is_for_people(as_json: bool) -> bool:
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Print names and values for people, one pair a line, the values below each other."""
+    """Print names and values for people, one pair per line, values aligned."""
     rows = list(_flat(fields))
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -85,7 +85,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Print a table; columns named with a trailing `>` are flushed right. Nothing is cut off."""
+    """Print a table; columns whose names end in `>` are right-aligned. Nothing is truncated."""
     from rich import box, console, table  # here: only who prints a table waits for them
 
     width = None if sys.stdout.isatty() else PIPED_COLUMNS
@@ -99,7 +99,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return ms since 1970 as an ISO 8601 time in UTC, to the second; the number itself beyond the year 9999."""
+    """Format ms since 1970 as an ISO 8601 time in UTC, to the second; beyond the year 9999, return the number."""
     try:
         return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -107,7 +107,7 @@ def iso_time(milliseconds: int) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as people read it: 24.0 KiB."""
+    """Format a number of bytes for people: 24.0 KiB."""
     value, unit = float(count), 0
     while value >= 1024 and unit + 1 < len(_UNITS):
         value, unit = value / 1024, unit + 1
@@ -145,7 +145,7 @@ def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bo
 
 
 def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[Progress], None]:
-    """Return what says how far a job is, a line each `interval_s` at most."""
+    """Return a function that prints the progress of a job, at most one line per `interval_s`."""
     told_at, in_words = time.monotonic(), _wording()
 
     def show(one: Progress) -> None:

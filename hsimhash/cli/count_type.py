@@ -12,7 +12,7 @@ _COUNT = re.compile(r"(\d[\d_,]*(?:\.\d+)?)(?:e\+?(\d{1,2}))?([KMBGT]?)", re.ASC
 
 
 def count_in(text: str) -> Decimal | None:
-    """Return the number that a text says, None if it says none."""
+    """Parse a count; return None if the text is not one."""
     match = _COUNT.fullmatch(text)
     if match is None:
         return None
@@ -35,7 +35,7 @@ class Count(click.ParamType[int | float]):
         self._least, self._most, self._is_whole = least, most, is_whole
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
-        """Return the number; a default is one already."""
+        """Return the number; a default is a number already."""
         found = count_in(str(value))
         if self._is_whole:
             is_valid = found is not None and found == found.to_integral_value() and found >= self._least

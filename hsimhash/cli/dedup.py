@@ -53,7 +53,7 @@ class _Plain(TypedDict):
 
 
 def byte_count(text: str) -> int:
-    """Return the number of bytes that `512M`, `2G` or a plain number says."""
+    """Parse a number of bytes: `512M`, `2G` or a plain number."""
     match = _SIZE.fullmatch(text)
     count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if count < 1:
@@ -62,7 +62,7 @@ def byte_count(text: str) -> int:
 
 
 def named_folder(text: str) -> Path:
-    """Return the folder of a name, which must not be empty: that would be the current one."""
+    """Return the named folder; an empty name is an error, because it would mean the current folder."""
     if not text:
         raise click.BadParameter("the name is empty: expected a folder, or . for the current one")
     return Path(text)

@@ -90,7 +90,7 @@ class DemoOutcome:
 
     @property
     def right(self) -> list[TextPair]:
-        """The pairs found that are true."""
+        """The true pairs among those found."""
         return [pair for pair in self.found if pair in self.truth]
 
 

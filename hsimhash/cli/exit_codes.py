@@ -53,7 +53,7 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ..
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """Return the exit code that an error ends in."""
+    """Return the exit code of an error."""
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)
 
 
@@ -96,7 +96,7 @@ def _is_current_folder_gone() -> bool:
 
 @contextmanager
 def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Let `answer` handle both signals; one that is ignored, as in a shell's background job, stays so."""
+    """Install `answer` for both signals; an ignored one, as in a shell's background job, stays ignored."""
     is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
     before = {
         number: signal.signal(number, answer)
@@ -111,7 +111,7 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, perhaps for a dead server.
+    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, for example for a dead server.
 
     That is what a kill would do: whatever was acknowledged is kept, and jobs resume.
     """
@@ -128,7 +128,7 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let both signals raise `KeyboardInterrupt`, a second time where the first one was lost.
+    """Let both signals raise `KeyboardInterrupt`, again if the first one was lost.
 
     It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
     """

@@ -109,7 +109,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
 
 
 def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
-    """Print a row for each drawer. On a narrow terminal leave out what would break its cells into pieces."""
+    """Print a row for each drawer; on a narrow terminal omit columns that would wrap."""
     is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
     left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()
     names = [name for name in probes[0] if name not in left_out]

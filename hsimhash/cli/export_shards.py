@@ -41,7 +41,7 @@ class Shard:
 
 
 def export_shards(url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer) -> int:
-    """Write the files of `folder` that are not there yet; return how many documents were written.
+    """Write the missing files of `folder`; return how many documents were written.
 
     Raises:
         ValueError: the folder has something else, or needs a package that is not there.
@@ -91,7 +91,7 @@ def write_shard(shard: Shard) -> int:
 
 
 def write_parquet(output: str, pages: Iterable[list[Document]]) -> int:
-    """Write documents as Parquet, with sketches and keys in hex as `ingest` reads them; return how many there are."""
+    """Write documents as Parquet, with sketches and keys in hex as `ingest` reads them; return their number."""
     pa, pq = arrow_needed("Parquet")
     types = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.string(), "key": pa.string()}
     schema, done = pa.schema([("id", pa.string()), *types.items()]), 0
@@ -121,7 +121,7 @@ def _groups(pages: Iterable[list[Document]]) -> Iterator[list[Document]]:
 
 
 def json_line(document: Document) -> bytes:
-    """Return the line of a document that `ingest` reads with --fingerprint-field fingerprint."""
+    """Return a document as a line that `ingest` reads with --fingerprint-field fingerprint."""
     fields = {"id": document.doc_id, **document.signature.to_json(), "first_seen": document.first_seen}
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 

@@ -67,7 +67,7 @@ class Finder:
 
 
 class PeerError(Exception):
-    """Ends the command with a message and an exit code of simhash-cpp's."""
+    """Ends the command with one of simhash-cpp's messages and exit codes."""
 
     def __init__(self, code: PeerCode, message: str) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class PeerError(Exception):
 
 
 class PeerCommand(click.Command):
-    """A command that reads its arguments by itself, as `getopt_long` does."""
+    """A command that parses its arguments like `getopt_long`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
         ctx.params["arguments"] = tuple(args)

@@ -109,7 +109,7 @@ class _TextSource:
         return batch.documents.texts
 
     def refuse(self, place: int, reason: str) -> None:
-        """Reject the text at a place among all, from 0."""
+        """Reject the text at a position among all, from 0."""
         first, batch = next(one for one in reversed(self._recent) if one[0] <= place)
         self._reject(batch, [reject_of(self._inputs[batch.input], batch.documents, place - first, reason)])
 

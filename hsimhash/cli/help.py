@@ -37,7 +37,7 @@ class Command(click.Command):
     """A command whose help shows its options in groups if there are many."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups."""
+        """Write the options in groups."""
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         records = {one.name: record for one in options if (record := one.get_help_record(ctx))}
         if len(records) <= FEW:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A signature, or else a text, with its id and its line where it has them."""
+    """A signature or a text, with its id and its line if it has them."""
 
     signature: Signature | None = None
     text: str = ""
@@ -52,7 +52,7 @@ class Request:
 
 
 class Lines:
-    """The lines of a file, or of stdin for `-`; `rejected` counts the bad ones among those read so far."""
+    """The lines of a file, or of stdin for `-`; `rejected` counts the invalid lines read so far."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Lines:
         self.rejected = 0
 
     def requests(self, settings: Settings, profile: Profile, *, has_signatures: bool) -> Iterator[list[Request]]:
-        """Yield what JSON lines ask for, in batches; what has come together decides how fingerprints are written.
+        """Yield batches of requests from JSON lines; a batch decides together how fingerprints are written.
 
         Texts are read as the profile takes them; with `has_signatures` sketches and keys are read beside fingerprints.
         """
@@ -78,7 +78,7 @@ class Lines:
                 yield [request for _, request in requests]
 
     def doc_ids(self) -> Iterator[list[str]]:
-        """Yield ids, one a line, in batches."""
+        """Yield ids, one per line, in batches."""
         for lines in self._batches():
             doc_ids = [line for _, line in self._made(lines, lambda _, line: check_doc_id(line).decode())]
             if doc_ids:
@@ -120,7 +120,7 @@ def _request(options: InputOptions, formats: Formats, line: int, record: Mapping
 
 
 def requested_signatures(requests: Sequence[Request], profile: Profile) -> list[Signature | None]:
-    """Return the signature of each request, None where its text is too short for one."""
+    """Return the signature of each request, or None if its text is too short for one."""
     texts = [request.text for request in requests if request.signature is None]
     if texts:
         profile.verify()

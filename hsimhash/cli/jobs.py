@@ -53,7 +53,7 @@ def refuse_walk(store: str, *given: object) -> None:
 
 
 def check_job(folder: Path) -> None:
-    """Refuse a job folder that cannot be made or written, before an index is made."""
+    """Reject a job folder that cannot be created or written, before an index is created."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another --job")
@@ -93,7 +93,7 @@ def _hint(rejects: Path) -> None:
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM ask to end after the batch; the second one, or `BATCH_S`, ends at once."""
+    """Let the first Ctrl-C or SIGTERM stop after the batch; the second one, or `BATCH_S`, ends at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:

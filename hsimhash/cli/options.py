@@ -149,7 +149,7 @@ yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not as
 
 
 def utf8(value: str) -> str:
-    """Return the value of an option or argument that must be UTF-8; the name of a file need not be.
+    """Return the value of an option or argument that must be UTF-8, unlike file names.
 
     Python may have read the bytes by another encoding: LC_ALL=C with PYTHONUTF8=0 knows ASCII only.
     """
@@ -191,7 +191,7 @@ first_seen_field_option = click.option(
 
 
 def metrics_option(command: Function) -> Function:
-    """Give a command the flag for numbers to watch, which are served while it runs."""
+    """Add the flag for metrics, which are served while the command runs."""
 
     @click.option(
         "--metrics-port",
@@ -216,7 +216,7 @@ def metrics_option(command: Function) -> Function:
 
 
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
-    """Give a command the flags of these settings, all of them where none is named."""
+    """Add the flags of these settings to a command; of all settings by default."""
 
     def decorate(command: Function) -> Function:
         for key in reversed(keys or tuple(_FLAGS)):
@@ -231,7 +231,7 @@ READING = ("format", "id_field", "text_field", "extract", "fingerprint_format", 
 
 
 def with_settings(*keys: str) -> Callable[[Function], Function]:
-    """Give a command the flags of these settings, and the settings as its argument `settings`."""
+    """Add the flags of these settings to a command, and pass it the settings as `settings`."""
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
@@ -245,7 +245,7 @@ def with_settings(*keys: str) -> Callable[[Function], Function]:
 
 
 def field_options(command: Function) -> Function:
-    """Give a command the flags for fields and for features, which change the settings' profile."""
+    """Add the flags for fields and features, which change the profile of the settings."""
 
     @functools.wraps(command)
     def run(*, settings: Settings, fields: Sequence[str], features_field: str | None, **given: object) -> object:
@@ -280,7 +280,7 @@ def _with_features(settings: Settings, features_field: str | None) -> Settings:
 
 
 def load_settings(flags: dict[str, object]) -> Loaded:
-    """Return the settings for this invocation; a flag that is None was not given."""
+    """Return the settings of this invocation; a flag that is None was not given."""
     from hsimhash import settings
 
     context = click.get_current_context()
@@ -319,12 +319,12 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
 
 
 def password_of(settings: Settings) -> str | None:
-    """Return the password for the store on Redis, if the settings have one; it goes to no other server."""
+    """Return the password for a store on Redis if the settings have one; it goes to no other server."""
     return None if settings.redis_password is None else settings.redis_password.get_secret_value()
 
 
 def stored(index: HSimIndex, doc_id: str) -> Document:
-    """Return a document of the index; raise where it has none of this id."""
+    """Return a document of the index; raise if the id is unknown."""
     document = index.get(doc_id)
     if document is None:
         hint = "; to query by the file of this name, pass it without --id" if is_file(doc_id) else ""
@@ -333,7 +333,7 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
 
 
 def create_index(settings: Settings, distance: int | None = None, ttl_s: int | None = None) -> None:
-    """Make the index that the settings name, with their layout and profile; queries ask for `distance` by default."""
+    """Create the index of the settings, with their layout and profile; queries use `distance` by default."""
     refuse_memory(settings)
     warn_of(Profile.named(settings.profile))
     with HSimIndex.create(
@@ -349,12 +349,12 @@ def create_index(settings: Settings, distance: int | None = None, ttl_s: int | N
 
 
 def how_made(record: Record) -> str:
-    """Return what is said of an index that was made."""
+    """Return the message about a new index."""
     return f"with layout {record.layout.name} and profile {record.profile['name']}; queries reach {record.reach} bits"
 
 
 def wanted_record(settings: Settings, distance: int | None) -> Record:
-    """Return how the settings want an index to be made; what nobody set may be otherwise where there is one."""
+    """Return the record that the settings ask for; an existing index may differ in what was not set."""
     layout = None if settings.layout is None else Layout.parse(settings.layout)
     record = new_record(settings.store, Profile.named(settings.profile).to_json(), layout=layout, distance=distance)
     assumed = record.assumed if "profile" in settings.model_fields_set else record.assumed | {"profile"}
@@ -362,7 +362,7 @@ def wanted_record(settings: Settings, distance: int | None) -> Record:
 
 
 def warn_of(profile: Profile) -> None:
-    """Say what who chooses the profile must know."""
+    """Print the warning of a profile."""
     if profile.warning:
         say(profile.warning)
 
@@ -405,7 +405,7 @@ def refuse_memory(settings: Settings) -> None:
 def reading_of(
     settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
 ) -> InputOptions:
-    """Return how inputs are read: for the profile of the index at a URL if there is one, else for the settings'."""
+    """Return how to read inputs: for the profile of the index at a URL if it exists, else of the settings."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -426,7 +426,7 @@ def _profile_for(settings: Settings, index_url: str | None) -> Profile:
 
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
-    """Return the inputs of these names, and say what was found out about them."""
+    """Find the inputs with these names, and print what was detected."""
     if "-" in names:
         check_stdin()
     found = find_inputs(names, reading)
@@ -456,7 +456,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
 
 
 def confirm(question: str, *, is_confirmed: bool) -> bool:
-    """Ask before something is destroyed; where nobody can be asked, refuse without --yes."""
+    """Ask before destroying something; without a terminal, require --yes."""
     if is_confirmed:
         return True
     if not sys.stdin.isatty():

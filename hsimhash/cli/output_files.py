@@ -28,14 +28,14 @@ _PROMISING = (
 
 
 def format_of(output: str) -> str:
-    """Return the end of a file's name, in lower case, without that of a compression; empty for stdout."""
+    """Return the suffix of a file name in lower case, without a compression suffix; empty for stdout."""
     name = output.lower()
     packing = next((one for one in PACKED_OUTPUTS if name.endswith(one)), "")
     return "" if output == "-" else Path(name.removesuffix(packing)).suffix
 
 
 def refuse_format(output: str, option: str, writes: Sequence[str]) -> None:
-    """Raise if the name of `output`, passed with `option`, promises a format that is not among `writes`."""
+    """Raise if the suffix of `output`, passed with `option`, is of a format that is not among `writes`."""
     if (suffix := format_of(output)) in _PROMISING and suffix not in writes and not _is_pipe(output):
         raise click.BadParameter(
             f"cannot write {suffix} to {output}: expected a name that ends in {', '.join(writes)}",
@@ -44,14 +44,14 @@ def refuse_format(output: str, option: str, writes: Sequence[str]) -> None:
 
 
 def refuse_existing(output: str, option: str) -> None:
-    """Raise where `output`, said with `option`, is a file that would be replaced."""
+    """Raise if `output`, passed with `option`, is an existing file."""
     if output != "-" and Path(output).is_file():
         raise click.BadParameter(f"{output} already exists; --overwrite replaces it", param_hint=f"'{option}'")
 
 
 @contextmanager
 def written(output: str) -> Iterator[Callable[[bytes], object]]:
-    """Give what writes to `output`, packed where it is a file whose name says so; else as `complete`."""
+    """Give a stream that writes to `output`, compressed if the name says so; otherwise like `complete`."""
     suffix = "" if output == "-" or _is_pipe(output) else Path(os.path.realpath(output)).suffix
     with complete(output) as stream, _packed(stream, suffix) as write:
         yield write
@@ -59,7 +59,7 @@ def written(output: str) -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def complete(output: str) -> Iterator[BinaryIO]:
-    """Give a stream for `output`; a file takes its name only when the block ends without an error."""
+    """Give a stream for `output`; a file gets its name only if the block ends without an error."""
     if output == "-":
         with writing_stdout():
             yield sys.stdout.buffer

@@ -123,7 +123,7 @@ class _Supervisor(Multiprocess):
                 one.process.join()
 
     def keep_subprocess_alive(self) -> None:
-        """Look after the workers, twice a second."""
+        """Check the workers twice a second."""
         super().keep_subprocess_alive()
         if self._folder is not None:
             metrics.forget_ended(self._folder, [one.pid for one in self.processes if one.pid is not None])

@@ -62,7 +62,7 @@ def stage_options(
 
 
 def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
-    """Return the words that run HBase's program; it need not be here unless it is run by us.
+    """Return the command that runs HBase's loader; the program only has to exist if hsimhash runs it.
 
     Raises:
         click.BadParameter: the stage cannot be used; nothing was begun.
@@ -78,7 +78,7 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
 
 
 def tell_lines(lines: Sequence[str]) -> ExitCode:
-    """Print the commands that others must run."""
+    """Print the commands that operators must run."""
     say("the files are written; run these commands in this order, then this one again:")
     for line in lines:
         print_line(line)
@@ -92,7 +92,7 @@ def check_on_hbase(store: str) -> None:
 
 
 def check_stage(place: str) -> None:
-    """Raise `click.BadParameter` where a stage cannot be reached or written, or has files of others."""
+    """Raise `click.BadParameter` if a stage cannot be reached or written, or has other files."""
     try:
         open_stage(place).claim()
     except HsimhashError as error:

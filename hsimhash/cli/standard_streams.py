@@ -1,7 +1,7 @@
 """Handle standard streams that are closed or whose other end is gone.
 
-A stream that the caller closed: no file that is opened later may get its number, and what is written to a closed stdout
-is an error. A stderr that nobody reads any more, or whose disk is full: messages are lost, and the work continues.
+If the caller closed a stream, no file opened later may get its number, and writing to a closed stdout is an error. If
+nobody reads stderr any more, or its disk is full, messages are lost and the work continues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _closed: set[str] = set()
 
 
 def check_stdin() -> None:
-    """Refuse to read stdin where the caller had closed it."""
+    """Reject stdin if the caller had closed it."""
     if "stdin" in _closed:
         raise click.UsageError("- is stdin, and stdin is closed; name a file")
 
@@ -46,7 +46,7 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def writing_stdout() -> Iterator[None]:
-    """Name stdout in the errors of writing to it; after one the interpreter's last flush of it goes nowhere."""
+    """Name stdout in errors of writing to it; after an error, drop the rest of its buffer."""
     try:
         with naming("standard output"):
             yield
@@ -56,7 +56,7 @@ def writing_stdout() -> Iterator[None]:
 
 
 def flush_or_drop() -> None:
-    """Send what stdout still holds; where that fails, let it go nowhere, or the interpreter's end fails with 120."""
+    """Flush stdout; if that fails, drop the rest, because the interpreter would exit with 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -64,7 +64,7 @@ def flush_or_drop() -> None:
 
 
 def drop_stdout() -> None:
-    """Let what stdout still holds go nowhere."""
+    """Drop what stdout still holds."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
@@ -80,6 +80,6 @@ class _Stderr(io.FileIO):
 
 
 def ignore_stderr_errors() -> None:
-    """Let no write error on stderr end the work."""
+    """Ignore write errors on stderr."""
     stderr = io.BufferedWriter(_Stderr(2, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(stderr, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)

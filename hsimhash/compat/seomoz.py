@@ -32,7 +32,7 @@ def unsigned_hash(obj: bytes) -> int:
         TypeError: `obj` is no bytes; encode a `str` first.
     """
     if not isinstance(obj, bytes):
-        raise TypeError(f"unsigned_hash takes bytes, not {type(obj).__name__}; encode a text first")
+        raise TypeError(f"unsigned_hash needs bytes, got {type(obj).__name__}; encode a text first")
     return int.from_bytes(hashlib.md5(obj, usedforsecurity=False).digest()[:8], "big")
 
 
@@ -71,12 +71,12 @@ def find_all(
 
 
 def num_differing_bits(a: SupportsInt, b: SupportsInt) -> int:
-    """Return how many bits differ between two unsigned 64-bit numbers; `OverflowError` if one is none."""
+    """Return in how many bits two unsigned 64-bit numbers differ; `OverflowError` if one is out of range."""
     return distance(_hash(a), _hash(b))
 
 
 def shingle(tokens: Iterable[T], window: int = 4) -> Iterator[list[T]]:
-    """Yield each run of `window` tokens as a list; none where there are fewer.
+    """Yield each run of `window` tokens as a list; nothing if there are fewer.
 
     Raises:
         ValueError: `window` is not positive; raised when the first is asked for.
@@ -98,11 +98,11 @@ def _array(hashes: Iterable[SupportsInt]) -> Uint64s:
 
 def _hash(value: SupportsInt) -> int:
     if not hasattr(value, "__int__"):
-        raise TypeError(f"an integer is required, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"expected an integer, got {type(value).__name__}: {value!r:.80}")
     number = int(value)
     if 0 <= number < LIMIT:
         return number
-    raise OverflowError(f"a hash is at least 0 and below 2**64, not {value!r:.80}")
+    raise OverflowError(f"a hash must be at least 0 and below 2**64, got {value!r:.80}")
 
 
 def _count(value: SupportsIndex) -> int:

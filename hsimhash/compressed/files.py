@@ -34,12 +34,12 @@ class Manifest:
     version: int = TABLES_VERSION
 
     def save(self, folder: Path) -> None:
-        """Write it: the tables are whole."""
+        """Write the manifest, which makes the tables complete."""
         write_json(folder / MANIFEST, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read it; `IndexNotFoundError`, `FormatVersionError` or `CorruptionError` where that fails."""
+        """Read the manifest; raise `IndexNotFoundError`, `FormatVersionError` or `CorruptionError`."""
         try:
             data = (folder / MANIFEST).read_bytes()
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes | None, place: str) -> Manifest:
-        """Return what the bytes of the file say, None for no file; see `load`."""
+        """Parse the file's bytes, None if it is missing; see `load`."""
         if data is None:
             raise IndexNotFoundError(
                 f"no tables in {place}: there is no {MANIFEST}; "

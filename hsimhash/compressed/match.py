@@ -20,7 +20,7 @@ MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
 
 
 class NearPairs(NamedTuple):
-    """Pairs of a query and a stored fingerprint that are near, by query, distance and fingerprint, each once."""
+    """Near pairs of a query and a stored fingerprint, ordered by query, distance and fingerprint, without repeats."""
 
     queries: Int64s  # positions
     fingerprints: Uint64s
@@ -58,7 +58,7 @@ class CompressedTables:
         max_distance: int | None = None,
         tell: Callable[[int, int], None] = lambda *_: None,
     ) -> NearPairs:
-        """Return which stored fingerprints are near which queries.
+        """Match queries; return the near stored fingerprints of each.
 
         Args:
             fingerprints: shape (n,), unsigned 64-bit; held in memory once for each drawer.
@@ -125,7 +125,7 @@ def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
 
 
 def row_groups(name: str, stream: BinaryIO, columns: list[str]) -> Iterator[Any]:
-    """Yield the row groups of an open table; `CorruptionError` with its name where it cannot be read."""
+    """Yield the row groups of an open table; raise `CorruptionError` with its name if it cannot be read."""
     pa, pq = arrow_needed("a compressed table")
     try:
         with pq.ParquetFile(stream, page_checksum_verification=True) as table:
@@ -151,11 +151,11 @@ def scanned_distance(layout: Layout, max_distance: int | None) -> int:
 
 
 def near_rows(queries: Uint64s, stored: Uint64s, drawer: Drawer, max_distance: int) -> Iterator[tuple[Int64s, Uint64s]]:
-    """Yield positions of queries, and the stored numbers of their segments that are near, in blocks of bounded size.
+    """Yield positions of queries, and the near stored numbers of their segments, in blocks of bounded size.
 
     Args:
         queries: shape (n,), permuted by the drawer and sorted.
-        stored: shape (m,), at least one, likewise.
+        stored: shape (m,), at least one, permuted and sorted too.
         drawer: by whose segment they meet.
         max_distance: in bits.
     """

@@ -62,7 +62,7 @@ def write_tables(
     observer: Observer = UNWATCHED,
     rows: int = ROWS,
 ) -> Written:
-    """Write the tables of all documents of inputs, empty ones of none; of an id that occurs twice the last one counts.
+    """Write tables of all documents of the inputs, even if there are none; of repeated ids the last one counts.
 
     Args:
         inputs: as `ingest` takes them.
@@ -172,7 +172,7 @@ def _write_drawers(
 
 @contextmanager
 def drawer_writer(stream: BinaryIO) -> Iterator[Callable[[Uint64s], None]]:
-    """Give what appends numbers, permuted and ascending, to a new table of a drawer."""
+    """Give a function that appends ascending, permuted numbers to a new table of a drawer."""
     pa, pq = arrow_needed("a compressed table")
     schema = pa.schema([pa.field(PERMUTED, pa.uint64(), nullable=False)])
     with pq.ParquetWriter(

@@ -86,7 +86,7 @@ class HSimHashAddon:
     """Puts the pipeline and the middleware into a crawler's settings."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Set what nobody has set; raise `ValueError` for a setting with an unknown value."""
+        """Set defaults; raise `ValueError` for a setting with an unknown value."""
         for name, value in {**_DEFAULTS, **{name: choices[0] for name, choices in _CHOICES.items()}}.items():
             settings.set(name, settings.get(name, value), "addon")
         for name, choices in _CHOICES.items():
@@ -99,7 +99,7 @@ class HSimHashAddon:
 
 
 class ItemResponseMiddleware:
-    """Remembers the response that each item came from, until a pipeline takes it; leaves items as they are."""
+    """Remembers the response of each item until a pipeline takes it; does not change items."""
 
     def __init__(self) -> None:
         self._outputs: WeakKeyDictionary[Response, _Output] = WeakKeyDictionary()  # few: those that Scrapy works on
@@ -113,16 +113,16 @@ class ItemResponseMiddleware:
         return made
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
-        """Yield what the spider makes of a response."""
+        """Pass on the spider's output for a response."""
         return (self._noted(one, response) for one in result)
 
     async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Yield what the spider makes of a response."""
+        """Pass on the spider's output for a response."""
         async for one in result:
             yield self._noted(one, response)
 
     def take(self, item: Any) -> Response | None:
-        """Return the response of an item and forget it; None if it is not known."""
+        """Return and forget the response of an item; None if it is unknown."""
         for response, output in self._outputs.items():
             for place, one in enumerate(output.items):
                 if one is item:
@@ -131,7 +131,7 @@ class ItemResponseMiddleware:
         return None
 
     def end(self, response: Any) -> None:
-        """Note that an item of a response has ended; after the last one forget all, also what a pipeline replaced."""
+        """Record that an item of a response has ended; after the last one, forget all, even replaced ones."""
         output = self._outputs.get(response) if isinstance(response, Response) else None
         if output is not None:
             output.under_way -= 1
@@ -155,7 +155,7 @@ class _Output:
 
 
 class HSimHashPipeline:
-    """Drops or tags items near to what is stored, and stores the others."""
+    """Drops or tags items that are near a stored one, and stores the others."""
 
     def __init__(self, crawler: Crawler) -> None:
         settings = crawler.settings
@@ -173,7 +173,7 @@ class HSimHashPipeline:
         return cls(crawler)
 
     def open_spider(self) -> None:
-        """Open the index, or create it; raise an error, which ends the crawl, if it cannot be used."""
+        """Open or create the index; an error ends the crawl."""
         for name in _CHATTY:
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
@@ -187,7 +187,7 @@ class HSimHashPipeline:
         self._index.profile.verify()
 
     def close_spider(self) -> None:
-        """Close the index; no item is under way any more."""
+        """Close the index; all items have ended."""
         if hasattr(self, "_index"):  # else it could not be opened
             self._index.close()
 
@@ -261,7 +261,7 @@ class HSimHashPipeline:
         raise DropItem(f"not compared: {error}")
 
     async def _claimed(self, asked: TextWithId) -> Claim | None:
-        """Return what becomes of a text and its id: None where the text does not have a fingerprint."""
+        """Claim a text under its id; return None if the text does not have a fingerprint."""
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
         if not self._is_calling:
@@ -331,6 +331,6 @@ async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
 
 
 def _claim(index: HSimIndex, asked: Sequence[TextWithId]) -> list[Claim | None]:
-    """Return what becomes of texts and their ids, in the order given."""
+    """Claim texts under their ids; return the results in order."""
     texts, doc_ids = zip(*asked, strict=True)
     return index.claim_texts(texts, doc_ids)

@@ -33,7 +33,7 @@ _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 @dataclass(slots=True)
 class Applied:
-    """Counts of records: written, left out because they are of the other kind, rejected, with an id seen before.
+    """Counts of records: written, left out because of the choice, rejected, repeated.
 
     `missing` counts documents of the dedup that were not in the inputs.
     """
@@ -170,7 +170,7 @@ class _Application:
         return (name, documents.lines[place]) in self._rejected
 
     def chosen(self, one: Input, name: str, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield what is written of the documents; `name` is what the input was called in the dedup."""
+        """Yield the output for documents; `name` is the input's name in the dedup."""
         marked = _marked_json if one.kind == "jsonl" else _marked_columns
         for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
             is_first = self.is_kept.get(doc_id, True) is not None

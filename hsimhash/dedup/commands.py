@@ -30,7 +30,7 @@ _KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  #
 def next_commands(
     inputs: Sequence[Input], out: Path, options: DedupOptions, *, profile: str, url: str | None
 ) -> DedupCommands:
-    """Return the commands that follow a run, which compared with the index at `url`, or used a profile alone."""
+    """Return the commands that follow a run, with the index at `url` or only with a profile."""
     bits, names = options.max_distance, _names(inputs)
     more, fewer = min(bits + BEYOND_BITS, MOST_DISTANCE), bits // 2
     is_known = names is not None and (url is not None or _can_be_named(profile))

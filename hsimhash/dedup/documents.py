@@ -1,8 +1,8 @@
 """Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
-Texts are not held, and neither are ids and places: they wait in files of the results' folder. The first record with an
-id is the document. A later one with the same id is a repeat, which is only counted, if its signature and its length are
-the same, else a reject: which of the two counts is not for us to say.
+Texts, ids and places are not held in memory; ids and places go to files in the folder of results. The first record with
+an id is the document. A later record with the same id is only counted as a repeat if its signature and length are the
+same. Otherwise it is rejected, because hsimhash cannot tell which of the two counts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class PolicyValues:
         self._rows.append(rows)
 
     def columns(self) -> list[Floats]:
-        """Return what `rank` takes."""
+        """Return the columns for `rank`."""
         first, *others = (self._rows.column(name) for name in _VALUE.names or ())
         return [first, *(other for other in others if other.any())]
 
@@ -124,12 +124,12 @@ class Collected:
 
     @cached_property
     def fingerprints(self) -> Uint64s:
-        """The fingerprints, 0 for a document without one."""
+        """The fingerprints, 0 if a document does not have one."""
         return self.rows.column("fingerprint")
 
     @cached_property
     def sketches(self) -> Uint64s:
-        """The sketches, 0 for a document without one."""
+        """The sketches, 0 if a document does not have one."""
         return self.rows.column("sketch")
 
     @cached_property
@@ -142,7 +142,7 @@ class Collected:
         return self.rows.column("kind")
 
     def signatures(self, numbers: Int64s) -> Signatures:
-        """Return the signatures of some documents; where there are fingerprints alone, they take no more memory."""
+        """Return the signatures of some documents; fingerprints alone take no additional memory."""
         if not self.has_signatures:
             return Signatures.of(self.fingerprints[numbers])
         return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds)[numbers]
@@ -156,7 +156,7 @@ class Collected:
 def collect(
     inputs: Sequence[Input], options: DedupOptions, profile: Profile, folder: Path, listener: Listener
 ) -> Collected:
-    """Read the inputs once; `folder` is where the documents wait, and is deleted by others."""
+    """Read the inputs once, with the documents in `folder`, which the caller deletes."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
     workers = options.workers or usual_workers(inputs)

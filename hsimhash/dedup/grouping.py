@@ -1,6 +1,6 @@
 """Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
 
-Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow after them.
+Documents are numbered in the order of the inputs. Stored documents that are kept in their place have later numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MatchRows = Sequence[ColumnValues]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Stored documents that are the nearest to some of a batch."""
+    """Stored documents that are the nearest of some in a batch."""
 
     nearest: Int64s  # for each document of the batch which of these it is, -1 where none is near
     doc_ids: Sequence[str]
@@ -39,7 +39,7 @@ class Stored:
 
 
 def none_stored(documents: Collected) -> Stored:
-    """Return that no stored documents are near any."""
+    """Return an empty result: no stored documents are near."""
     return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64))
 
 
@@ -73,7 +73,7 @@ def find_near(
 
 
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
-    """Return each document's rank by the policies; of those that are near no other any."""
+    """Return each document's rank by the policies; documents without near ones may have any rank."""
     lengths = documents.rows.column("length") if needs_lengths(keep) else None
     values = {policy: column.columns() for policy, column in documents.values.items()}
     places = documents.doc_ids.places(_near_some(documents, pairs)) if needs_places(keep) else None
@@ -155,7 +155,7 @@ def match_stored(
     write: Callable[[MatchRows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
-    """Query an index for every signature, once each; matches with the batch's own documents are left out.
+    """Query an index for every signature once; omits matches with the batch's own documents.
 
     Those are compared within the batch, as they are now; two that are stored already must not drop each other.
 
@@ -200,7 +200,7 @@ class _StoredMatches:
         self._rows: list[tuple[int, Match]] = []
 
     def take(self, groups: Sequence[Sequence[int]], near: Sequence[Sequence[Match]]) -> None:
-        """Note the matches, nearest first, of each of some groups of equal documents."""
+        """Record the matches, nearest first, of groups of equal documents."""
         met = list(dict.fromkeys(match.doc_id for matches in near for match in matches))
         strangers = frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist()))
         for numbers, matches in zip(groups, near, strict=True):
@@ -218,7 +218,7 @@ class _StoredMatches:
                 self.write_rows()
 
     def write_rows(self) -> None:
-        """Write what was noted since the last call."""
+        """Write the matches recorded since the last call."""
         rows, self._rows = self._rows, []
         matches = [match for _, match in rows]
         columns: list[ColumnValues] = [

@@ -22,7 +22,7 @@ class IdPart(NamedTuple):
 
 
 def id_parts(doc_id: str, other: str) -> list[IdPart]:
-    """Return `doc_id` in pieces: those that `other` shares, and those that it does not.
+    """Split `doc_id` into the parts that `other` shares and those that it does not.
 
     Joined, the pieces are the id. Ids that are equal or have little in common come back as one unchanged piece.
     """
@@ -40,7 +40,7 @@ def id_parts(doc_id: str, other: str) -> list[IdPart]:
 
 
 def shortened(part: IdPart) -> IdPart:
-    """Return a piece with its middle left out if it is long."""
+    """Return a part, shortened in the middle if it is long."""
     half = (CHANGED_CHARS if part.is_changed else EQUAL_CHARS) // 2
     text = part.text if len(part.text) <= 2 * half else f"{part.text[:half]} … {part.text[-half:]}"
     return IdPart(text, part.is_changed)

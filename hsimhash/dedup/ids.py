@@ -1,7 +1,7 @@
 """Keep document ids in a file and find repeated ones, when there are too many for memory.
 
-A table of digests tells which ids may have come before. It takes 16 to 32 bytes an id while documents are read, where a
-dict of the ids takes 200; what it tells is compared with the ids themselves, so that no two are taken for one.
+A table of digests finds ids that may be repeated. While documents are read it takes 16 to 32 bytes per id, where a dict
+takes 200. Candidates are compared with the ids themselves, so that two ids are never confused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.pairs.distinct import Column
 
 IDS_AT_ONCE = 1 << 16  # ids that are in memory together, where all are read
-IDS_SORTED = 1 << 18  # likewise, where they are sorted: the rest waits in files
+IDS_SORTED = 1 << 18  # ids sorted at once; the rest waits in files
 WINDOW_BYTES = 1 << 16  # ids that begin in one are read together
 LEAST_ROOM = 1 << 10  # digests
 
@@ -33,7 +33,7 @@ def murmur_digests(doc_ids: Sequence[bytes]) -> Uint64s:
 
 
 class DigestTable:
-    """Digests by number, 0, 1, …, and the number of a digest: open addressing, many at once.
+    """Digests by number, 0, 1, …, and back: a hash table with open addressing, for many at once.
 
     A slot holds a number plus 1, or 0 for none. A digest stands in the first slot of its own sequence (`_next`) that
     was free when it came, and half of the slots or more are free: so a search ends at a free slot, or earlier.
@@ -52,7 +52,7 @@ class DigestTable:
         return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
 
     def find(self, digests: Uint64s) -> Int64s:
-        """Return the number of each digest, of several with the same one; -1 where it is not there."""
+        """Return the number of each digest, -1 if it is unknown; of repeated digests, one of the numbers."""
         found = np.full(len(digests), -1, np.int64)
         left, slots = np.arange(len(digests)), self._first(digests)
         while len(left):
@@ -116,7 +116,7 @@ class SpilledIds:
             yield from self.within(start, min(start + IDS_AT_ONCE, self._count))
 
     def add(self, doc_ids: Sequence[str]) -> Int64s:
-        """Number the ids that are new, and return -1 for them; for others the number that they have."""
+        """Number new ids and return -1 for them; return the number of known ones."""
         encoded = _encoded(doc_ids)
         digests = self._digests_of(encoded)
         met = self._table.find(digests)
@@ -132,11 +132,11 @@ class SpilledIds:
         return earlier
 
     def find(self, doc_ids: Sequence[str]) -> Int64s:
-        """Return the number of each id, -1 for one that is not there."""
+        """Return the number of each id, -1 if it is unknown."""
         return self._confirmed(doc_ids, self._table.find(self._digests_of(_encoded(doc_ids))))
 
     def settle(self) -> None:
-        """Free the memory that only `add` and `find` need; they are not called any more."""
+        """Free the memory that only `add` and `find` need; call neither afterwards."""
         self._table = DigestTable()
 
     def _confirmed(self, doc_ids: Sequence[str], met: Int64s) -> Int64s:
@@ -201,7 +201,7 @@ class SpilledIds:
         return b"".join(lines).decode().split("\n")[:-1]
 
     def places(self, numbers: Int64s, ids_sorted: int = IDS_SORTED) -> Int64s:
-        """Return the place of each of some numbers in the order of their ids; for all others 0."""
+        """Return the position of some numbers in the order of their ids; 0 for all others."""
         places = np.zeros(self._count, np.int64)
         with output_errors(self._folder), ExitStack() as stack:
             runs = []

@@ -1,6 +1,6 @@
 """The steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
 
-Results depend on inputs and options alone: only what `stats.json` has under `run` differs from one run to the next.
+Results depend only on inputs and options. Two runs differ only in what `stats.json` has under `run`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ METHODS: tuple[Method, ...] = ("star", "components")
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
-    """Raise `ValueError` unless documents can be put together so; see `DedupOptions`."""
+    """Raise `ValueError` unless the clustering options are valid; see `DedupOptions`."""
     if method not in METHODS:
         raise ValueError(f"unknown clusters {method!r}; use {' or '.join(METHODS)}")
     if max_cluster_size is not None and method != "components":
@@ -35,7 +35,7 @@ class DedupOptions:
 
     max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
-    clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
+    clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
     max_cluster_size: int | None = None  # of components; larger ones are cut into stars
     keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep, the weightiest policy first
     reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read
@@ -49,7 +49,7 @@ class DedupOptions:
         check_clusters(self.clusters, self.max_cluster_size)
 
     def to_json(self) -> dict[str, object]:
-        """Return what decides the results as JSON values."""
+        """Return the options that decide the results, as JSON values."""
         own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "all_pairs")
         return {
             **{name: getattr(self, name) for name in own},
@@ -59,7 +59,7 @@ class DedupOptions:
 
 
 def reading_from(options: Mapping[str, object]) -> InputOptions:
-    """Return how a run read its inputs, from the JSON values of its options; what they lack has its default."""
+    """Return how a run read its inputs, from its options as JSON values; missing ones have their defaults."""
     known = {one.name: options[one.name] for one in fields(InputOptions) if one.name in options}
     return InputOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupSummary:
-    """What came of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
+    """The result of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
 
     totals: Totals
     notices: Sequence[Notice]

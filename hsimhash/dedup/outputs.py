@@ -6,13 +6,13 @@
 | `clusters` | id, cluster, kept, kept id, distance to it, size, diameter: every document |
 | `matches` | id, old id, distance, first seen: near documents of a stored index |
 | `keep.txt`, `drop.txt` | ids, one a line |
-| `rejects.jsonl`, `short.jsonl` | records that are no documents; texts with too few features, or none |
+| `rejects.jsonl`, `short.jsonl` | invalid records; texts with too few features, or none |
 | `report.html` | for people |
-| `stats.json` | counts, options, times; it is there only when everything else is |
-| `.dedup.new/` | what a process at work writes; it holds the lock in it. Without a holder: a run was left unfinished |
+| `stats.json` | counts, options, times; appears after everything else |
+| `.dedup.new/` | files of a running process, with its lock; without a holder, of an unfinished run |
 
-Tables are `.parquet` or `.jsonl`. Where documents have sketches or keys, those of pairs and matches have the similarity
-too (null where a sketch is missing), and by what they were found, `distance` or `key`.
+Tables are `.parquet` or `.jsonl`. If documents have sketches or keys, the tables of pairs and matches also have the
+similarity (null if a sketch is missing) and what found the pair, `distance` or `key`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ output_errors = partial(
 
 @contextmanager
 def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Give a folder to write results to; when the block ends without an error, they take their names in `path`.
+    """Give a folder to write results to; if the block ends without an error, they get their names in `path`.
 
     `path` is made if it is missing; what an unfinished run left there is deleted.
 

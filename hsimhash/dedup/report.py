@@ -57,7 +57,7 @@ _LONE_MARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ShownPair:
-    """Two documents, and where their texts differ."""
+    """Two documents, and the differences of their texts."""
 
     left: str  # the id of one; in a cluster, of the kept document
     right: str
@@ -70,14 +70,14 @@ class ShownPair:
         return math.floor(self.comparison.equal_share * 10_000) / 10_000 if self.comparison else None
 
     def has_changes_of(self, other: ShownPair) -> bool:
-        """Return whether it shows the same changed passages as another pair, and nothing else."""
+        """Whether it shows exactly the same changed passages as another pair."""
         mine, others = self.comparison, other.comparison
         return mine is not None and others is not None and mine.passages == others.passages
 
 
 @dataclass(frozen=True, slots=True)
 class ReportCluster:
-    """A cluster of two documents or more; MEMBERS_LISTED of the dropped ones as `members`, the least alike first."""
+    """A cluster of two or more documents; `members` has MEMBERS_LISTED of the dropped ones, the least alike first."""
 
     kept_id: str
     size: int  # documents, the kept one included
@@ -88,7 +88,7 @@ class ReportCluster:
 
     @property
     def equal_words(self) -> float | None:
-        """The least share of equal words among its pairs; None if no texts were compared."""
+        """The smallest share of equal words among its pairs; None if no texts were compared."""
         return min((share for pair in self.pairs if (share := pair.equal_words) is not None), default=None)
 
     @property
@@ -127,7 +127,7 @@ class DedupCommands:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of documents, but for clusters and pairs, and for `rejected` and `repeated`, which are of records."""
+    """Counts of documents, except for clusters and pairs, and `rejected` and `repeated`, which count records."""
 
     documents: int  # read, rejects not included
     dropped: int
@@ -139,7 +139,7 @@ class Totals:
     largest_cluster: int = 0
     pairs: int = 0
     by_key: int | None = None  # of these, found by their key alone; None: the profile makes fingerprints alone
-    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None: likewise
+    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None as above
     exact: int = 0  # so short that only equal texts match
     repeated: int = 0  # records that repeat an earlier one
     split: int = 0  # components that were larger than allowed, and were cut into stars
@@ -162,7 +162,7 @@ class Totals:
 
     @property
     def by_distance(self) -> int | None:
-        """The pairs within the distance; None where all are."""
+        """The pairs within the distance; None if all pairs are."""
         return None if self.by_key is None else self.pairs - self.by_key
 
     @property
@@ -172,7 +172,7 @@ class Totals:
 
     @property
     def large_size(self) -> float:
-        """The least number of documents, in a cluster or with one fingerprint, that deserves a look."""
+        """From how many documents on a cluster or a repeated fingerprint deserves a look."""
         return max(LARGE, LARGE_SHARE * self.documents)
 
     def to_json(self) -> dict[str, object]:
@@ -222,7 +222,7 @@ class ReportData:
 
 
 def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[tuple[int, int]]) -> tuple[Notice, ...]:
-    """Return what deserves a warning.
+    """Return the warnings of a run.
 
     Args:
         totals: the counts.
@@ -276,7 +276,7 @@ def write_report(file: TextIO, data: ReportData) -> None:
 
 @cache
 def page_environment(part: str) -> Environment:
-    """Return what makes the pages of a part of the package, of templates there and of the report's."""
+    """Return the template environment for pages of a part of the package; it has the report's templates too."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hsimhash", folder) for folder in dict.fromkeys((part, "dedup"))]),
         autoescape=True,

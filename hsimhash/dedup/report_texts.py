@@ -45,7 +45,7 @@ class Texts:
         self._file.close()
 
     def add(self, number: int, text: str, *, is_compared: bool) -> None:
-        """Take the first line of a text, and the text itself if it is compared."""
+        """Add the first line of a text, and the whole text if it is compared."""
         self.first_lines[number] = first_line(text)
         if is_compared:
             data = text.encode("utf-8", "surrogatepass")
@@ -53,7 +53,7 @@ class Texts:
             self._file.write(data)
 
     def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
-        """Return two documents, each a number and an id, with what differs where both texts are at hand."""
+        """Return two documents, each a number and an id, with the differences if both texts are available."""
         self._tell()
         pair = left[0], right[0]
         if pair not in self._found and self._places.keys() >= {*pair} and self._chars_left > 0:
@@ -69,7 +69,7 @@ class Texts:
 
     @property
     def note(self) -> str:
-        """Why texts are missing or pairs were left out: sentences, or nothing."""
+        """Why texts are missing or pairs were left out, in sentences; may be empty."""
         missing, notes = self._missing, []
         if missing:
             more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
@@ -109,7 +109,7 @@ class Texts:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text that has a word; of a text without words, nothing."""
+    """Return the first line of a text that has a word; empty if the text has none."""
     word = re.search(r"\w", text)
     start = text.rfind("\n", 0, word.start()) + 1 if word else len(text)
     line = text[start : start + FIRST_LINE_CHARS].lstrip().partition("\n")[0]
@@ -117,7 +117,7 @@ def first_line(text: str) -> str:
 
 
 def date_of(inputs: Sequence[Input]) -> str:
-    """Return when the newest file among the inputs was changed; nothing where there is none.
+    """Return when the newest input file was changed; empty without files.
 
     The same files give the same report, whenever it is made.
     """

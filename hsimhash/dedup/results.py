@@ -161,7 +161,7 @@ class Results:
         )
 
     def write_stats(self, folder: Path, shown: Sequence[ShownPair], seconds: Mapping[str, float]) -> None:
-        """Write the numbers; what differs from one run to the next is under `run`."""
+        """Write the numbers; those that differ from run to run are under `run`."""
         beyond = self.outcome.beyond
         workers = self.options.workers or usual_workers(self.inputs)
         stats = {

@@ -1,8 +1,8 @@
 """The outcome of a run: the numbers of `stats.json`, and the data of `report.html`.
 
-To count what a greater distance would add, some fingerprints are compared with all: `ROWS` of them, or as many as
-`CELLS` comparisons allow, which are all of a small set. This takes a few microseconds per document, whatever the
-distance is and however the fingerprints lie.
+To count what a greater distance would add, `ROWS` fingerprints are compared with all, or as many as `CELLS` comparisons
+allow; in a small set these are all of them. This takes a few microseconds per document, whatever the distance and the
+distribution of the fingerprints.
 """
 
 from __future__ import annotations
@@ -105,20 +105,20 @@ class Outcome:
 
     @property
     def cluster_sizes(self) -> dict[int, int]:
-        """Size, from 2 on, → clusters."""
+        """The number of clusters by size, from 2 on."""
         sizes, counts = np.unique(self._clusters.size, return_counts=True)
         return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
 
     @cached_property
     def distances(self) -> dict[int, int]:
-        """Distance → pairs found by it; of equal documents each counts once, with the first of them."""
+        """The number of pairs by distance; of equal documents each counts once, with the first of them."""
         counts = self._counts[: self.options.max_distance + 1].copy()
         counts[0] += np.count_nonzero(_is_equal(self.pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
 
     @property
     def key_distances(self) -> dict[int, int]:
-        """Distance → pairs that are farther apart, and have the same key."""
+        """The number of pairs beyond the distance with the same key, by distance."""
         beyond = self.options.max_distance + 1
         return {bits: count for bits, count in enumerate(self._counts[beyond:].tolist(), beyond) if count}
 
@@ -129,7 +129,7 @@ class Outcome:
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """What the report warns of."""
+        """Warnings for the report."""
         groups = self.pairs.groups
         if self.documents.has_signatures:  # what is hot has one fingerprint; its sketches may differ
             fingerprints = self.documents.fingerprints[self.documents.comparable]
@@ -305,7 +305,7 @@ class Beyond:
 
 
 def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:
-    """Count the pairs that only a `max_distance` up to BEYOND_BITS greater would find; `groups` is `Pairs.groups`."""
+    """Count pairs that only a `max_distance` greater by up to BEYOND_BITS would find; `groups` is `Pairs.groups`."""
     first, max_distance = np.flatnonzero(np.equal(groups, np.arange(len(groups)))), options.max_distance
     values = signatures.fingerprints[first]
     sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
@@ -350,7 +350,7 @@ def _couples(left: Int64s, right: Int64s) -> Couples:
 
 
 def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
-    """Return pairs of a distance, spread over all of them; of equal documents each with the first."""
+    """Return some pairs of a distance, evenly spread; of equal documents each with the first."""
     at = np.flatnonzero(pairs.distance == bits)
     equal = np.flatnonzero(_is_equal(pairs)) if bits == 0 else at[:0]
     left, right = np.append(pairs.groups[equal], pairs.left[at]), np.append(equal, pairs.right[at])
@@ -359,7 +359,7 @@ def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
 
 
 def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
-    """Return pairs of a distance, spread over those held."""
+    """Return some pairs of a distance beyond, evenly spread."""
     held = beyond.held[bits]
     return [held[at] for at in _spread(np.arange(len(held)), count).tolist()]
 

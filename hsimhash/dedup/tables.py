@@ -24,7 +24,7 @@ ColumnValues = Sequence[str] | NDArray[np.generic]
 
 
 def table_form(name: str) -> Form:
-    """Return what tables are written as.
+    """Return the format of tables.
 
     Raises:
         ValueError: there is no such format, or it needs a package that is not there.
@@ -38,7 +38,7 @@ def table_form(name: str) -> Form:
 
 
 def open_table(path: Path, form: Form, columns: Sequence[tuple[str, ColumnKind]]) -> _JsonTable | _ParquetTable:
-    """Begin a table with named columns, to which `write` adds rows; it is whole when the block ends."""
+    """Begin a table with named columns; `write` adds rows, and the table is complete when the block ends."""
     return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
 
 

@@ -1,7 +1,7 @@
 """Show the passages in which two texts differ, by words, or by characters for Han and kana.
 
-Texts are compared whole, with the fewest tokens changed; those that are both very long and very different are not
-compared, for that would take minutes.
+Texts are compared whole, with the fewest changed tokens. Texts that are both very long and very different are not
+compared, because this would take minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOKEN = re.compile(
 
 
 class Stretch(NamedTuple):
-    """A run of tokens that both texts share (but for white space), or that differ."""
+    """A run of tokens that are equal in both texts, white space aside, or that differ."""
 
     is_equal: bool
     left: Sequence[str]
@@ -42,7 +42,7 @@ class Stretch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A stretch as it is shown: the text of either side."""
+    """A stretch as shown: the text of each side."""
 
     is_equal: bool
     left: str
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """The differing passages of two texts, each with what is around it; `hidden` changes did not fit."""
+    """The differing passages of two texts with their surroundings; `hidden` changes did not fit."""
 
     shown: tuple[tuple[Part, ...], ...]
     hidden: int
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
-    """Compare two texts; what is returned is bounded, however long they are. None: they are too long and different."""
+    """Compare two texts; the result is bounded, however long they are. None if they are too long and too different."""
     found = stretches(left, right, work=work)
     if found is None:
         return None
@@ -79,12 +79,12 @@ def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
 
 
 def tokens(text: str) -> list[str]:
-    """Return the words, characters and signs of a text, which joined are the text."""
+    """Split a text into words, characters and signs; joined, they are the text."""
     return _TOKEN.findall(text)
 
 
 def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
-    """Return both texts as stretches, equal and changed ones by turns; joined they are the texts. None as in `compare`.
+    """Return both texts as alternating equal and changed stretches; joined, they are the texts. None as in `compare`.
 
     White space is no change, and a lone token that both share between two changes belongs to the change around it.
     """
@@ -128,7 +128,7 @@ def _edits(a: Sequence[str], b: Sequence[str], work: int) -> Opcodes | None:
 
 
 def passages(found: Sequence[Stretch]) -> Passages:
-    """Cut stretches to the changes and what is around them, up to SHOWN_CHARS of a text, line breaks kept."""
+    """Cut stretches to the changes and their surroundings, up to SHOWN_CHARS of a text; keeps line breaks."""
     shown, chars = [], 0
     for group in _groups(found):  # no further than is shown: long texts have 100,000 changes
         if chars >= SHOWN_CHARS:

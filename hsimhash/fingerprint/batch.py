@@ -43,7 +43,7 @@ class TextBatch:
 
     @staticmethod
     def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
-        """Return texts, normalised as the recipe says; `ValueError` where it cannot take one."""
+        """Normalise texts by the recipe; raise `ValueError` for a text that it cannot take."""
         if recipe.is_normal:
             batch = TextBatch(recipe, normalize(texts), np.empty(0, np.int64), fields)
             if recipe.han is not None and batch.has_han:
@@ -93,12 +93,12 @@ class TextBatch:
 
     @cached_property
     def word_spans(self) -> tokens.Spans:
-        """Their UTF-8."""
+        """The words' UTF-8."""
         return self.words.spans()
 
     @cached_property
     def word_hashes(self) -> Uint64s:
-        """Their hashes."""
+        """The words' hashes."""
         return self.hashes(self.word_spans)
 
     def hashes(self, spans: tokens.Spans) -> Uint64s:
@@ -122,7 +122,7 @@ class TextBatch:
 
 
 def refuse_surrogates(codes: Uint32s, name: str) -> None:
-    """Raise `ValueError` where there is a lone surrogate, which the profile `name` does not normalise."""
+    """Raise `ValueError` for a lone surrogate, which the profile `name` does not normalise."""
     wrong = codes[codes >> 11 == 0x1B]
     if len(wrong):
         raise ValueError(

@@ -1,17 +1,17 @@
 """Fingerprints as numbers and as words: validation, formats, distances.
 
-How fingerprints are written is decided for a whole input and never word by word:
+The format of fingerprints is decided for a whole input, never word by word:
 
-| format | what is one |
+| format | a fingerprint |
 |---|---|
 | hex | 16 hexadecimal digits, or `0x` and up to 16 |
-| decimal | a number below 2**64; of 16 digits it has no zero in front |
-| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as Java and PostgreSQL print them; likewise |
+| decimal | a number below 2**64; no leading zero in 16 digits |
+| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as in Java and PostgreSQL; 16 digits as above |
 | binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
-Two formats may both fit a word: `12` is the same number in decimal and signed, but `1291587514616409` is another in
-hex. So an input begins with all formats that it may be in, each word that does not fit some of them rules those out,
-and a word is read only where all that are left agree. JSON numbers are numbers in every format.
+A word may fit several formats: `12` is the same number in decimal and signed, but `1291587514616409` is another number
+in hex. So an input begins with all possible formats. Each word rules out the formats that it does not fit, and a word
+is accepted only if all remaining formats agree on it. JSON numbers are numbers in every format.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def distances(query: int, fingerprints: Uint64s) -> Uint8s:
 
 
 def as_fingerprint(value: int) -> int:
-    """Return a fingerprint as an int; `ValueError` or `TypeError` where it is none."""
+    """Return a fingerprint as an int; raise `ValueError` or `TypeError` for other values."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"a fingerprint is an int, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"a fingerprint must be an int, got {type(value).__name__}: {value!r:.80}")
     number = int(value)
     if 0 <= number < LIMIT:
         return number
@@ -109,12 +109,12 @@ def as_fingerprint(value: int) -> int:
 def whole_number(value: object, name: str) -> int:
     """Return an `int` or a NumPy integer as an `int`; otherwise, and for a `bool`, raise `TypeError`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}: {value!r:.80}")
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r:.80}")
     return int(value)
 
 
 def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
-    """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
+    """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names an invalid one."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
         return fingerprints
     numbers: list[int] = fingerprints.tolist() if isinstance(fingerprints, np.ndarray) else list(fingerprints)
@@ -130,7 +130,7 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
 
 
 def are_in(values: Uint64s, ordered: Uint64s) -> Bools:
-    """Return which values are among ascending ones, in a quarter of the time that `np.isin` takes."""
+    """Return which values are among ascending ones, in a quarter of the time of `np.isin`."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -139,14 +139,14 @@ def are_in(values: Uint64s, ordered: Uint64s) -> Bools:
 
 
 def formats_named(name: str) -> Formats:
-    """Return the formats that an input of format `name` may be in; `auto` leaves all of them open."""
+    """Return the formats that `name` allows; `auto` allows all of them."""
     if name not in FORMAT_NAMES:
         raise ValueError(f"unknown fingerprint format {name!r}; use one of {', '.join(FORMAT_NAMES)}")
     return tuple(one for one in ALL_FORMATS if name in ("auto", one))
 
 
 def parse_fingerprint(text: str, *, format: str = "auto") -> int:
-    """Return the fingerprint that `text` writes.
+    """Parse a fingerprint.
 
     Args:
         text: the word; blanks around it are passed over.
@@ -160,7 +160,7 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
 
 
 def read_fingerprint(written: str | int, formats: Formats) -> int:
-    """Return the fingerprint that a word or a JSON number is in all of `formats` that it fits; `ValueError` if none."""
+    """Return the fingerprint in a word or JSON number if all fitting `formats` agree; else raise `ValueError`."""
     if _is_in_all(written, formats):
         return int(written)
     values = {value for one in formats if (value := _value(written, _FORMS[one])) is not None}
@@ -177,7 +177,7 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
 
 
 def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
-    """Return which of `formats` fit words and JSON numbers that follow each other; reads no more than decide.
+    """Return which of `formats` fit a series of words and JSON numbers; stops reading once that is decided.
 
     What fits none that is left decides nothing: it is a bad record, or contradicts what came before.
     """
@@ -189,14 +189,14 @@ def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
 
 
 def fitting(written: str | int, formats: Formats) -> Formats:
-    """Return those of `formats` in which a word or a JSON number is a fingerprint."""
+    """Return the formats in which a word or a JSON number is a fingerprint."""
     if _is_in_all(written, formats):
         return formats
     return tuple(name for name in formats if _value(written, _FORMS[name]) is not None)
 
 
 def spoken(formats: Formats) -> str:
-    """Return formats as words for the user."""
+    """Return formats in words for the user."""
     return " or ".join("hexadecimal" if one == "hex" else one for one in formats)
 
 

@@ -36,29 +36,29 @@ _LOOKUP3_FIRST = 0xDEADBEEF
 
 
 def fnv_1(state: Number, unit: Number) -> Number:
-    """Take a unit into the state of FNV-1."""
+    """Add a unit to the state of FNV-1."""
     return state * _FNV_PRIME & _M64 ^ unit
 
 
 def fnv_1a(state: Number, unit: Number) -> Number:
-    """Take a unit into the state of FNV-1a."""
+    """Add a unit to the state of FNV-1a."""
     return (state ^ unit) * _FNV_PRIME & _M64
 
 
 def times33(state: Number, unit: Number) -> Number:
-    """Take a byte into the state of times33."""
+    """Add a byte to the state of times33."""
     return (state * 33 + unit) & _M64
 
 
 def one_at_a_time(state: Number, unit: Number) -> Number:
-    """Take a byte into the state of one-at-a-time, before its last mixing."""
+    """Add a byte to the state of one-at-a-time, before its final mixing."""
     state = (state + unit) & _M32
     state = (state + (state << 10)) & _M32
     return state ^ state >> 6
 
 
 def one_at_a_time_mixed(state: Number) -> Number:
-    """Return the hash of a state of one-at-a-time."""
+    """Return the hash for a state of one-at-a-time."""
     state = (state + (state << 3)) & _M32
     state ^= state >> 11
     return (state + (state << 15)) & _M32
@@ -77,13 +77,13 @@ CRC32C_FIRST = _M32
 
 
 def crc32c(state: Number, unit: Number) -> Number:
-    """Take a byte into the state of CRC32C."""
+    """Add a byte to the state of CRC32C."""
     place = (state ^ unit) & 0xFF
     return (_CRC32C_ONE[place] if isinstance(place, int) else _CRC32C[place]) ^ state >> 8
 
 
 def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: int) -> Uint64s:
-    """Return the state of each half-open span [start, end) of units, folded from `first` on: place by place, not span.
+    """Return the state of each half-open span [start, end) of units, folded from `first` on, one position at a time.
 
     Args:
         units: bytes or UTF-16 code units.
@@ -111,7 +111,7 @@ def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: 
 
 
 def utf16_units(buffer: bytes, starts: Int64s, ends: Int64s) -> tuple[CodeUnits, Int64s, Int64s]:
-    """Return the UTF-16 code units of UTF-8, and where its spans start and end in them."""
+    """Convert UTF-8 to UTF-16 code units, with the starts and ends of its spans."""
     octets = np.frombuffer(buffer, np.uint8)
     width = ((octets & 0xC0) != 0x80).astype(np.int64) + (octets >= 0xF0)
     offset = np.concatenate(([0], np.cumsum(width)))
@@ -142,7 +142,7 @@ def _final(a: Number, b: Number, c: Number) -> Number:
 
 
 def lookup3(data: bytes) -> int:
-    """Return lookup3 of bytes."""
+    """Return the lookup3 hash of bytes."""
     a = b = c = (_LOOKUP3_FIRST + len(data)) & _M32
     blocks = max(len(data) - 1, 0) // _BLOCK_BYTES
     words = np.frombuffer(data + bytes(-len(data) % _BLOCK_BYTES), "<u4").tolist()
@@ -155,7 +155,7 @@ def lookup3(data: bytes) -> int:
 
 
 def lookup3_spans(buffer: bytes, starts: Int64s, ends: Int64s) -> Uint64s:
-    """Return lookup3 of each half-open span [start, end) of `buffer`, none longer than `VECTOR_UNITS`."""
+    """Return the lookup3 hash of each half-open span [start, end) of `buffer`, none longer than `VECTOR_UNITS`."""
     octets = np.frombuffer(buffer + bytes(_BLOCK_BYTES), np.uint8)
     rest, at = ends - starts, starts.copy()
     state = np.repeat((_LOOKUP3_FIRST + rest.astype(np.uint64))[None, :] & _M32, 3, axis=0)

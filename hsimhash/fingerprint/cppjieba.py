@@ -1,15 +1,15 @@
 """Extract keywords as cppjieba 5 does for yanyiwu/simhash: cut, count, weigh, keep the first N.
 
-The lists are the user's: cppjieba's own dictionary, idf table and stop words. What is cut is cppjieba's, not jieba's:
+The lists are the user's: cppjieba's own dictionary, idf table and stop words. Texts are cut as by cppjieba, not jieba:
 
-* Words of the dictionary by their frequencies; only blanks, `，` and `。` cut before. rjieba does it with that.
-* What is left between them, punctuation and letters too, goes together through the hidden Markov model, whose table is
-  jieba's with six digits.
-* Of keywords that weigh the same, those vote that `std::partial_sort` of GNU's library leaves in front, in its order:
-  so these are the fingerprints of cppjieba where GCC built it.
+* Words of the dictionary are found by their frequencies, by rjieba; only blanks, `，` and `。` cut the text first.
+* The rest between them, punctuation and letters included, goes through the hidden Markov model as one piece. Its table
+  is jieba's with six digits.
+* Among keywords of equal weight, those vote that `std::partial_sort` of GNU's library leaves in front, in its order. So
+  the fingerprints are those of cppjieba built by GCC.
 
-Two sums of logarithms that are equal may be told apart by their last digit: 2 of 5,000 documents have another word,
-and one of them another fingerprint.
+Two equal sums of logarithms may differ in their last digit: 2 of 5,000 documents have another word, and one of them
+another fingerprint.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Extractor:
         self._stops = frozenset(line[0] for line in list_entries(STOPS, lists.stops))
 
     def counts(self, text: str) -> dict[str, int]:
-        """Return how often each word of more than one character is found."""
+        """Count each word of more than one character."""
         tokens = self._segmenter.cut(text, False)
         found = Counter[str]()
         for run, often in Counter("".join(map(self._left.__getitem__, tokens)).split(_BREAK)).items():
@@ -73,7 +73,7 @@ class _Extractor:
         return found
 
     def keywords(self, text: str, top: int | None) -> list[tuple[str, float]]:
-        """Return the heaviest words with what they weigh; without `top` as many as the library's `getTopN` says."""
+        """Return the heaviest words with their weights; without `top` as many as the library's `getTopN`."""
         counts = self.counts(text)
         words = sorted(counts.keys() - self._stops)
         weights = [counts[word] * self._idf.get(word, self._mean) for word in words]
@@ -84,7 +84,7 @@ class _Extractor:
 
 @functools.lru_cache(maxsize=4)
 def extractor(lists: WordLists) -> _Extractor:
-    """Return what extracts keywords by the lists."""
+    """Return the extractor for the lists."""
     return _Extractor(lists)
 
 
@@ -150,7 +150,7 @@ def _likely_words(run: str) -> list[str]:
 
 
 def partially_sorted(weights: Sequence[float], top: int) -> list[int]:
-    """Return the places of the `top` greatest weights, in the order of `std::partial_sort` in GNU's library.
+    """Return the positions of the `top` greatest weights, in the order of `std::partial_sort` in GNU's library.
 
     That order, of equal weights too, is the one of its heap: the least of those kept is on top, and a greater one
     takes its place.

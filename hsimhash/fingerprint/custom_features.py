@@ -1,7 +1,7 @@
 """Weighted features from callers: of images, of other segmenters, of anything that is not text.
 
-As JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
-`[name, weight]`; without a weight it is 1.
+In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
+pairs `[name, weight]`. The default weight is 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OwnFeatures = Mapping[str | int, float] | Iterable[tuple[str | int, float]]
 
 
 def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
-    """Return the weights by hash, those of a repeated feature added up; of what weighs 0 nothing.
+    """Return the weights by hash; weights of repeated features add up, features of weight 0 are left out.
 
     Raises:
         ValueError: a weight or a number is outside its range.
@@ -39,7 +39,7 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
 
 
 def features_in(value: object) -> list[tuple[str | int, float]]:
-    """Return the features of a JSON value, each with its weight; `ValueError` where it is none."""
+    """Return the weighted features in a JSON value; raise `ValueError` for other values."""
     if isinstance(value, Mapping | list) and len(value) > MOST_FEATURES:
         raise ValueError(f"document has {len(value):,} features: expected at most {MOST_FEATURES:,}")
     if isinstance(value, Mapping):
@@ -50,7 +50,7 @@ def features_in(value: object) -> list[tuple[str | int, float]]:
 
 
 def parsed_features(text: str) -> list[tuple[str | int, float]]:
-    """Return the features that a JSON text has, none of an empty one; `ValueError` where it is other JSON."""
+    """Return the features in a JSON text, none if it is empty; raise `ValueError` for other JSON."""
     try:
         return features_in(json.loads(text)) if text.strip() else []
     except (json.JSONDecodeError, RecursionError) as error:
@@ -70,7 +70,7 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
         return HASHES[recipe.hash].one(feature.encode(), recipe.seed)
     number = operator.index(feature)
     if not 0 <= number < LIMIT:
-        raise ValueError(f"a feature is a string or a number of at least 0 and below 2**64, not {feature!r}")
+        raise ValueError(f"a feature must be a string, or a number of at least 0 and below 2**64, got {feature!r}")
     return number
 
 

@@ -1,6 +1,6 @@
 """Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
-So a document of fields goes wherever a text goes: through batches, processes and files.
+So a document with fields can go wherever a text can: through batches, processes and files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FIELD_SEPARATOR = "\x1f"
 
 
 def join_fields(values: Iterable[str]) -> str:
-    """Return the texts of a document's fields as one; a separator within them becomes a space."""
+    """Join the texts of a document's fields; a separator within them becomes a space."""
     return FIELD_SEPARATOR.join([value.replace(FIELD_SEPARATOR, " ") for value in values])
 
 

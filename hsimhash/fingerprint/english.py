@@ -1,10 +1,10 @@
 """Weigh space-separated words: by the user's table, or by the English one as far as a text is English.
 
-English words weigh their tf · idf, as heavy in sum as the pairs that `auto-1` counts. Other languages have other
-frequent words, which the table would make heavy, so a text is only as much weighed by it as it is English: by the share
-of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth it is not, from a fifth on it is;
-between the two its words weigh in part, and its pairs the rest, so that no edit of a page tips all of its features at
-once. English prose has a third, other languages in Latin script at most 7 %.
+English words weigh their tf · idf; in sum they are as heavy as the pairs that `auto-1` counts. Other languages have
+other frequent words, which the table would make heavy. So the table only counts as far as a text is English, measured
+by the share of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth, a text is not English;
+from a fifth on, it is. Between the two, its words weigh in part, and its pairs the rest, so that no edit of a page tips
+all of its features at once. English prose has a third of such words, other languages in Latin script at most 7 %.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages
 
 @dataclass(frozen=True, slots=True)
 class WordWeights:
-    """A table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
+    """A table of ascending word hashes, with weights in 1/4096, and which words are common to every text."""
 
     hashes: Uint64s  # and after them the greatest number
     weights: Floats
@@ -38,7 +38,7 @@ class WordWeights:
     first: Int64s  # by the leading bits of a hash the place of the first that has them
 
     def find(self, hashes: Uint64s) -> tuple[Floats, Bools]:
-        """Return what one occurrence of each word weighs, of unknown ones the median, and whether it is common."""
+        """Return the weight of one occurrence of each word, the median for unknown words, and which are common."""
         place = self.first[(hashes >> _LEADING).astype(np.int64)]
         left = np.flatnonzero(self.hashes[place] < hashes)
         while len(left):  # few steps, for few words: a tenth of what a binary search takes
@@ -49,13 +49,13 @@ class WordWeights:
 
 
 def english_parts(words: Int64s, common: Int64s | Floats) -> Int64s:
-    """Return how much of each document is English, 0 to `WHOLE`, by how many words it has and how many are common."""
+    """Return how far each document is English, 0 to `WHOLE`, from its counts of words and of common words."""
     return np.clip(common.astype(np.int64) * 10 * WHOLE // np.maximum(words, 1) - WHOLE, 0, WHOLE)
 
 
 @cache
 def english(seed: int) -> WordWeights:
-    """Return the table for a seed of the hash."""
+    """Return the table for a hash seed."""
     with np.load(Path(__file__).with_name("english.npz")) as stored:
         words, weights = stored["words"], stored["weights"].astype(np.float64)
     return _by_hash(words.tobytes(), weights, seed, median=float(np.median(weights)))
@@ -63,7 +63,7 @@ def english(seed: int) -> WordWeights:
 
 @cache
 def own_weights(idf_sha256: str, stops: str | None, seed: int) -> WordWeights:
-    """Return the table of a profile's own idf, in which stop words weigh nothing."""
+    """Return the table of a profile's own idf, with a weight of 0 for stop words."""
     idf, median = load_idf(idf_sha256)
     weighed = {**idf, **dict.fromkeys(stop_words(stops) if stops else (), 0.0)}
     weights = np.rint(np.array(list(weighed.values())) * SCALE)

@@ -1,7 +1,7 @@
 """Count the features of a long text window by window, in 12 bytes for each feature of a window.
 
-The counts of a window are sorted by hash. At the end they are merged one range of hashes after the other, so that the
-merge takes little memory beside them.
+The counts of a window are sorted by hash. At the end they are merged, one range of hashes after the other, so the merge
+takes little additional memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RANGE = 1 << 18  # features of windows in one range, about
 
 
 class CountedFeatures(NamedTuple):
-    """Different features: their hashes, ascending; how often each was found; what each weighs by a table."""
+    """Distinct features: ascending hashes, counts, and weights from a table."""
 
     hashes: Uint64s
     counts: Int64s
@@ -32,7 +32,7 @@ class _Window(NamedTuple):
     idf: Floats  # empty where the features do not weigh by a table
 
     def part(self, low: int, high: int) -> _Window:
-        """Return the features at some places."""
+        """Return the features in a range of positions."""
         return _Window(self.hashes[low:high], self.counts[low:high], self.idf[low:high])
 
 
@@ -51,7 +51,7 @@ class Tally:
         self._keep(hashes[kept], counts, _NO_IDF)
 
     def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
-        """Count different features of a window, of each how often it was found and what it weighs by a table."""
+        """Count distinct features of a window, given their counts and weights from a table."""
         order = np.argsort(hashes)
         self._keep(hashes[order], counts[order], idf[order])
 
@@ -60,12 +60,12 @@ class Tally:
             self.windows.append(_Window(hashes, counts.astype(np.uint32), idf))
 
     def merged(self) -> Iterator[CountedFeatures]:
-        """Yield all features, range by range."""
+        """Yield all features, one range of hashes at a time."""
         return (counted for (counted,) in merged_tallies([self]))
 
 
 def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
-    """Yield, range of hashes by range, the features of each tally in that range."""
+    """Yield the features of each tally, one range of hashes at a time."""
     edges = _edges([window.hashes for tally in tallies for window in tally.windows])
     cuts = [[_cuts(window.hashes, edges) for window in tally.windows] for tally in tallies]
     for number in range(len(edges) + 1):

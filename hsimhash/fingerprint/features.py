@@ -44,7 +44,7 @@ _ALL = 1 << 30  # more words than a text has
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """Fingerprints of texts, in the order given: `values` uint64 and `kinds` uint8, shape (n,) each.
+    """Fingerprints of texts, in order: `values` uint64 and `kinds` uint8, shape (n,) each.
 
     A kind is `VOTED`; `EXACT`: too few features, so the hash of the normalised text; or `TOO_SHORT`: nothing to
     fingerprint, the value is 0 and must not be indexed.
@@ -56,7 +56,7 @@ class Fingerprints:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features of a batch of documents, no two of a document alike; shape (m,) each.
+    """The distinct features of a batch of documents; shape (m,) each.
 
     `texts` makes the features' strings, in the same order: they are needed only to be looked at.
     """
@@ -67,7 +67,7 @@ class Features:
     texts: Callable[[], list[str]]
 
     def of(self, places: Int64s) -> Features:
-        """Return those at some places."""
+        """Return the features at some positions."""
         return Features(
             self.doc[places],
             self.hashes[places],
@@ -76,12 +76,12 @@ class Features:
         )
 
     def capped(self, cap: int | None, documents: int) -> Features:
-        """Return them with the weights that they vote with."""
+        """Return the features with capped weights, which vote."""
         return replace(self, weights=capped(self.doc, self.weights, cap, documents))
 
     @staticmethod
     def joined(parts: Sequence[Features]) -> Features:
-        """Return features one after the other."""
+        """Concatenate features."""
         return Features(
             np.concatenate([part.doc for part in parts]),
             np.concatenate([part.hashes for part in parts]),
@@ -91,7 +91,7 @@ class Features:
 
 
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
-    """Return the texts' signatures; sketches and keys if the recipe makes them and they are wanted."""
+    """Return the texts' signatures, with sketches and keys if the recipe makes them and they are wanted."""
     none = np.zeros(len(texts), np.uint64)
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
@@ -148,14 +148,14 @@ def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
 
 
 def find_features(recipe: Recipe, text: str) -> Features:
-    """Return one text's features with the weights that they vote with."""
+    """Return one text's features with the weights that vote."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
     return _found(TextBatch.of(recipe, [text]), [text]).capped(recipe.cap, 1)
 
 
 def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
-    """Return the words that weigh by an idf table, and in how many of the texts each is."""
+    """Return the words that an idf table weighs, and in how many of the texts each occurs."""
     if recipe.is_plain:
         return Counter(_heaviest_words(replace(recipe, name="all", top=_ALL), texts).texts())
     batch = TextBatch.of(recipe, texts)
@@ -169,7 +169,7 @@ def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
 
 
 def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
-    """Return words as they are in texts that the recipe normalised."""
+    """Normalise words as the recipe normalises texts."""
     return to_text(TextBatch.of(recipe, words).bare[0]).split(chr(SEPARATOR))[:-1]
 
 

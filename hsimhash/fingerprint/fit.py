@@ -1,7 +1,7 @@
 """Fit a table of inverse document frequencies to the user's texts: `fit_idf`.
 
-The words are those that a profile weighs: jieba's of Chinese, and those between spaces. Counts beyond a bound on memory
-go to sorted runs on disk, which are merged in the end: the table does not depend on the bound.
+The words are those that a profile weighs: jieba's words of Chinese, and space-separated words. Counts beyond a memory
+limit go to sorted runs on disk, which are merged at the end, so the table does not depend on the limit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FitLimits:
 
     def __post_init__(self) -> None:
         if min(self.min_documents, self.most_words, self.words_in_memory) < 1 or not 0 < self.max_share <= 1:
-            raise ValueError(f"the limits are numbers from 1 on, max_share is above 0 and at most 1, not {self}")
+            raise ValueError(f"limits must be at least 1, and max_share above 0 and at most 1, got {self}")
 
 
 FIT_LIMITS = FitLimits()
@@ -55,7 +55,7 @@ FIT_LIMITS = FitLimits()
 
 @dataclass(frozen=True, slots=True)
 class FittedIdf:
-    """A table, as `Profile.with_lists` reads it; how many words it lists, and of how many documents they are."""
+    """A table for `Profile.with_lists`, its number of words, and the number of documents behind it."""
 
     content: bytes
     words: int
@@ -70,7 +70,7 @@ def fit_idf(
     workers: int = 1,
     on_refused: Callable[[int, str], None] | None = None,
 ) -> FittedIdf:
-    """Return the table of texts: of a word in d of n documents ln(n / d) + 2.
+    """Fit a table to texts: a word in d of n documents gets ln(n / d) + 2.
 
     Args:
         batches: texts, read once.

@@ -1,8 +1,8 @@
 """Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
 
-A window ends where no word ends later because of what follows. Rows of units (shingles) cross windows: the last units
-of a stretch that is still open are kept for the next window. Chinese is cut behind a character that no word of the
-segmenter holds, because the segmenter weighs a whole run of characters at once.
+A window ends where later text cannot change its last word. Rows of units (shingles) cross windows: the last units of an
+open stretch are kept for the next window. Chinese is cut after a character that no word of the segmenter contains,
+because the segmenter weighs a whole run of characters at once.
 
 Some recipes need the whole text: see `is_cut_in_windows`.
 """
@@ -72,12 +72,12 @@ _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf90
 
 
 def is_long(recipe: Recipe, texts: Sequence[str]) -> bool:
-    """Whether texts are a long one that is looked at window by window."""
+    """Whether texts are a single long one, to be processed window by window."""
     return len(texts) == 1 and len(texts[0]) > LONG_CHARACTERS and is_cut_in_windows(recipe)
 
 
 def is_cut_in_windows(recipe: Recipe) -> bool:
-    """Whether a recipe's signatures can be made window by window.
+    """Whether a recipe can make signatures window by window.
 
     Not those of cppjieba, which sums up whole runs; of features that are given; of a pattern of the user's own, which
     may match anything; of rows of trafilatura's words, which count only if there are few others; of text-dedup's grams
@@ -127,7 +127,7 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
 
 
 def long_text_words(recipe: Recipe, text: str, window: int = WINDOW_CHARACTERS) -> set[str]:
-    """Return the words of one text that weigh by an idf table, as `document_words` does; see `long_signature`."""
+    """Return the words of one text that an idf table weighs, as `document_words` does; see `long_signature`."""
     source, seen = _LongText(recipe, text, window), set[str]()
     chinese = _Chinese(recipe, seen)
     if recipe.tokens == "jieba":
@@ -172,7 +172,7 @@ class _LongText:
             yield codes if self.recipe.han is None else simplify(codes)
 
     def word_windows(self) -> Iterator[TextBatch]:
-        """Yield windows that cut no word, each as a batch of one text; the last one ends with a break."""
+        """Yield windows that do not cut words, each as a batch of one text; the last one ends with a break."""
         held: list[Uint32s] = []
         for codes in self.codes():
             end = tokens.last_word_end(codes, classify(codes))
@@ -204,7 +204,7 @@ class _Held:
         self._size = 0
 
     def take(self, text: str) -> Iterator[str]:
-        """Yield what may be passed on, once there is something."""
+        """Add text; yield what can be passed on."""
         first, last = self._outside.search(text), self._to_last.match(text)
         self._refuse_long(self._size + (first.start() if first else len(text)))
         end = last.end() if last else 0
@@ -215,7 +215,7 @@ class _Held:
         self._size += len(text) - end
 
     def rest(self) -> Iterator[str]:
-        """Yield what is held."""
+        """Yield the rest."""
         whole = "".join(self._parts)
         self._parts, self._size = [], 0
         if whole:
@@ -241,7 +241,7 @@ class _Rows:
         self.kept = 0
 
     def take(self, stretch: Int64s, breaks: int) -> tuple[Int64s, Int64s]:
-        """Return where rows start and stop among the units that were kept and those of a window.
+        """Return where rows start and stop among the kept units and those of a window.
 
         Args:
             stretch: shape (m,), how many breaks of the window are before each of its units.
@@ -319,7 +319,7 @@ class _Sketch:
         self.is_done = False
 
     def take(self, batch: TextBatch) -> None:
-        """Take a window's words and characters."""
+        """Add a window's words and characters."""
         self.is_done = True
         units, hashes = batch.sketch_units()
         self._hashes = np.concatenate((self._hashes, hashes))
@@ -342,7 +342,7 @@ class _Chinese:
         self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
 
     def take_runs(self, batch: TextBatch) -> None:
-        """Take a window's runs of Han."""
+        """Add a window's runs of Han."""
         codes, classes = batch.codes[:-1], batch.classes[:-1]
         if not len(codes) or not (batch.has_han or self._was_han):
             return
@@ -353,7 +353,7 @@ class _Chinese:
             self.take(runs)
 
     def take(self, text: str) -> None:
-        """Take a part of a text that ends where the segmenter cuts in any case."""
+        """Add a part of a text that ends where the segmenter always cuts."""
         known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)

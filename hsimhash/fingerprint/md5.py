@@ -37,12 +37,12 @@ _WORD_OF_STEP = ((1, 0), (5, 1), (3, 5), (7, 0))  # a step's word, by round: fac
 
 
 def md5_digest(data: bytes) -> bytes:
-    """Return the 16 bytes of MD5."""
+    """Return the 16 bytes of the MD5 digest."""
     return hashlib.md5(data, usedforsecurity=False).digest()
 
 
 def md5_spans(buffer: bytes, starts: Int64s, ends: Int64s, half: int) -> Uint64s:
-    """Return one half of the MD5 of each half-open span [start, end) of `buffer`.
+    """Return one half of the MD5 digest of each half-open span [start, end) of `buffer`.
 
     Args:
         buffer: all spans' bytes.

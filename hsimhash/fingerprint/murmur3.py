@@ -24,12 +24,12 @@ _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)],
 
 
 def murmur64(text: str | bytes, seed: int = 0) -> int:
-    """Return the hash of one string (of its UTF-8) or of bytes."""
+    """Hash one string (its UTF-8) or bytes."""
     return int.from_bytes(mmh3.hash_bytes(text, seed)[:HASH_BYTES], "little")
 
 
 def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -> Uint64s:
-    """Return the hash of each half-open span [start, end) of `buffer`."""
+    """Hash each half-open span [start, end) of `buffer`."""
     length = ends - starts
     long = np.flatnonzero(length > _VECTOR_BYTES)
     length[long] = 0
@@ -40,7 +40,7 @@ def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -
 
 
 def words_by_byte(buffer: bytes, size: int = HASH_BYTES) -> NDArray[Any]:
-    """Return the little-endian word of `size` bytes from each byte on, as a view: a third of the time of shifts."""
+    """Return the little-endian word of `size` bytes at each byte, as a view: a third of the time of shifts."""
     return np.ndarray((len(buffer) - size + 1,), f"<u{size}", buffer, strides=(1,))
 
 
@@ -86,7 +86,7 @@ def _rotate(x: Uint64s, bits: int) -> Uint64s:
 
 
 def mix(k: Uint64s) -> Uint64s:
-    """Return murmur3's 64-bit finalizer of each number: every bit of it depends on every bit of `k`."""
+    """Apply murmur3's 64-bit finalizer to each number: every output bit depends on every bit of `k`."""
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return k ^ (k >> np.uint64(33))

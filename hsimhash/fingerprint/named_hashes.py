@@ -1,7 +1,7 @@
 """The hashes that a profile can name, each for one feature and, with the same result, for many spans at once.
 
-All but the two of UTF-16 are of a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
-`blake2b-64` the digest of 8 bytes, each read as a big-endian number.
+All hashes except the two of UTF-16 take a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
+`blake2b-64` is the digest of 8 bytes, each as a big-endian number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEW_BYTES = 48  # which numpy folds sooner than a library is called
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A hash by name: `one` of bytes and a seed; `many` of half-open spans [start, end) of a buffer, and a seed."""
+    """A named hash: `one` takes bytes and a seed; `many` takes half-open spans [start, end) of a buffer, and a seed."""
 
     one: Callable[[bytes, int], int]
     many: Callable[[bytes, Int64s, Int64s, int], Uint64s]

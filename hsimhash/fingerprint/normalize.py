@@ -77,12 +77,12 @@ def _simplified() -> Uint32s:
 
 
 def simplify(codes: Uint32s) -> Uint32s:
-    """Return code points with traditional Han characters as simplified ones, by OpenCC's table of characters."""
+    """Convert traditional Han characters to simplified ones, by OpenCC's table of characters."""
     return _simplified()[codes]
 
 
 def normalize(texts: Sequence[str]) -> Uint32s:
-    """Return the normalised documents' code points, one after the other, each followed by `SEPARATOR`."""
+    """Return the normalised documents' code points, concatenated, each followed by `SEPARATOR`."""
     raw = to_codes("".join([text + "\0" for text in texts]))
     return _normalized(raw, np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1)
 
@@ -138,7 +138,7 @@ def to_codes(text: str) -> Uint32s:
 
 
 def to_text(codes: Uint32s) -> str:
-    """Return the string of code points, none of them a surrogate."""
+    """Return code points without surrogates as a string."""
     return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
 
 

@@ -1,10 +1,10 @@
 """Cut texts into pieces regardless of script: characters, bytes, matches of a pattern, pieces of other libraries.
 
-A text is one stretch: its *units* are the characters, bytes or words, and each n adjacent ones a piece; fewer than n
-are one piece together. A text of fewer units than the profile's `least` has none.
+A text is one stretch. Its *units* are characters, bytes or words, and each n adjacent units are a piece; fewer than n
+units are one piece together. A text with fewer units than the profile's `least` does not have pieces.
 
-Classes of characters (`re`, `isalnum`) are those of the Python that runs, as they are for the libraries themselves.
-They may differ between versions of Python for characters that Unicode added since 14.0.
+Classes of characters (`re`, `isalnum`) are those of the running Python, as in the libraries themselves. They may differ
+between versions of Python for characters that Unicode added after 14.0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower,
 
 
 def word_characters(codes: Uint32s, ends: Int64s) -> tuple[Uint32s, Int64s]:
-    """Return the letters, digits and underscores of documents, and where each document ends then."""
+    """Keep letters, digits and underscores of documents; return where each document then ends."""
     kept = _word_table()[codes]
     kept[ends] = True
     return codes[kept], np.cumsum(kept)[ends] - 1
@@ -60,7 +60,7 @@ def _word_table() -> Bools:
 
 
 def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
-    """Return each n adjacent characters of documents.
+    """Return each run of n adjacent characters of documents.
 
     Args:
         codes: their code points, one document after the other, each followed by one that is no part of it.
@@ -75,7 +75,7 @@ def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
 
 
 def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least: int) -> Spans:
-    """Return each n adjacent words of texts, a space between them; `cut` returns the words of a text."""
+    """Return each run of n adjacent words of texts, joined by spaces; `cut` returns the words of a text."""
     found = list(map(cut, texts))
     sizes = np.array(list(map(len, found)), np.int64)
     units = listed_units(list(chain.from_iterable(found)), _owners(sizes))
@@ -83,26 +83,26 @@ def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least
 
 
 def listed_units(words: list[str], doc: Int64s) -> Units:
-    """Return words as units, each of its document."""
+    """Return words as the units of their documents."""
     return Units(to_codes("".join(words)), np.cumsum([0, *map(len, words)]), doc, doc)
 
 
 def words_by(pattern: str) -> Callable[[str], list[str]]:
-    """Return what finds a pattern's matches in a text; between spaces in a quarter of the time."""
+    """Return a function that finds a pattern's matches in a text, in a quarter of the time if cut at spaces."""
     if pattern == BETWEEN_SPACES:
         return lambda text: list(filter(None, text.split(" ")))
     return re.compile(pattern).findall
 
 
 def octets(texts: Sequence[str], n: int, least: int) -> Spans:
-    """Return each n adjacent bytes of the texts' UTF-8."""
+    """Return each run of n adjacent bytes of the texts' UTF-8."""
     encoded = [text.encode() for text in texts]
     sizes = np.array(list(map(len, encoded)), np.int64)
     return _windows(b"".join(encoded), np.arange(1, sizes.sum() + 1), sizes, n, least)
 
 
 def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
-    """Return each n adjacent words as ClickHouse's `wordShingleSimHash` hashes them: with nothing between them.
+    """Return each run of n adjacent words as ClickHouse's `wordShingleSimHash` hashes them: without separators.
 
     A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
     """
@@ -111,7 +111,7 @@ def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
 
 
 def clickhouse_units(texts: Sequence[str]) -> tuple[Spans, Int64s]:
-    """Return the words of texts as ClickHouse cuts them, with nothing between them, and how many each text has."""
+    """Cut texts into words as ClickHouse does, without separators; return how many each text has."""
     encoded = [text.encode() for text in texts]
     units = np.frombuffer(b" ".join([b"", *encoded, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(_clickhouse_letters()[units]))
@@ -133,7 +133,7 @@ def _clickhouse_letters() -> Bools:
 
 
 def trafilatura_words(text: str) -> list[str]:
-    """Return the words that trafilatura takes: without punctuation around them, of letters and digits alone.
+    """Return words as trafilatura takes them: only letters and digits, without punctuation around them.
 
     Short ones are left out as long as 32 longer ones are there.
     """
@@ -146,7 +146,7 @@ def trafilatura_words(text: str) -> list[str]:
 
 
 def alphanumeric_words(text: str, *, has_punctuation: bool = False) -> list[str]:
-    """Return the words of letters and digits alone, without punctuation around them; or between any punctuation."""
+    """Return words of only letters and digits, without punctuation around them, or cut at any punctuation."""
     if has_punctuation:
         return list(filter(str.isalnum, text.translate(_punctuation()).split()))
     return list(filter(str.isalnum, [word.strip(string.punctuation) for word in text.split()]))
@@ -159,17 +159,17 @@ def _punctuation() -> dict[int, str]:
 
 @cache
 def blank_or_punctuation() -> re.Pattern[str]:
-    """Return what matches a character that parts words where punctuation does."""
+    """Return the pattern of a character that separates words where punctuation does."""
     return re.compile(f"[\\s{re.escape(''.join(map(chr, _punctuation())))}]")
 
 
 def lower_grams(text: str, n: int) -> list[str]:
-    """Return the different n-grams of characters as text-dedup 0.4 takes them: cut first, then in lower case."""
+    """Return the distinct character n-grams as text-dedup 0.4 takes them: cut first, then in lower case."""
     return different_grams(text, n) if len(text) >= GRAM_LEAST else []
 
 
 def different_grams(text: str, n: int) -> list[str]:
-    """Return the different n-grams of a text in lower case; one of fewer than n characters is one."""
+    """Return the distinct n-grams of a text in lower case; a text of fewer than n characters is one."""
     return list(dict.fromkeys([text[at : at + n].lower() for at in range(max(len(text) - n, 0) + 1)]))
 
 

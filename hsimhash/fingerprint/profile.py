@@ -1,6 +1,6 @@
 """Profiles: everything that decides a text's fingerprint, frozen, named and versioned.
 
-An index is tied to its profile. What a built-in profile gives never changes; better ideas get a new name.
+An index is tied to its profile. The results of a built-in profile never change; better ideas get a new name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PROBE_FEATURES = (
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature of a text, what it weighs in the vote, and its hash."""
+    """A feature of a text, its weight in the vote, and its hash."""
 
     text: str
     weight: int | float
@@ -65,7 +65,7 @@ class Profile(Recipe):
 
     @staticmethod
     def named(name: str) -> Profile:
-        """Return a built-in profile, such as "auto-1", or one that differs, such as "words-1:n=3,hash=fnv-1a-64".
+        """Return a built-in profile such as "auto-1", or a variant such as "words-1:n=3,hash=fnv-1a-64".
 
         It may have lists of your own, from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
         """
@@ -150,7 +150,7 @@ class Profile(Recipe):
         )
 
     def document(self, fields: Mapping[str, str]) -> str:
-        """Return the texts of a document's fields as one, which the other calls take; a missing field is empty.
+        """Join the texts of a document's fields into one text for the other methods; a missing field is empty.
 
         Raises:
             ValueError: the profile has no fields, or not one of these.
@@ -201,18 +201,18 @@ class Profile(Recipe):
             )
 
     def _promised_probe(self) -> int:
-        """Return the probe's fingerprint as recorded, else as pinned, else (a profile of one's own) as it is now."""
+        """Return the probe's fingerprint as recorded, else as pinned, else, for a custom profile, as it is now."""
         return self.probe if self.probe is not None else _PROBES.get(self.name) or _probe(self)
 
     def to_json(self) -> dict[str, object]:
-        """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
+        """Return the profile as values for `json.dumps`, with its probe's fingerprint."""
         version = max((added for name, added in _ADDED_IN.items() if getattr(self, name) != DEFAULTS[name]), default=1)
         fields = {name: getattr(self, name) for name in _FIELDS_OF[version]}
         return {"version": version, **fields, "probe": format_fingerprint(self._promised_probe())}
 
     @classmethod
     def from_json(cls, data: object) -> Profile:
-        """Return the profile that `to_json` wrote; `ValueError` if it is of another version or has other fields."""
+        """Return the profile that `to_json` wrote; raise `ValueError` for another version or other fields."""
         if not isinstance(data, Mapping) or data.get("version") not in _FIELDS_OF:
             raise ValueError(f"not a profile of version {' or '.join(map(str, _FIELDS_OF))}: {data!r:.200}")
         names = _FIELDS_OF[data["version"]]

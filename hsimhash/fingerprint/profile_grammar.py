@@ -5,9 +5,9 @@
     chars-1:normalize=lower,cap=off,pattern=…
     auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
-Options stand in any order; a profile's own name has them in the order of the fields, and only those that differ from
-the known one's. `off` is no value. A pattern stands last, since it may hold anything. Lists of words are written as
-files, whose names hold no comma.
+Options may be in any order. In a profile's own name they are in the order of the fields, and only those that differ
+from the known profile. `off` means no value. A pattern comes last, because it may contain anything. Word lists are
+given as files, whose names cannot contain commas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Value = int | str | None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return which of the known words is most like another, and all of them, as a part of a message."""
+    """Return the known word most like another, and all known words, for a message."""
     listed = list(known)
     begun = [name for name in listed if word and name.startswith(word)]
     (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
@@ -36,7 +36,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def read_options(written: str) -> dict[str, Value]:
-    """Return the values of `n=3,tie=one`; `ValueError` where one is none, or stands twice."""
+    """Parse `n=3,tie=one`; raise `ValueError` for an invalid or repeated option."""
     given: dict[str, Value] = {}
     options, pattern = _split(written)
     for one in options:
@@ -58,7 +58,7 @@ def _split(written: str) -> tuple[list[str], str | None]:
 
 
 def split_lists(name: str) -> tuple[str, dict[str, Path]]:
-    """Return the name of a profile without its lists, and their files by option."""
+    """Split a profile's name into the name without lists, and the list files by option."""
     base, _, written = name.partition(":")
     written_options, pattern = _split(written)
     options = [one.partition("=") for one in written_options]
@@ -69,7 +69,7 @@ def split_lists(name: str) -> tuple[str, dict[str, Path]]:
 
 
 def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
-    """Return a name for a profile with lists, by the SHA-256 of each: `auto-2-idf-64953954`."""
+    """Name a profile with lists by the SHA-256 of each: `auto-2-idf-64953954`."""
     told = "".join(f"-{option}-{sha256[:8]}" for option, sha256 in hashes.items())
     return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
 
@@ -80,7 +80,7 @@ def write_options(values: Mapping[str, Value]) -> str:
 
 
 def field_weights(written: str) -> dict[str, int]:
-    """Return the weights of fields by name, in order: of `title^3+body` 3 and 1.
+    """Parse the weights of fields by name, in order: `title^3+body` gives 3 and 1.
 
     Raises:
         ValueError: a name or a weight is none, or a name stands twice.
@@ -100,5 +100,5 @@ def field_weights(written: str) -> dict[str, int]:
 
 
 def write_fields(weights: Mapping[str, int]) -> str:
-    """Return fields and weights as a profile has them: `title^3+body`."""
+    """Write fields and weights as in a profile: `title^3+body`."""
     return "+".join(name if weight == 1 else f"{name}^{weight}" for name, weight in weights.items())

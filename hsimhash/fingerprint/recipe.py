@@ -69,7 +69,7 @@ _MOST = {
     "least": 64,
 }
 _OPTIONAL = ("top", "cap", "sketch", "key")
-OWN = "own"  # an idf table of one's own
+OWN = "own"  # the user's own idf table
 _OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
@@ -155,12 +155,12 @@ class Recipe:
 
     @property
     def makes_signatures(self) -> bool:
-        """Whether it gives sketches or keys beside fingerprints."""
+        """Whether it makes sketches or keys as well as fingerprints."""
         return self.sketch is not None or self.key is not None
 
     @staticmethod
     def named(name: str) -> Recipe:
-        """Return a built-in recipe, such as "auto-2", or one that differs, such as "words-1:n=3,hash=fnv-1a-64"."""
+        """Return a built-in recipe such as "auto-2", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""
         base_name, colon, written = name.partition(":")
         if base_name not in _BUILT_IN:
             raise ValueError(f"no profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")
@@ -196,17 +196,17 @@ class Recipe:
 
     @property
     def is_normal(self) -> bool:
-        """Whether texts are normalised as `normalize` does, in arrays."""
+        """Whether `normalize` normalises its texts, in arrays."""
         return self.normalize == NORMALIZE_NAME
 
     @property
     def has_own_pattern(self) -> bool:
-        """Whether a pattern that is not a built-in recipe's cuts its texts: it may take any time for one."""
+        """Whether it cuts texts by a pattern that is not built in, which may take any time."""
         return self.pattern is not None and self.pattern not in OUTSIDE_MATCHES
 
     @property
     def is_counted(self) -> bool:
-        """Whether each occurrence of a shingle or piece has the same vote, unless it reaches the cap."""
+        """Whether each occurrence of a shingle or piece has the same vote, up to the cap."""
         is_simple = self.top is None and self.key is None and self.fields is None
         return self.weights == "count" and self.tokens != "jieba" and is_simple
 
@@ -245,13 +245,15 @@ def _check_numbers(recipe: Recipe) -> None:
             continue
         if type(value) is not int or not least <= value <= most:
             near = f"; the nearest is {max(least, min(value, most))}" if type(value) is int else ""
-            raise ValueError(f"profile {recipe.name!r}: {name} is a number from {least} on, not {value!r}{near}")
+            raise ValueError(
+                f"profile {recipe.name!r}: {name} must be a whole number from {least} up, got {value!r}{near}"
+            )
 
 
 def _check_choices(recipe: Recipe) -> None:
     for name, only in _FIXED.items():
         if getattr(recipe, name) != only:
-            raise ValueError(f"profile {recipe.name!r}: {name} can only be {only!r}, not {getattr(recipe, name)!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be {only!r}, got {getattr(recipe, name)!r}")
     known = {"normalize": _ANY, "tokens": tuple(_TOKENS), "hash": tuple(HASHES), "tie": TIES}
     for name, values in known.items():
         value = getattr(recipe, name)
@@ -271,7 +273,7 @@ def _check_choices(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
             wanted = " or ".join(map(repr, values))
-            raise ValueError(f"profile {recipe.name!r}: {name} can be {wanted}, for tokens 'script', not {value!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be {wanted} for tokens 'script', got {value!r}")
     _check_lists(recipe)
 
 
@@ -304,24 +306,24 @@ def _check_parts(recipe: Recipe) -> None:
 
 def _check_lists(recipe: Recipe) -> None:
     if recipe.idf not in (IDF_NAME, OWN):
-        raise ValueError(f"profile {recipe.name!r}: idf is {IDF_NAME!r} or {OWN!r}, not {recipe.idf!r}")
+        raise ValueError(f"profile {recipe.name!r}: idf must be {IDF_NAME!r} or {OWN!r}, got {recipe.idf!r}")
     if recipe.english == OWN and recipe.idf != OWN:
         raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
     for name in ("idf_sha256", "words", "stops"):
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
-            raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
+            raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
     if recipe.has_lists and recipe.tokens not in ("jieba", "script", "cppjieba"):
-        raise ValueError(
-            f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
-        )
+        raise ValueError(f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words")
 
 
 def _check_name(recipe: Recipe) -> None:
     base_name, colon, written = recipe.name.partition(":")
     if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
         if not _NAME.fullmatch(recipe.name):
-            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r:.80}")
+            raise ValueError(
+                f"a profile's name must be up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
+            )
         return
     base = _BUILT_IN[base_name]
     if (_changed(base, written) if colon else _values(base)) != _values(recipe):

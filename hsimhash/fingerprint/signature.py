@@ -1,6 +1,6 @@
 """Signatures: a fingerprint finds a text, a sketch confirms it, and a key finds it inside another frame.
 
-What a sketch and a key are: `sketch`. Either is 0 where there is none.
+See `sketch` for sketches and keys. A value of 0 means that there is none.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def check_max_sketch(bits: int | None) -> None:
     if bits is None:
         return
     if not isinstance(bits, int) or isinstance(bits, bool):
-        raise TypeError(f"max_sketch is an int or None, not {type(bits).__name__}: {bits!r:.80}")
+        raise TypeError(f"max_sketch must be an int or None, got {type(bits).__name__}: {bits!r:.80}")
     if not 0 <= bits <= SKETCH_BITS:
         raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; None compares no sketches")
 

@@ -1,6 +1,6 @@
 """Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`.
 
-The list is part of what profiles with these tokens give, so it never changes.
+The list decides the results of profiles with these tokens, so it never changes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Process a stream of texts in worker processes, in order, with a bounded number of texts in memory.
 
-Nothing that one text does ends the stream: a text whose signature raises an error, takes too long or too much memory,
-or kills its worker, is refused with a reason. To find it, a batch that failed is made again text by text.
+No text can end the stream. A text is rejected with a reason if its signature raises an error, takes too long or too
+much memory, or kills its worker. To find such a text, a failed batch is processed again text by text.
 
-Threads would not do: the segmenter frees the interpreter lock only while it cuts (two threads: 0.84 of one; two
-processes: 1.87).
+Threads would not help: the segmenter releases the interpreter lock only while it cuts. Two threads reach 0.84 of the
+speed of one, two processes 1.87.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def worked(
     Refused texts are parts of their own.
     """
     if workers < 1:
-        raise ValueError(f"workers is a number from 1 on, not {workers}")
+        raise ValueError(f"workers must be at least 1, got {workers}")
     attempt = _Attempt(profile, work)
     if workers == 1 and is_cut_in_windows(profile):
         for batch in batches:

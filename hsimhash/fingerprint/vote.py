@@ -1,10 +1,10 @@
 """The vote: a feature adds its weight to the bits set in its hash, and subtracts it from the others.
 
-Weights are whole numbers, so that every sum is exact and no order matters. A word found `tf` times weighs
-`rint(tf * idf * 4096)`, a shingle its count times the profile's unit. The cap then keeps any one feature from deciding
-a document: no weight is above `total // 16`, the total taken before (but never below 1).
+Weights are whole numbers, so every sum is exact and the order does not matter. A word that occurs `tf` times weighs
+`rint(tf * idf * 4096)`; a shingle weighs its count times the profile's unit. The cap keeps any one feature from
+deciding a document: no weight exceeds `total // 16`, with the total before capping (but it is at least 1).
 
-A bit of the fingerprint is 1 if its sum is above 0; an even vote is 0, or, where the profile says so, 1.
+A bit of the fingerprint is 1 if its sum is above 0. A tie gives 0, or 1 if the profile says so.
 
 Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, section 2.
 """

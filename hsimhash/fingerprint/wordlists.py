@@ -1,11 +1,11 @@
 """The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
-A profile names a list by the SHA-256 of its content, so a list can never be another one under an old name. The contents
-that this process knows are kept here by their hash; an index keeps those of its profile beside its record.
+A profile names a list by the SHA-256 of its content, so a name can never mean another list. This module keeps the
+lists that the process knows by their hash. An index keeps those of its profile beside its record.
 
-The content is UTF-8, a line for each word, in order of words, which are normalised as the profile normalises texts
-(those of cppjieba as they come):
-`word idf`; for the segmenter `word` or `word frequency`, as jieba's user dictionaries have it; `word`.
+The content is UTF-8, one line per word, sorted by word. Words are normalised as the profile normalises texts (those of
+cppjieba are unchanged): `word idf`; for the segmenter `word` or `word frequency`, as in jieba's user dictionaries;
+`word`.
 """
 
 from __future__ import annotations

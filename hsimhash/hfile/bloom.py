@@ -1,8 +1,8 @@
 """HBase's Bloom filter of rows or row prefixes: hashes many keys at once, and writes chunk after chunk.
 
 A key is in a chunk if all of its seven bits are set: h1 = murmur(key, 0), h2 = murmur(key, h1), bit i is
-|(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's MurmurHash, a 2 of 32 bits, whose last bytes,
-after whole words, are signed.
+|(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's 32-bit MurmurHash2, which treats the last
+bytes, after whole words, as signed.
 """
 
 from __future__ import annotations

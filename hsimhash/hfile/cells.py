@@ -1,8 +1,8 @@
 """Encode cells into data blocks, plain or with FAST_DIFF.
 
-FAST_DIFF leaves out of a cell what it shares with the one before: the beginning of its key, lengths, type, value, the
-first bytes of its timestamp. The flag's low three bits say how many of those eight bytes are left out; the others say
-what is the same. All cells of a file have one family.
+FAST_DIFF leaves out what a cell shares with the one before: the beginning of its key, lengths, type, value, and the
+first bytes of its timestamp. The low three bits of the flag say how many of the timestamp's eight bytes are left out;
+the others say what is the same. All cells of a file have one family.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Write sorted rows or cells to an HFile that HBase loads as its own: `HFileWriter`.
 
-What stands in the file, in order: data blocks, between them chunks of the Bloom filter and leaves of the index as soon
-as each is full; the root of the index, the empty one of meta blocks, the file info, the filter's meta block, the
-trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and for each of the last two an entry.
+A file has, in order: data blocks, with chunks of the Bloom filter and leaves of the index between them as soon as they
+are full; the root of the index, an empty index of meta blocks, the file info, the filter's meta block, the trailer.
+Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and one entry for each chunk and leaf.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class HFileWriter:
             TypeError: not an array of bytes.
         """
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8:
-            raise TypeError(f"rows are an array of uint8, not {getattr(rows, 'dtype', type(rows).__name__)}")
+            raise TypeError(f"rows must be an array of uint8, got {getattr(rows, 'dtype', type(rows).__name__)}")
         if rows.ndim != 2 or not 1 <= rows.shape[1] <= MOST_CONSTANT_BYTES:
             raise ValueError(
                 f"rows of shape {rows.shape} instead of (n, 1 to {MOST_CONSTANT_BYTES}); append_cells takes longer ones"
@@ -380,13 +380,13 @@ class _Index:
         self.bytes = self._waiting_bytes = 0
 
     def add(self, entry: Entry) -> bool:
-        """Take the entry of a data block; return whether the leaf is full."""
+        """Add the entry of a data block; return whether the leaf is full."""
         self.leaf.append(entry)
         self._waiting_bytes += len(entry.key) + LEAF_ENTRY_BYTES
         return self._waiting_bytes >= self.leaf_bytes
 
     def close_leaf(self, entry: Entry) -> None:
-        """Take the entry of the leaf that was written."""
+        """Add the entry of the written leaf."""
         self.roots.append(entry)
         self.bytes += len(leaf_entries([])) + self._waiting_bytes
         self.leaf, self._waiting_bytes = [], 0
@@ -403,19 +403,19 @@ class _Bloom:
         self._width: int | None = None
 
     def check(self, row: bytes) -> None:
-        """Raise `ValueError` for a row whose key has another length than those before."""
+        """Raise `ValueError` for a row whose key differs in length from the earlier ones."""
         width = len(row[: self.wanted.prefix_bytes])
         if self._width not in (None, width):
             raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, others one of {self._width}")
         self._width = width
 
     def keys_of(self, rows: list[bytes]) -> Uint8s:
-        """Return the keys of rows that were checked: shape (n, width), uint8."""
+        """Return the keys of checked rows: shape (n, width), uint8."""
         keys = b"".join(row[: self.wanted.prefix_bytes] for row in rows)
         return np.frombuffer(keys, np.uint8).reshape(len(rows), -1)
 
     def filled(self, rows: Uint8s, *, is_last: bool) -> list[Uint8s]:
-        """Take rows in order; return the keys of each chunk that is full, and of the last one."""
+        """Add rows in order; return the keys of each full chunk, and of the last one."""
         keys = rows[:, : self.wanted.prefix_bytes]
         if len(keys):
             is_new = np.append(keys[0].tobytes() != self._last, (keys[1:] != keys[:-1]).any(axis=1))
@@ -432,7 +432,7 @@ class _Bloom:
         return chunks
 
     def meta(self) -> bytes:
-        """Return the body of the meta block: numbers, no comparator, the chunks."""
+        """Return the body of the meta block: numbers, an empty comparator, the chunks."""
         numbers = (3, self.bytes, bloom.HASHES, 1, self.keys, bloom.CHUNK_KEYS * len(self.chunks), len(self.chunks))
         return _BLOOM_META.pack(*numbers) + b"\0" + root_entries(self.chunks)
 

@@ -1,11 +1,10 @@
 """Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
 
-Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
-pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
-is looked for; so is the next packed member after one that is damaged. ISO 28500 has the format;
-`http_responses.py` reads what a server sent.
+Pages and plain texts in `resource` records count too if they have their own address; a crawler's notes about pages have
+a `urn:`. A record has its own length, so a wrong length is noticed, and the next record is searched for; so is the next
+packed member after a damaged one. ISO 28500 has the format; `http_responses.py` parses what a server sent.
 
-A place is in bytes, unpacked, and its line counts records of any kind.
+A position is in unpacked bytes, and its line counts records of any kind.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class _Members:
             self._learn_dictionary()
 
     def read(self) -> bytes:
-        """Return some bytes, none at the end; `DamagedInputError` once for each place that is damaged."""
+        """Return the next bytes, none at the end; raise `DamagedInputError` once per damaged place."""
         while packed := self._ahead[:_STEP_BYTES] or self._file.read(_STEP_BYTES):
             self._ahead = self._ahead[_STEP_BYTES:]
             self._unpacker = self._unpacker or self._new()
@@ -170,7 +169,7 @@ class _Frames:
         del self._held[:size]
 
     def skip(self, place: Place) -> None:
-        """Pass over what is before a place."""
+        """Skip what is before a position."""
         self._line = place.line
         if not self._packing:
             self._file.seek(place.offset)

@@ -19,7 +19,7 @@ TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
 
 
 class ArrowValues:
-    """Makes values of Arrow's arrays.
+    """Converts values of Arrow arrays.
 
     Texts are what bytes hold as UTF-8; times are ISO 8601, those with a zone in UTC; maps are objects where their keys
     are different texts, else lists of pairs.
@@ -30,7 +30,7 @@ class ArrowValues:
         self._length = arrow.compute.binary_length
 
     def sizes(self, array: Any) -> npt.NDArray[np.int64]:
-        """Return about how many bytes each value of an array takes, without unpacking it."""
+        """Estimate the bytes of each value of an array without unpacking it."""
         kind = array.type
         if self._types.is_dictionary(kind):
             sizes = self.sizes(array.dictionary)
@@ -55,7 +55,7 @@ class ArrowValues:
         return np.asarray(np.diff(ends[offsets - first]), np.int64)
 
     def values(self, array: Any) -> list[object]:
-        """Return the values of an array; for one that cannot be read, a `ValueError` that says why."""
+        """Return the values of an array; an unreadable value becomes a `ValueError` with the reason."""
         kind = array.type
         is_text = self._types.is_string(kind) or self._types.is_large_string(kind)
         if is_text or self._types.is_boolean(kind) or self._types.is_integer(kind) or self._types.is_decimal(kind):

@@ -1,10 +1,10 @@
 """Charsets of web pages: labels as in https://encoding.spec.whatwg.org, and how to decode them.
 
-A label that is not in the standard means nothing, as in a browser. Python's codecs differ from the standard in few
-places: most single-byte codecs lack C1 controls that the standard maps to themselves, and here these become U+FFFD;
-`cp949`, `cp932` and `big5hkscs` lack some characters of private use and some rare ones; ISO-2022-JP is that of
-`iso2022_jp_ext`; and a damaged character may cost a byte more or less. Of the charsets that browsers replace with a
-single U+FFFD for their users' safety, `hz-gb-2312` and `iso-2022-kr` are decoded, and the others taken for ASCII.
+A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in few
+places. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
+`cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is Python's `iso2022_jp_ext`. A damaged
+character may cost a byte more or less. Of the charsets that browsers replace with a single U+FFFD for security,
+`hz-gb-2312` and `iso-2022-kr` are decoded, and the others are read as ASCII.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ _CHARSET_IN_CONTENT = re.compile(rb"""charset\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|(
 
 
 def codec_of(label: str) -> str | None:
-    """Return Python's codec, or `x-user-defined`, of a charset's label; None if it is not one."""
+    """Return Python's codec for a charset label, or `x-user-defined`; None if the label is unknown."""
     return _CODECS.get(label.strip(_BLANKS).lower())
 
 
 def decoded(data: bytes, label: str | None = None) -> str:
-    """Return a web page, or another text from the web, as a browser decodes it.
+    """Decode a web page, or another text from the web, as a browser does.
 
     A byte order mark decides; else the label that came with the text; else the one that the page names itself. Where
     there is none that means anything, it is UTF-8; else GB 18030, if all of it can be, else Windows-1252. A byte that
@@ -106,7 +106,7 @@ def _decoded_by(codec: str, data: bytes) -> str:
 
 
 def prescanned(data: bytes) -> str | None:
-    """Return the codec that a page names in a `<meta>`, as browsers look for it; None if it names none they know.
+    """Return the codec in a page's `<meta>`, found as browsers find it; None if there is no known one.
 
     The standard's "prescan a byte stream to determine its encoding", on a few KiB more. It moves forward only.
     """

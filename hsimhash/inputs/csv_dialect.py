@@ -32,7 +32,7 @@ class Dialect:
         self._escaping: Any = csv.reader([], self._dialect, escapechar="\\").dialect
 
     def values(self, row: str) -> list[str] | None:
-        """Return the values of one row; None if it ends within a quoted field.
+        """Return the values of one row, or None if it ends within a quoted field.
 
         A final carriage return is not part of the row, and quotes around a value are not part of it.
 

@@ -39,7 +39,7 @@ class CsvLines:
 
     @property
     def place(self) -> Place:
-        """The place before the current line."""
+        """The position before the current line."""
         return Place(min(self.offset, self._end.offset), self._line, self._end.read_bytes)
 
     @property
@@ -48,7 +48,7 @@ class CsvLines:
         return self._line + 1
 
     def has_line(self) -> bool:
-        """Whether there is a current line; reads on if need be.
+        """Whether there is a current line; reads more if needed.
 
         Raises:
             DamagedInputError: the file is damaged here.

@@ -166,7 +166,7 @@ class _Column(NamedTuple):
 def csv_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int
 ) -> Iterator[TableRows]:
-    """Yield rows of CSV. A place's offset is in bytes, unpacked; a row's number is that of its first line.
+    """Yield the rows of a CSV file. Offsets are in unpacked bytes; a row has the number of its first line.
 
     Raises:
         ValueError: the header is invalid, or lacks a column that is needed.
@@ -194,7 +194,7 @@ def csv_rows(
 
 
 def csv_column_names(one: Input, options: InputOptions) -> list[str] | None:
-    """Return the names in the header of a CSV file; None if the file is damaged before its end.
+    """Return the names in the header of a CSV file, or None if the file is damaged before its end.
 
     Raises:
         ValueError: the header is not valid.

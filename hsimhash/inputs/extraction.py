@@ -1,7 +1,7 @@
 """Extract texts from pages in child processes with limits; a page that exceeds them is rejected alone.
 
-trafilatura and lxml take milliseconds for nearly every page. For a few they take minutes or all memory, or crash. So
-each page has limits, which its process keeps to by itself; over them the process dies and the page is a reject.
+trafilatura and lxml take milliseconds for nearly every page. For a few pages they take minutes or all memory, or crash.
+So each page has limits that its process enforces on itself. Beyond them the process dies and the page is rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE_LIMITS = CallLimits(cpu_s=4.0, memory_bytes=300 << 20)
 
 
 class PageTexts(AbstractContextManager["PageTexts"]):
-    """Makes texts of pages, in processes that start when the first page comes.
+    """Extracts texts from pages, in processes that start with the first page.
 
     Args:
         options: how inputs are read.
@@ -39,7 +39,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         )
 
     def submit(self, pages: Sequence[str]) -> Future[list[str | NoResult]]:
-        """Make texts of pages, in their order; `ValueError`, now or by the future, if the library is missing."""
+        """Extract the texts of pages, in order; raise `ValueError`, now or by the future, if the library is missing."""
         if self._needs_library:
             require_page_library()
         return self._workers.submit(pages)
@@ -56,7 +56,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         return [next(found) if content.is_page else content.text for content in contents]
 
     def text(self, page: str) -> str:
-        """Return the text of a page; `ValueError` says why there is none."""
+        """Extract the text of a page; `ValueError` says why there is none."""
         (found,) = self.submit([page]).result()
         if isinstance(found, NoResult):
             raise ValueError(refusal(found))
@@ -77,7 +77,7 @@ def _own_texts(extract: str, fields: tuple[str, ...]) -> PageTexts:
 
 
 def text_of_page(page: str, options: InputOptions | None = None) -> str:
-    """Return the text of a single page, by one process that stays for later calls; safe to call from threads.
+    """Extract the text of a single page in one process, which stays for later calls; thread-safe.
 
     Raises:
         ValueError: the page is over the limits, or the library is missing.

@@ -19,14 +19,14 @@ _DIGITS = re.compile("[0-9a-fA-F]{16}")
 
 
 def type_name(value: object) -> str:
-    """Return what JSON calls the type of a value, with its article: `an object`, `a string`."""
+    """Return JSON's name for the type of a value, with an article: `an object`, `a string`."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
     return names.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id that `check_doc_id` may still refuse; whole numbers become digits.
+    """Return a field's value as an id, whole numbers as digits; `check_doc_id` may still reject it.
 
     Raises:
         ValueError: it is neither a text, a whole number nor a UUID.
@@ -41,7 +41,7 @@ def doc_id_of(value: object, field: str) -> str:
 
 
 def integer_in(value: object) -> int | None:
-    """Return a number without a fraction as an integer, None for anything else.
+    """Return a number without a fraction as an integer, or None for anything else.
 
     Numbers that went through pandas are floats. From 2^53 on a float may stand for several integers, so it is refused.
     """
@@ -53,7 +53,7 @@ def integer_in(value: object) -> int | None:
 
 
 def features_text(value: object, field: str) -> str:
-    """Return a field's features with their weights as JSON; `ValueError` if it has none."""
+    """Return a field's weighted features as JSON; raise `ValueError` if it has none."""
     try:
         weighted_hashes(_ANY_FEATURES, features_in(value))
     except ValueError as error:
@@ -62,7 +62,7 @@ def features_text(value: object, field: str) -> str:
 
 
 def text_of(value: object, field: str) -> str:
-    """Return a field's value as a text; `ValueError` if it is none."""
+    """Return a field's value as a text; raise `ValueError` if it is not one."""
     if not isinstance(value, str):
         raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
     try:
@@ -73,7 +73,7 @@ def text_of(value: object, field: str) -> str:
 
 
 def first_seen_of(value: object, field: str) -> int | None:
-    """Return a field's value as ms since 1970, None for NaN, with which pandas writes that there is none.
+    """Return a field's value as ms since 1970, or None for NaN, which pandas writes for a missing value.
 
     Raises:
         ValueError: it is not a time since 1970.
@@ -90,14 +90,14 @@ def first_seen_of(value: object, field: str) -> int | None:
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:
-    """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
+    """Return a field's value as a fingerprint; raise `ValueError` if it is not one in these formats."""
     if not is_written(value):
         raise ValueError(f'"{field}" must be a fingerprint, got {type_name(value)}')
     return read_fingerprint(value, formats)
 
 
 def digits_in(value: object, field: str) -> int:
-    """Return the number in a field `sketch` or `key`, 0 where it is missing."""
+    """Return the number in a field `sketch` or `key`, 0 if it is missing."""
     if value is None:
         return 0
     if not isinstance(value, str) or not _DIGITS.fullmatch(value):

@@ -40,7 +40,7 @@ def _at(record: Mapping[str, object], name: str) -> object:
 
 
 def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the names of fields in records, for a message: `url`, `meta.lang`."""
+    """Return the names of fields in records for a message: `url`, `meta.lang`."""
     names: dict[str, None] = {}
     for name in _each_name(records):
         names[name] = None
@@ -76,7 +76,7 @@ def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> s
 
 
 def column_of(field: str, names: Sequence[str]) -> str | None:
-    """Return the column that holds a field: the one of that name, else the one named by the part before the first dot.
+    """Return the column with a field: the one of that name, or of the part before the first dot.
 
     None if the table has neither.
     """
@@ -85,7 +85,7 @@ def column_of(field: str, names: Sequence[str]) -> str | None:
 
 
 def content_fields(one: Input, options: InputOptions) -> tuple[str, ...]:
-    """Return the fields with a document's content; a record needs one of them."""
+    """Return the fields with a document's content, one of which a record needs."""
     return (options.json_fingerprint_field,) if one.has_fingerprints else options.contents
 
 

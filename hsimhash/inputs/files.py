@@ -96,7 +96,7 @@ class InputOptions:
             raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
 
     def for_profile(self, profile: Profile) -> InputOptions:
-        """Return how inputs are read that are fingerprinted by a profile: its fields, or its features."""
+        """Return the options for a profile: with its fields, or reading features."""
         return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
@@ -106,35 +106,35 @@ class InputOptions:
 
     @property
     def named_id_field(self) -> str:
-        """The field with the id, where a record has it."""
+        """The field with the id, for records that have one."""
         return self.id_field or "id"
 
     @property
     def contents(self) -> tuple[str, ...]:
-        """The fields with the text or the texts of a document."""
+        """The fields with the text or texts of a document."""
         return self.fields or (self.text_field,)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields of a record that a document may be made of, its id first."""
+        """The fields of a record that a document may need, the id first."""
         others = (self.json_fingerprint_field, "sketch", "key", self.first_seen_field or "first_seen")
         return tuple(dict.fromkeys((self.named_id_field, *self.contents, *others)))
 
     @property
     def json_fingerprint_field(self) -> str:
-        """The JSON field with the fingerprint, where fingerprints are read."""
+        """The JSON field with the fingerprint, if fingerprints are read."""
         return self.fingerprint_field or "fingerprint"
 
     @property
     def reads_signatures(self) -> bool:
-        """Whether the fields `sketch` and `key` are read: not where one of them is the name of another field."""
+        """Whether the fields `sketch` and `key` are read; not if another field has one of these names."""
         taken = {self.named_id_field, self.text_field, self.json_fingerprint_field, self.first_seen_field}
         return self.has_signatures and taken.isdisjoint(("sketch", "key"))
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input as it was found."""
+    """An input as found."""
 
     name: str  # as it was given; of a URL without what is secret in it
     kind: InputKind  # what its records are
@@ -162,7 +162,7 @@ class Input:
 
     @property
     def place(self) -> str:
-        """The input's absolute name; what it is called wherever the command runs."""
+        """The input's absolute name, the same in any working folder."""
         return self.name if self.remote or self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
 
     @property
@@ -172,19 +172,19 @@ class Input:
         return "stdin" if name == STDIN else name
 
     def path_of(self, doc_id: str) -> str:
-        """Return the path of a document of a folder, or of the only one."""
+        """Return the path of a document in a folder, or of the only one."""
         if doc_id == self.name:
             return self.name
         return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (a name as it is)
 
     def documents_in(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, path) of the documents of a folder, or of the only one; see `files_of`."""
+        """Yield (id, path) of the documents in a folder, or of the only one; see `files_of`."""
         if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (a name as it is)
             return iter([(self.name, self.name)])
         return (one for one in files_of(self.name, self.prefix) if not (self.skips_records and is_records(one[1])))
 
     def reads(self, path: Path) -> bool:
-        """Whether what is at `path`, or comes to be there, is read as this input or as part of it."""
+        """Whether a file at `path`, existing or future, would be read as this input or as part of it."""
         if self.remote:
             return False
         if self.kind == "files":
@@ -195,28 +195,28 @@ class Input:
 
 
 def packing_of(name: str) -> str:
-    """Return `.gz`, `.zst`, `.bz2`, `.xz` or nothing."""
+    """Return `.gz`, `.zst`, `.bz2`, `.xz` or an empty string."""
     return next((packing for packing in UNPACKERS if name.lower().endswith(packing)), "")
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:
-    """Return one for each core; for little to do this process alone, for others take seconds to start."""
+    """Return one worker per core; for little work only this process, because others take seconds to start."""
     is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
     return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
 
 
 def suffix_of(name: str) -> str:
-    """Return the end of a name from its last dot on, in lower case, without that of a packing."""
+    """Return the suffix of a name from its last dot on, in lower case, without a compression suffix."""
     return Path(name.lower().removesuffix(packing_of(name))).suffix
 
 
 def kind_by_name(name: str) -> InputKind | None:
-    """Return what a file of this name holds; None for a text or a page."""
+    """Return what a file of this name holds, or None for a text or a page."""
     return _BY_SUFFIX.get(suffix_of(name))
 
 
 def is_page_name(name: str) -> bool:
-    """Whether a file of this name is a page in HTML."""
+    """Whether a file of this name is an HTML page."""
     return suffix_of(name) in _PAGE_SUFFIXES
 
 
@@ -226,7 +226,7 @@ def is_records(path: str) -> bool:
 
 
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path within the folder, with `/`; path) of every file, in the order of names.
+    """Yield (path within the folder, with `/`; path) of every file, sorted by name.
 
     Hidden files are left out, and so are those with which Spark and its like mark a finished folder. What is within the
     folder is yielded after `prefix`.

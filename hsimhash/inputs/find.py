@@ -52,7 +52,7 @@ _LIBRARIES = {  # that read a kind of input: module and extra
 
 
 def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
-    """Look at every input. A folder with files of records becomes one input for each of these, and one for its texts.
+    """Look up every input. A folder with record files becomes one input for each of these, and one for its texts.
 
     Raises:
         ValueError: there is no such input, it cannot be read, its format cannot be recognised, or no input has the

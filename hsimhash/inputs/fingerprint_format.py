@@ -18,7 +18,7 @@ class Narrowing:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is read may still rule formats out."""
+        """Whether further values may still rule out formats."""
         return len(self.formats) > 1
 
     def take(self, written: Iterable[str | int]) -> str:
@@ -29,7 +29,7 @@ class Narrowing:
 
 
 def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -> Formats:
-    """Return which formats the fingerprints of a file may have: one, or several that agree on all that was seen.
+    """Return the possible formats of a file's fingerprints: one, or several that agree on all values seen.
 
     Args:
         name: of the file.
@@ -64,10 +64,10 @@ def written_in(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def is_written(value: object) -> TypeGuard[str | int]:
-    """Whether a JSON value is a word or a whole number, so that it may be a fingerprint."""
+    """Whether a JSON value is a word or a whole number, which may be a fingerprint."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
-    """Yield what stands for a fingerprint in records."""
+    """Yield the fingerprints in records."""
     return filter(is_written, (record.get(field) for record in records))

@@ -1,7 +1,7 @@
 """Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
 
-Crawlers differ: some end lines with a newline alone, and some unpack a body but leave the header that says how it was
-packed. A body that is not packed as its header says is taken as it is, if it looks like text.
+Crawlers differ. Some end lines with only a newline, and some unpack a body but leave the header that says how it was
+packed. A body that is not packed as its header says is used unchanged if it looks like text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP answer; `body` is as it was sent."""
+    """An HTTP response; `body` is unchanged."""
 
     status: int
     headers: Mapping[str, str]  # by names in lower case
@@ -37,7 +37,7 @@ class HttpResponse:
 
 
 def response_in(block: bytes) -> HttpResponse:
-    """Return the answer in a record; `ValueError` if there is none."""
+    """Parse the response in a record; raise `ValueError` if there is none."""
     end = _HEAD_END.search(block)
     head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
     status = _STATUS.match(head)
@@ -49,7 +49,7 @@ def response_in(block: bytes) -> HttpResponse:
 
 
 def headers_in(head: bytes) -> dict[str, str]:
-    """Return header fields by their names in lower case, the first of each name."""
+    """Return header fields by lower-case name, the first of each."""
     found: dict[str, str] = {}
     name, lines = "", list[str]()  # of one field, which may go on over several lines
     for line in head.decode("utf-8", "replace").split("\n"):

@@ -1,10 +1,9 @@
 """Read JSON that does not have one value per line, arrays or objects over several lines, into blocks that do.
 
-This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
+This module only finds where each value ends; `records.py` parses the values. It reads every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
 new one. Within an object, `{` can only follow a colon. If it begins a line anywhere else, a bracket is missing before
-it: the value ends there, too. Other damage that leaves brackets unbalanced is noticed at the end of the array at the
-latest.
+it, and the value ends there, too. Other unbalanced brackets are found at the end of the array at the latest.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _QUOTE, _CLOSING, _SQUARE, _BRACE, _COLON = b'"][{:'
 
 
 def framing_of(head: bytes) -> Framing:
-    """Return how the values of a JSON input are separated, judging by its first bytes.
+    """Return how the values of a JSON input are separated, from its first bytes.
 
     An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
     line, with no comma or bracket between. Objects are spread over lines if the first one is complete and valid, and
@@ -82,7 +81,7 @@ class _Values:
         self._ahead = b""  # a backslash whose second half is still missing
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """Yield the values that end in `data`, which continues what was cut before; some may be blank."""
+        """Yield the values that end in `data`, which continues the earlier data; some may be blank."""
         data, self._ahead = self._ahead + data, b""
         begun = at = 0
         while at < len(data) and not self.damage:
@@ -191,7 +190,7 @@ def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 def value_blocks(
     read: Callable[[], bytes | None], framing: Framing, start: Place, tell: Callable[[], int]
 ) -> Iterator[Block]:
-    """Yield the values that `read` returns, each on a line of its own. The number of a value counts as its line.
+    """Yield the values that `read` returns, one per line. The number of a value counts as its line.
 
     Args:
         read: returns some bytes, none at the end, and None while a stream is silent.
@@ -217,7 +216,7 @@ def value_blocks(
 
 
 def json_blocks(file: InputFile, start: Place, block_bytes: int, *, is_json: bool) -> Iterator[Block]:
-    """Yield the lines of a file from a place on, and of JSON the values, whatever separates them.
+    """Yield the lines of a file from a position on, or the values of JSON, however they are separated.
 
     Args:
         file: just opened.

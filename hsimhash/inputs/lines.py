@@ -33,7 +33,7 @@ _LONE_CARRIAGE_RETURN = re.compile(rb"\r[^\n]")
 
 
 class Unpacker(Protocol):
-    """Unpacks a member: a gzip member, a zstd frame, or a stream of bzip2 or xz."""
+    """Unpacks one member: a gzip member, a zstd frame, or a bzip2 or xz stream."""
 
     @property
     def eof(self) -> bool:
@@ -44,7 +44,7 @@ class Unpacker(Protocol):
         """The data after the member."""
 
     def decompress(self, data: bytes, /) -> bytes:
-        """Return what `data` unpacks to."""
+        """Unpack `data`."""
 
 
 UNPACKERS: Mapping[str, Callable[[], Unpacker]] = {
@@ -57,12 +57,12 @@ UNPACKING_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError)  #
 
 
 class DamagedInputError(HsimhashError):
-    """A packed input is cut off or corrupt; what came before was read."""
+    """A packed input is truncated or corrupt; everything before the damage was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place between two lines of an input."""
+    """A position between two lines of an input."""
 
     offset: int = 0  # bytes before it, unpacked; for a folder: files
     line: int = 0  # lines before it
@@ -71,7 +71,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines, each with its newline, without the input's byte order mark; none where a stream is silent."""
+    """Whole lines with their newlines, without the input's byte order mark; empty while a stream is silent."""
 
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
@@ -103,18 +103,18 @@ class InputFile:
         self._ahead, self._at = b"", 0  # a block that is read already, and how much of it was returned
 
     def tell(self) -> int:
-        """Return how many bytes of the file were read, packed as they are; 0 for a stream."""
+        """Return how many bytes of the file were read, before unpacking; 0 for a stream."""
         return 0 if self._is_stream else self._file.tell()
 
     def head(self) -> bytes | None:
-        """Return the first block, which `read` returns too; None while a stream is silent."""
+        """Return the first block, which `read` returns again; None while a stream is silent."""
         if self._head is None and self._is_ready():
             self._head, self._at = self._first(), 0
             self._ahead = self._head
         return self._head
 
     def read(self, size: int = BLOCK_BYTES) -> bytes | None:
-        """Return about `size` bytes, none at the end; None while a stream is silent."""
+        """Return about `size` bytes, empty at the end; None while a stream is silent."""
         if self._head is None and self.head() is None:
             return None
         if self._at < len(self._ahead):
@@ -124,7 +124,7 @@ class InputFile:
         return self._converted(size) if self._is_ready() else None
 
     def skip(self, offset: int) -> None:
-        """Pass over the first `offset` bytes of a file."""
+        """Skip the first `offset` bytes of a file."""
         self.head()
         if not self._is_packed and self._decoder is None:
             self._file.seek(offset)
@@ -186,7 +186,7 @@ def _naming_damage(file: BinaryIO) -> Iterator[None]:
 
 
 def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
-    """Return all bytes of a file, unpacked; of a file over the limit for a record just enough that it is refused."""
+    """Unpack a whole file; stop just beyond the size limit of a record, so that it is rejected."""
     read, parts, size = _unpacked(file, packing), [], 0
     while size <= RECORD_LIMIT_BYTES:
         with _naming_damage(file):
@@ -198,7 +198,7 @@ def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
 
 
 def utf16_of(head: bytes) -> str:
-    """Return the UTF-16 encoding of a file, judging by its first bytes; nothing if it has another one.
+    """Detect UTF-16 in a file's first bytes; return its encoding, or an empty string.
 
     Without a byte order mark the zeros of two ASCII characters tell: no other text begins with them.
     """
@@ -262,7 +262,7 @@ def blocks_of(
     *,
     limit_bytes: int = RECORD_LIMIT_BYTES,
 ) -> Iterator[Block]:
-    """Yield the lines that `read` gives from `start` on; a last line without newline gets one.
+    """Yield blocks of the lines that `read` returns from `start` on; a missing last newline is added.
 
     Of a line over the limit no more is held than is read at once beyond it.
 
@@ -323,7 +323,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def text_of_file(data: bytes) -> str:
-    """Return the content of a text file, in UTF-8 or UTF-16; `ValueError` if it is neither, or too long."""
+    """Return the content of a text file in UTF-8 or UTF-16; raise `ValueError` if it is neither, or too long."""
     if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
         raise ValueError("not a text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):

@@ -120,7 +120,7 @@ def is_page(text: str) -> bool:
 
 
 def is_markup(text: str) -> bool:
-    """Return whether a text contains tags or character references that nobody would write in plain text.
+    """Whether a text contains tags or character references that nobody would write in plain text.
 
     A closing tag of HTML is one, as are a tag with attributes and an opening tag such as `<p>`. A word in angle
     brackets is none, even if it is the name of an element, nor is anything that could be a comparison or a type.
@@ -135,7 +135,7 @@ def is_markup(text: str) -> bool:
 
 
 def text_of_markup(text: str) -> str:
-    """Return the text of HTML that a reader sees, without tags, comments and what browsers hide, such as scripts.
+    """Return the visible text of HTML, without tags, comments and hidden elements such as scripts.
 
     Blocks and line breaks end a line; other tags do not split words. White space is one space, and none where a line
     was wrapped between two Chinese or Japanese characters. Character references are decoded as browsers do. A
@@ -223,7 +223,7 @@ def _characters(reference: str) -> str:
 
 
 def character_of(reference: str) -> str:
-    """Return the character of a reference such as `&#8217;` or `&#x2019`; U+FFFD where XML has none."""
+    """Return the character of a reference such as `&#8217;` or `&#x2019`, U+FFFD if XML does not allow it."""
     digits = reference[2:].rstrip(";")
     is_hex = digits[:1] in ("x", "X")
     digits = digits[is_hex:].lstrip("0")

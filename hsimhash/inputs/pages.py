@@ -1,9 +1,9 @@
 """Turn HTML into text: how to treat each value, and which parts of a page are fingerprinted.
 
-Of a page the main text counts, as trafilatura finds it. Headers, menus, footers and comments do not count; nor does
-the page's first heading, its title, which one site has above the text and another within. A page in which trafilatura
-finds nothing gives all its visible text, and so does one too large for it. Fragments and `--extract none` need no
-library, see `markup.py`.
+A page is fingerprinted by its main text, as trafilatura finds it. Headers, menus, footers and comments do not count;
+nor does the page's first heading, its title, because one site has it above the text and another within. If trafilatura
+finds nothing in a page, or the page is too large for it, all visible text counts. Fragments and `--extract none` do not
+need a library, see `markup.py`.
 
 `page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
 """
@@ -41,14 +41,14 @@ _REST_OF_TAG = re.compile(rb"(?:%b)*+[\s/]*+" % _ATTRIBUTE)
 
 
 class Content(NamedTuple):
-    """A document's text, or HTML of which `page_text` makes it."""
+    """A document's text, or the HTML from which `page_text` extracts it."""
 
     text: str
     is_page: bool = False
 
 
 def page_of(data: bytes, charset: str | None = None) -> str:
-    """Return a page, or a text from the web, as a browser decodes it; `charset` is the label that came with it.
+    """Decode a page, or a text from the web, as a browser does; `charset` is the label that came with it.
 
     Raises:
         ValueError: there is too much of it.
@@ -59,12 +59,12 @@ def page_of(data: bytes, charset: str | None = None) -> str:
 
 
 def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
-    """Return the text of a value without the tags of HTML, or the value itself if it is a whole page.
+    """Return the text of a value without HTML tags, or the value itself if it is a whole page.
 
     Args:
         text: the value.
         extract: `auto`: a page has the beginning of one, a fragment has tags or references, all else is plain text;
-            `none`: likewise, and all visible text of a page counts; `html`: a page or a fragment; `text`: plain text.
+            `none`: like `auto`, but all visible text of a page counts; `html`: a page or fragment; `text`: plain text.
         has_fields: whether it is several values as `join_fields` joins them, each of which is read by itself.
     """
     if extract == "text":
@@ -80,7 +80,7 @@ def _text_of_value(value: str, extract: str) -> str:
 
 
 def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
-    """Return the text of a page, or of several values, some of which are pages; nothing if there is none in it.
+    """Return the text of a page, or of several values, some of which are pages; empty if there is none.
 
     A page of several values is known by its beginning, one by itself is one whatever it begins with.
     """
@@ -92,7 +92,7 @@ def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
 
 
 def require_page_library() -> None:
-    """Raise `ValueError` that says what to install for main texts, or what to do without it."""
+    """Raise `ValueError` with what to install for main texts, or how to do without."""
     try:
         if find_spec(_LIBRARY[0]) is not None:
             return
@@ -103,7 +103,7 @@ def require_page_library() -> None:
 
 
 def prepare_main_texts() -> None:
-    """Load what main texts need; see `require_page_library`."""
+    """Load the libraries for main texts; see `require_page_library`."""
     require_page_library()
     logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # else it writes to stderr about some pages
     _text_of_page("<html><body><p>The first page loads the lists that the library needs.</p></body></html>", "auto")
@@ -179,5 +179,5 @@ def _with_few_attributes(data: bytes) -> bytes:
         if begun is None:
             break
         parts.append(data[place : begun.end()])
-        place = _REST_OF_TAG.match(data, begun.end(), last).end()  # type: ignore[union-attr]  # likewise
+        place = _REST_OF_TAG.match(data, begun.end(), last).end()  # type: ignore[union-attr]  # it always matches
     return b"".join([*parts, data[place:]])

@@ -1,6 +1,6 @@
 """Read sizes from the footer of a Parquet file and from its page headers.
 
-pyarrow shows neither page headers nor, for an encrypted column, the footer: it ends the process instead. So both are
+pyarrow does not expose page headers or, for an encrypted column, the footer: it ends the process instead. So both are
 read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
 """
 
@@ -45,12 +45,12 @@ class Page:
 
     @property
     def longest(self) -> int:
-        """The bytes of a value: at most, or on average if the page has all bytes of each."""
+        """The bytes of the longest possible value, or of an average one if the page has all bytes of each."""
         return self.unpacked if self.is_shared else self.unpacked // max(self.values, 1)
 
 
 def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chunk]]:
-    """Return for each row group what the footer says about some columns, by their numbers.
+    """Return the footer's entries for some columns, by number, for each row group.
 
     Raises:
         ValueError: the footer is invalid.
@@ -152,7 +152,7 @@ class _Thrift:
         self.at = 0
 
     def struct(self, each: dict[int, Callable[[object], None]] | None = None, depth: int = 0) -> dict[int, object]:
-        """Return the fields of a struct by their numbers: numbers, lists and structs; None for any other.
+        """Return the fields of a struct by number: numbers, lists and structs; None for others.
 
         The elements of a list in `each` are passed to its function one by one instead.
         """

@@ -1,8 +1,8 @@
 """Decide from its page headers how much of a Parquet file can be unpacked at once.
 
 Arrow unpacks whole pages, and a page of 2 GiB may take 2 KiB in the file. A dictionary page may hold one long value
-that a few bytes of the other pages repeat a million times. So a batch has as many rows as fit into memory if every
-value were the longest that its page allows, and a page that would take too much is not read.
+that a few bytes of the other pages repeat a million times. So a batch has as many rows as would fit into memory if
+every value were the longest that its page allows. A page that would take too much is not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReadPlan:
 
 
 def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
-    """Return how to read a column in a row group by its pages.
+    """Return how to read a column in a row group, from its pages.
 
     A value of a column that is not nested is never longer than `Page.longest`, but for a long one among short ones,
     whose page then bounds it. Of a nested column, only the average is known before it is read.

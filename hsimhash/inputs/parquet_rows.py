@@ -1,11 +1,11 @@
 """Read Parquet as people write it into rows of named columns, from any row on. Positions count rows.
 
-Only the columns that a document needs are read, and only the row groups after the place. A row group that cannot be
-read is a reject that says which rows are missing.
+Only the columns that a document needs are read, and only row groups after the position. A row group that cannot be read
+is rejected, with the numbers of its rows.
 
 **Memory.** A batch takes about `BATCH_BYTES` per column and twice its largest page, whatever values repeat
-(`parquet_pages.py`), and rows are handed on in parts of about a block. A value over the limit is a reject that never
-becomes a Python object.
+(`parquet_pages.py`). Rows are passed on in parts of about a block. A value over the limit is rejected before it becomes
+a Python object.
 """
 
 from __future__ import annotations

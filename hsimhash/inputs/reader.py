@@ -40,7 +40,7 @@ _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the inputs."""
+    """A position in the inputs."""
 
     input: int = 0  # the number of the input, from 0
     place: Place = field(default_factory=Place)  # where in it
@@ -66,7 +66,7 @@ def read_batches(
     block_bytes: int = BLOCK_BYTES,
     workers: int | None = None,
 ) -> Iterator[Batch]:
-    """Yield the documents of inputs from a position on, in order. The end of an input is the next one's beginning.
+    """Yield batches of documents from a position on, in order. The end of an input equals the next one's beginning.
 
     Of pages in HTML the texts are taken, as the options say, by processes that work a little ahead.
 
@@ -188,7 +188,7 @@ def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Bat
 
 
 def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]) -> Documents:
-    """Return documents with texts, without those at the places that have a reason, which are rejects."""
+    """Remove the documents that have a reason from those with texts, and add them to the rejects."""
     if not reasons:
         return documents
     kept = [at not in reasons for at in range(len(documents.doc_ids))]
@@ -206,7 +206,7 @@ def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]
 
 
 def reject_of(one: Input, documents: Documents, at: int, reason: str) -> Reject:
-    """Return the reject that a document with a text is."""
+    """Return the reject for a document with a text."""
     is_file = one.kind == "files"
     beginning = documents.texts[at][:PREVIEW_BYTES].encode(errors="replace")
     path = one.path_of(documents.doc_ids[at]) if is_file else ""
@@ -261,7 +261,7 @@ def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYT
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last.
+    """Yield (line, id, text) of the documents at ascending `lines`; stops after the last.
 
     A document that has changed since, so that it has no text any more, is left out.
     """
@@ -320,7 +320,7 @@ def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]
 
 
 def content_of_file(path: str, data: bytes, extract: str) -> Content:
-    """Return what a file with this content is: a page, by its name or by its beginning, or else a text.
+    """Return the content of a file as a page, by its name or beginning, or as a text.
 
     Raises:
         ValueError: it is neither, or too long.

@@ -55,13 +55,13 @@ class Reject:
 
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
-        """Describe a bad record; of `record` the beginning is kept."""
+        """Describe an invalid record; keeps the beginning of `record`."""
         return cls(line, in_shell(reason), preview(record), path)  # the lists of rejects are of commands
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents in the order of their records: ids, and texts or else signatures."""
+    """Documents in the order of their records: ids, and either texts or signatures."""
 
     doc_ids: Sequence[str] = ()  # checked
     texts: Sequence[str] = ()  # one for each id, or none at all
@@ -79,14 +79,14 @@ class Documents:
     numbered: int = 0  # how many of the ids stand for a place, for records without an id
 
     def warning(self, name: str) -> str:
-        """Return what the user must know at once of the input `name`; usually nothing."""
+        """Return an immediate warning about the input `name`; usually empty."""
         if self.damage:
             return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 
 class Columns:
-    """Documents while they are collected one by one; `fields` of JSON records are kept beside the document's own."""
+    """Collects documents one by one; `fields` of JSON records are kept with them."""
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._doc_ids: list[str] = []
@@ -113,7 +113,7 @@ class Columns:
         *,
         is_page: bool = False,
     ) -> None:
-        """Add a document with its text, perhaps in HTML, or its signature; `ValueError` if its id is none."""
+        """Add a document with its text, perhaps in HTML, or its signature; raise `ValueError` for an invalid id."""
         check_doc_id(doc_id)
         self._doc_ids.append(doc_id)
         self._lines.append(line)
@@ -128,7 +128,7 @@ class Columns:
             column.append(value_at(record, name) if record else None)
 
     def take_each(self, records: Iterable[tuple[int, bytes]], take: Callable[[int, bytes], None]) -> Documents:
-        """Let `take` add each record by its line's number; whatever it raises makes the record a reject."""
+        """Call `take` for each record with its line number; any exception makes the record a reject."""
         for line, record in records:
             try:
                 take(line, record)
@@ -137,7 +137,7 @@ class Columns:
         return self.documents()
 
     def documents(self) -> Documents:
-        """Return what was added."""
+        """Return the added documents."""
         return Documents(
             self._doc_ids,
             self._texts,
@@ -152,12 +152,12 @@ class Columns:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a record is rejected: the text of a `ValueError`, which is ours, and the kind of any other error."""
+    """Return why a record is rejected: the text of our `ValueError`, or the kind of any other error."""
     return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
-    """Return what makes documents of an input's lines."""
+    """Return the function that parses an input's lines into documents."""
     if one.kind == "jsonl":
         return RecordReader(one, options, fields).parse
     if one.has_fingerprints:
@@ -197,7 +197,7 @@ def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
 
 
 def numbered_id(one: Input, number: int) -> str:
-    """Return the id of a record that has none: the name of its input, and its number there."""
+    """Return the id for a record without one: the name of its input, and its number there."""
     return f"{one.label}:{number}"
 
 
@@ -240,7 +240,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
 
 
 class RecordReader:
-    """Makes documents of an input's records with named fields, one after the other."""
+    """Turns an input's records with named fields into documents, one after the other."""
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
@@ -257,7 +257,7 @@ class RecordReader:
         return self.documents([(number, _object_or_error(line), line) for number, line in _records(block)])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
-        """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""
+        """Return the documents of records, each given as number, fields or an error, and bytes."""
         found = Columns(self._fields)
         by_number = {number: record for number, record, _ in records}
         objects = [record for record in by_number.values() if isinstance(record, Mapping)]
@@ -322,7 +322,7 @@ def _value(record: Mapping[str, object], field: str) -> object:
 
 
 def json_object(text: str) -> Mapping[str, object]:
-    """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
+    """Parse a JSON object; raise `ValueError` for anything else, or if its values need too much memory."""
     text = text.removeprefix("\ufeff")  # of a file that was appended to another one
     check_values(text, PARSED_LIMIT_BYTES)
     try:
@@ -339,7 +339,7 @@ def json_object(text: str) -> Mapping[str, object]:
 
 
 def check_values(text: str | bytes, most_bytes: int) -> None:
-    """Raise `ValueError` if the values of a JSON text may need more memory once they are parsed."""
+    """Raise `ValueError` if the parsed values of a JSON text may need too much memory."""
     if len(text) * _HEAVIEST <= most_bytes:
         return
     text = text if isinstance(text, str) else text.decode(errors="replace")
@@ -364,7 +364,7 @@ def _marked_bytes(text: str) -> int:
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return the text of a record, its fields' texts as one, or its features as JSON; of a page its main text.
+    """Return a record's text, its fields joined into one, or its features as JSON; for a page the main text.
 
     Raises:
         ValueError: it has none, or it is a page over the limits.
@@ -398,7 +398,7 @@ def _field_text(value: object, field: str) -> str:
 def signature_of(
     record: Mapping[str, object], field: str, formats: Formats, *, reads_signatures: bool = True
 ) -> Signature:
-    """Return a record's fingerprint, with its sketch and its key where it has a sketch; `ValueError` if one is bad.
+    """Return a record's fingerprint, with sketch and key if it has a sketch; raise `ValueError` if one is invalid.
 
     Args:
         record: a JSON object.

@@ -1,9 +1,9 @@
 """Read files behind URLs block by block through fsspec; resumes at a byte if the server supports ranges.
 
-Of a URL only what holds no secret is ever shown or stored: no user, no password, no query (a signed URL has its
-signature there). So a file whose URL was signed anew is the same input. Whether it changed its size tells, with the
-ETag or time of modification that the server gives of it. A URL is refused where it is not clear where its password
-ends, because the rest of that would be taken for a host and a path.
+Only the parts of a URL that are not secret are ever shown or stored: no user, no password, no query (a signed URL has
+its signature there). So a file whose URL was signed again is the same input. Its size shows whether it changed, with
+the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its password ends,
+because the rest of the password would be taken for a host and a path.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RemoteSource:
     has_ranges: bool  # whether it can be read from any byte on
 
     def open(self) -> BinaryIO:
-        """Open it, at its first byte."""
+        """Open the file at its first byte."""
         return cast(BinaryIO, _RemoteFile(self))
 
     @property
@@ -78,7 +78,7 @@ class RemoteSource:
 
 
 def matching_urls(url: str) -> list[str]:
-    """Return the URLs that a pattern with `*` or `[…]` stands for, in order; of any other URL itself.
+    """Return the URLs that match a pattern with `*` or `[…]`, in order; any other URL unchanged.
 
     Raises:
         ValueError: nothing matches, the protocol needs a package that is missing, or it is not clear where a password
@@ -263,7 +263,7 @@ class _RemoteFile(io.RawIOBase):
         return self._at
 
     def close(self) -> None:
-        """Close it; twice is harmless."""
+        """Close the file; closing it again is harmless."""
         if not self.closed:
             self._file.close()
         super().close()

@@ -15,7 +15,7 @@ TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
 
 class TableRows(NamedTuple):
-    """A batch of rows, each with its number, its values or the reason why it has none, and its bytes."""
+    """A batch of rows; each has its number, its values or an error, and its bytes."""
 
     records: Sequence[TableRecord]
     end: Place  # after the batch
@@ -27,7 +27,7 @@ class TableRows(NamedTuple):
 def chosen_fields(
     one: Input, names: Sequence[str], options: InputOptions, fields: Sequence[str]
 ) -> dict[str, tuple[str, bool]]:
-    """Return the fields that a table has columns for: for each its column, and whether a document needs its value.
+    """Return the fields that a table has columns for, with the column, and whether a document needs the value.
 
     A row whose needed value cannot be read is rejected; any other value becomes None.
 

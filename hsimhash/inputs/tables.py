@@ -33,7 +33,7 @@ def read_rows(
 
 
 def column_names(one: Input, options: InputOptions) -> list[str] | None:
-    """Return the names of a table's columns without reading its rows; None if the table is damaged before its rows.
+    """Return a table's column names without reading rows, or None if the table is damaged before its rows.
 
     Raises:
         ValueError: the header is not valid.

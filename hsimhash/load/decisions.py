@@ -1,7 +1,7 @@
 """Decide which documents of a batch have a near-duplicate, as if they had arrived one by one.
 
-A document meets the index as it was before the batch, and the documents of the batch before it that were accepted. Of a
-document that was accepted again, the index's own entry no longer counts; a document never meets itself.
+A document is compared with the index as it was before the batch, and with the accepted documents before it in the
+batch. If a document is accepted again, its old entry in the index no longer counts. A document never matches itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A document, its verdict, and its nearest earlier match, least in (distance, id), if there is one.
+    """A document, its verdict, and its nearest earlier match, by (distance, id), if there is one.
 
     When the match was first seen is not part of the line: 0 stands for it where a line was read.
     """
@@ -62,14 +62,14 @@ class Decision:
         return {"id": self.doc_id, **self.signature.to_json(), "match": shown}
 
     def claimed(self, claim: Claim) -> Decision:
-        """Return what became of the document by its claim, where this is what it would be if it is new."""
+        """Return the final decision after the claim; this is the decision if the document is new."""
         if claim.match is None:
             return self
         return replace(self, verdict=Verdict.DUPLICATE, match=claim.match)
 
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
-        """Read what `to_line` wrote, of before format 2 too; `ValueError` or `KeyError` for anything else."""
+        """Parse what `to_line` wrote, also before format 2; raise `ValueError` or `KeyError` for anything else."""
         fields = json.loads(line)
         match = fields["match"]
         nearest = match and Match(
@@ -93,7 +93,7 @@ class DuplicateRule:
 
 
 def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
-    """Decide about documents in the order given; the index is only read. Quadratic in their number, in numpy."""
+    """Decide on documents in order; only reads the index. Quadratic in their number, in numpy."""
     stored = index.get_many(doc_ids)
     found = index.query_many(
         signatures, max_distance=rule.max_distance, max_sketch=rule.max_sketch, limit=1, exclude=doc_ids
@@ -106,7 +106,7 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rul
 
 
 def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures) -> list[Decision]:
-    """Return what each document would be if none has a match; written down before they claim, so that counts stay."""
+    """Return the decision on each document if it has no match; recorded before claiming, to keep counts exact."""
     documents = zip(doc_ids, index.get_many(doc_ids), strict=True)
     known = {doc_id: document.signature for doc_id, document in documents if document}
     expected = []
@@ -118,7 +118,7 @@ def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures
 
 
 def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
-    """Return what becomes of a document that is not left out, where its id has this signature so far."""
+    """Return the decision on a document that is not left out, given the current signature of its id."""
     if stored is None:
         return Verdict.ADDED
     return Verdict.UNCHANGED if stored == signature else Verdict.CHANGED
@@ -140,7 +140,7 @@ class _Listed:
         self._is_read = False
 
     def first(self, replaced: Container[str], own: str) -> Match | None:
-        """Return the first whose document is not replaced, nor `own`; what is replaced once stays so."""
+        """Return the first document that is neither replaced nor `own`; replaced ones stay replaced."""
         while True:
             while self._matches and self._matches[0].doc_id in replaced:
                 self._matches.popleft()
@@ -231,7 +231,7 @@ class _Batch:
 
 
 class DecisionLog:
-    """Decisions in the order of their documents; those made but not acknowledged before a kill come `ahead`."""
+    """Decisions in the order of their documents; those not acknowledged before a kill are `ahead`."""
 
     def __init__(self, path: Path, acknowledged: int) -> None:
         self.acknowledged = acknowledged
@@ -242,7 +242,7 @@ class DecisionLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
-        """Return the decisions ahead about the first of these documents; none if they were never made.
+        """Return the recorded decisions on the first of these documents; none if they were never made.
 
         Where other documents come now, for a file of a folder could not be read before, the rest ahead is dropped.
         """
@@ -266,14 +266,14 @@ class DecisionLog:
         self.acknowledged = self._log.size
 
     def drop(self, after: int = 0) -> None:
-        """Forget the decisions ahead, but for the first `after`."""
+        """Forget the decisions ahead after the first `after`."""
         if len(self._ahead) > after:
             self._ahead = deque(islice(self._ahead, after))
             self.close()
             self._log = self._opened(self._log.path)
 
     def rewind(self, acknowledged: int) -> None:
-        """Go back to where it was; the decisions written since are ahead."""
+        """Return to the earlier position; the decisions written since are ahead."""
         self.close()
         self.acknowledged = acknowledged
         self._ahead = deque(_decisions_behind(self._log.path, acknowledged))

@@ -51,7 +51,7 @@ OnDuplicate = Literal["add", "skip", "tag"]
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """How much is held, and may be lost to a kill, before it is acknowledged."""
+    """Limits on what is held in memory, and so may be lost to a kill, before it is acknowledged."""
 
     run_documents: int = 1_000_000  # of `add`, in one sorted run, or
     run_id_characters: int = 64 << 20  # so much of ids, or
@@ -66,23 +66,23 @@ class IngestLimits:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """What an ingest does.
+    """Options of an ingest.
 
     Args:
-        on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
-            one's nearest earlier match.
-        max_distance: what counts as a match for `skip` and `tag`, in bits; the index's own distance by default.
-        max_sketch: likewise, in how many of their 64 bits sketches may differ; None: in any. See `HSimIndex.query`.
-        reading: how the inputs are read.
+        on_duplicate: `add` every document; `skip` those with a match; or `tag`: add all, and list each one's nearest
+            earlier match.
+        max_distance: the distance of a match for `skip` and `tag`, in bits; by default the index's own.
+        max_sketch: for `skip` and `tag`, as for `HSimIndex.query`.
+        reading: how to read the inputs.
         workers: processes that fingerprint texts; by default one per core.
         job: the job folder; by default `default_job`.
-        tags: where `tag` writes; by default `tags.jsonl` in the job folder.
-        fresh: forget what an earlier call left in the job folder.
-        rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
-        stage: on HBase: bring them in by finished files.
-        claims: with `skip`: decide by claims where the store has no lock for all writers, so that other processes may
+        tags: the file for `tag`; by default `tags.jsonl` in the job folder.
+        fresh: ignore what an earlier call left in the job folder.
+        rate: at most so many documents per second are read, or, in bulk on HBase, written.
+        stage: on HBase, load finished files.
+        claims: with `skip`, decide by claims if the store does not lock out other writers; other processes can then
             ingest at the same time, if all of them claim. See `HSimIndex.claim_many`.
-        limits: see there.
+        limits: of memory, and of what a kill may lose.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -103,19 +103,19 @@ class IngestOptions:
             raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
-            raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
+            raise ValueError(f"on_duplicate must be add, skip or tag, got {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
-            raise ValueError("documents are staged where on_duplicate is add, and without a rate")
+            raise ValueError("stage needs on_duplicate add, and no rate")
         if self.claims and self.on_duplicate != "skip":
-            raise ValueError(f"documents claim where on_duplicate is skip, not {self.on_duplicate}")
+            raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
-            raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
+            raise ValueError(f"tags need on_duplicate tag, got {self.on_duplicate}")
 
 
 def ingest(
     index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer = UNWATCHED
 ) -> Summary:
-    """Bring the documents of inputs into an index; continue where an earlier call with the same arguments ended.
+    """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
     Raises:
         ValueError: bad arguments, or an unfinished job that was begun otherwise; nothing was written.
@@ -154,7 +154,7 @@ def ingest(
 
 
 def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> None:
-    """Raise `ValueError` for what an index of this layout or the disk refuses."""
+    """Raise `ValueError` for options that an index with this layout or the disk does not allow."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
     if options.max_distance is not None:
@@ -244,7 +244,7 @@ class _Run:
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
-        """Collect runs, and merge them."""
+        """Collect runs and merge them."""
         with self._index.bulk(self._job.runs_folder, self._limits.step_documents, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (
@@ -280,7 +280,7 @@ class _Run:
             return self._finish()
 
     def decide(self, rule: DuplicateRule) -> Summary:
-        """Decide about the documents batch by batch, and carry the decisions out."""
+        """Decide on the documents batch by batch, and carry out the decisions."""
         store = self._index.store
         for gathered in self._gathered(self._is_batch):
             signatures, first_seen = gathered.columns()
@@ -331,7 +331,7 @@ class _Run:
         return len(decisions)
 
     def summary(self, *, is_complete: bool) -> Summary:
-        """Return how far it is."""
+        """Return the progress."""
         done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         return Summary(
             self._counts,
@@ -413,7 +413,7 @@ class _Run:
     def _claimed(
         self, doc_ids: Sequence[str], signatures: Signatures, first_seen: Int64s, rule: DuplicateRule
     ) -> list[Decision]:
-        """Let documents claim, the first of them where a kill came between; return what became of them."""
+        """Claim documents, resuming after a kill; return the final decisions."""
         log = self._job.decisions
         expected = log.take(doc_ids, signatures)
         if not expected:

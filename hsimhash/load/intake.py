@@ -27,7 +27,7 @@ _WHY = {
 
 
 def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]:
-    """Return how many bytes of the inputs are before a position, of how many; 0 in all where that is unknown."""
+    """Return the bytes of the inputs before a position, and in all; 0 in all if that is unknown."""
     if any(one.is_stream for one in inputs):
         return 0, 0
     done = sum(one.size_bytes for one in inputs[: position.input]) + position.place.read_bytes
@@ -35,7 +35,7 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
 
 
 def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int] | None:
-    """Return how many documents inputs have, about, and the bytes of an id, as their first batch has them.
+    """Estimate how many documents the inputs have and the bytes of an id, from their first batch.
 
     None where it has none, or of a stream, which cannot be read again.
     """
@@ -52,7 +52,7 @@ def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int]
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[tuple[Batch, Signatures | None], None, None]:
-    """Yield each batch, in order, with the signatures of its texts; None where it came with fingerprints.
+    """Yield each batch in order with the signatures of its texts, or None if it came with fingerprints.
 
     A text that cannot be fingerprinted is a reject of its batch, and not among its documents.
     """
@@ -102,7 +102,7 @@ def _line(**fields: object) -> str:
 class Gathering:
     """Collects documents and lines for the lists from batches, until there is enough to add.
 
-    `counts` lack what becomes of the documents in the index; `end` is the position after the last batch.
+    `counts` lack the results of adding the documents; `end` is the position after the last batch.
     """
 
     doc_ids: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Gathering:
     _first_seen: list[Int64s] = field(default_factory=list)
 
     def take(self, one: Input, batch: Batch, made: Signatures | None) -> None:
-        """Add a batch of an input, with the signatures of its texts."""
+        """Add a batch of an input with the signatures of its texts."""
         self.end, documents = batch.end, batch.documents
         records = len(documents.doc_ids) + len(documents.rejects)
         if not records:  # a silent stream brings nothing, again and again
@@ -139,7 +139,7 @@ class Gathering:
         self._first_seen.append(first_seen)
 
     def is_older_than(self, seconds: float) -> bool:
-        """Whether its first record came so long ago."""
+        """Whether its first record came longer ago than that."""
         return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
     def columns(self) -> tuple[Signatures, Int64s]:

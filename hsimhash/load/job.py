@@ -2,25 +2,25 @@
 
 | file | what |
 |---|---|
-| `job.json` | what the job was begun with: settings, and each input's mark |
-| `checkpoint.json` | how far it came: state, position in the inputs, counts, runs, sizes of the lists |
-| `rejects.jsonl` | `{"file", "line", "reason", "record"}`: records that are no documents |
+| `job.json` | the start: settings, and each input's mark |
+| `checkpoint.json` | the progress: state, position in the inputs, counts, runs, sizes of the lists |
+| `rejects.jsonl` | `{"file", "line", "reason", "record"}`: invalid records |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
 | `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: of `skip` and `tag`, until the job is done |
 | `tags.jsonl` | `{"id", "fingerprint", "match"}`: each document's nearest earlier match, of `tag`; or elsewhere |
 | `runs/` | of `add`: sorted documents that are not in the index yet |
-| `summary.json` | what came of it |
+| `summary.json` | the result |
 | `lock` | held by the process at work; holds its pid |
 
-A list is appended to before the checkpoint that names its new size; a resume cuts off what is beyond. Of a
-document that has a sketch or a key, decision and tag have a "sketch" and a "key" too.
+A list grows before the checkpoint records its new size; a resumed job truncates the rest. If a document has a sketch
+or a key, its decision and tag have a "sketch" and a "key" too.
 
-The index has a say too. It remembers, by the token in the checkpoint, of how many documents it was told what became of
-them; never less than the checkpoint counts. So where it remembers less, it is not the index that the job wrote: another
-one was made in its place, or an older backup was restored.
+The index also remembers, by the token in the checkpoint, how many documents of the job are decided: never fewer than
+the checkpoint counts. If it remembers fewer, it is not the index that the job wrote: it was created anew, or an older
+backup was restored.
 
-A folder of 0.1.0 has no token, nor the formats of fingerprints in the inputs' marks. A finished one counts as done
-unless the index is empty; an unfinished one is refused.
+A folder of 0.1.0 has no token, and no formats of fingerprints in the inputs' marks. A finished one counts as done
+unless the index is empty; an unfinished one is rejected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark sa
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
-    """Return the default job folder, one for each store and inputs.
+    """Return the default job folder, one per store and inputs.
 
     It is within an embedded index, and below `.hsimhash/jobs` in the working folder for one on a server; `ValueError`
     for others.
@@ -92,21 +92,21 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        """Of how many documents it is known what became of them in the index; of an unfinished `add` of none."""
+        """The number of documents whose fate in the index is known; 0 for an unfinished `add`."""
         return self.added + self.unchanged + self.duplicates
 
     def plus(self, **more: int) -> Counts:
-        """Return the counts with some of them greater."""
+        """Return the counts with additions."""
         return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def sum(self, other: Counts) -> Counts:
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         return self.plus(**dataclasses.asdict(other))
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of an ingest: `counts` (see `Counts`); `is_complete` is false where `stop` ended it before its end.
+    """The result of an ingest: `counts` (see `Counts`); `is_complete` is false if `stop` ended it early.
 
     `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
     the inputs that was read, None where their size is unknown or all was read.
@@ -122,7 +122,7 @@ class Summary:
     done: float | None
 
     def to_json(self) -> dict[str, object]:
-        """Return the counts, seconds, documents per second, the job folder, and the lists that there are."""
+        """Return the counts, seconds, documents per second, the job folder, and existing lists."""
         rate = round(self.counts.documents / self.seconds) if self.seconds else 0
         places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
         named = {name: str(path) for name, path in places.items() if path is not None}
@@ -162,7 +162,7 @@ class JobSpec:
         return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
-        """Return for the user what is not as it was when the job was begun; without formats 0.1.0 began it."""
+        """Return the differences from the start of the job, for the user; jobs of 0.1.0 lack formats."""
         now = _flat(self.to_json())
         if not has_formats:
             now |= {name: _WITH_FORMATS.sub("with fingerprints", one) for name, one in now.items() if type(one) is str}
@@ -208,7 +208,7 @@ def _verify_size(path: Path, size: int) -> None:
 
 
 class Job:
-    """A job at work in its folder, which no other process may use meanwhile. Made by `open`."""
+    """A running job in its folder, which no other process may use. Made by `open`."""
 
     _lock: HeldLock
 
@@ -225,7 +225,7 @@ class Job:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Iterator[Job]:
-        """Begin a job, or continue with the one in the folder, for the block.
+        """Begin a job for the block, or continue the one in the folder.
 
         Args:
             folder: where it is, or is made.
@@ -336,7 +336,7 @@ class Job:
             resources.callback(close)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Acknowledge: make the lists durable, then the checkpoint, which is given their sizes.
+        """Acknowledge: make the lists durable, then the checkpoint with their sizes.
 
         Raises:
             StoreBusyError: the lock's file was deleted or replaced, so that another process may hold the new one.

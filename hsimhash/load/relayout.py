@@ -32,7 +32,7 @@ _STATE = "relayout.json"
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How far the old index is read."""
+    """The progress of reading the old index."""
 
     old: str
     new: str
@@ -51,7 +51,7 @@ def relayout(
     observer: Observer = UNWATCHED,
     shard_documents: int = SHARD_DOCUMENTS,
 ) -> int | None:
-    """Bring all documents of an index into another, with their first seen; the old one is only read.
+    """Copy all documents of an index into another, with their first seen; only reads the old one.
 
     Args:
         old: the index that is read. What others write to it meanwhile may be missed.

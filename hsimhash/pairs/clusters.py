@@ -1,10 +1,10 @@
 """Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
 
-A *star*: every member is near the kept document. A *component*: every member can be reached from any other by steps
-from one to a near one, so its ends may be far apart: `diameters` tells how far.
+In a *star*, every member is near the kept document. In a *component*, every member is connected to every other by a
+chain of near documents, so its ends may be far apart: `diameters` says how far.
 
-Equal fingerprints, or signatures, have the same neighbours, so one vertex stands for all documents that have it.
-Vertices are numbered by their most preferred document: of two, the lower number is the one to keep.
+Equal fingerprints, or signatures, have the same neighbours, so one vertex represents all of their documents. Vertices
+are numbered by their most preferred document: of two vertices, the one with the lower number is kept.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Clusters:
 
 
 class Diameters(NamedTuple):
-    """The greatest distance between two members, for each cluster of two documents or more, in order of `kept`."""
+    """The greatest distance between two members of each cluster of two or more documents, in order of `kept`."""
 
     kept: Int64s
     bits: Uint8s
 
 
 def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
-    """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
+    """Keep the most preferred document, let its undecided neighbours join it, and repeat with the rest.
 
     Args:
         fingerprints: shape (n,), those that `pairs` were found in, or their signatures'.
@@ -63,7 +63,7 @@ def components(
         max_cluster_size: a component of more documents is cut into stars instead.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
-        raise ValueError(f"max_cluster_size must be at least 1, not {max_cluster_size}")
+        raise ValueError(f"max_cluster_size must be at least 1, got {max_cluster_size}")
     graph = _Graph.of(pairs, rank)
     label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
     _join(label, graph.low, graph.high)
@@ -104,7 +104,7 @@ class _Graph:
         return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
 
     def clusters(self, fingerprints: AnyFingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
-        """Return the documents' clusters; `kept` is that of each vertex."""
+        """Return the documents' clusters; `kept` is the kept vertex of each vertex."""
         values = np.asarray(fingerprints, np.uint64)
         if len(values) != len(self.groups):
             raise ValueError(f"{len(values)} fingerprints, but the pairs are of {len(self.groups)}")
@@ -125,7 +125,7 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
 
 
 def star_centres(low: Int64s, high: Int64s, count: int) -> Int64s:
-    """Return the kept vertex of each of `count` vertices, as the plain loop in order of their numbers gives it.
+    """Return the kept vertex of each of `count` vertices, as a plain loop in order of their numbers would.
 
     A vertex is kept once every lower neighbour has joined a star. Each edge is looked at once or twice in all.
 
@@ -163,7 +163,7 @@ def _neighbours(above: Int64s, ends: Int64s, vertices: Int64s) -> Int64s:
 
 
 def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
-    """Return for each of `count` positions the lowest one of its component, from pairs in any order.
+    """Return the lowest position in the component of each of `count` positions, from pairs in any order.
 
     Memory is bounded: what `find_pairs` and `components` hold grows with the pairs.
     """
@@ -180,7 +180,7 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
 
 
 def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Return edges that join the same vertices, no more than these are: each component's least one with every other."""
+    """Reduce edges: connect the least vertex of each component with every other one."""
     vertices, places = np.unique(np.concatenate([low, high]), return_inverse=True)
     root = np.arange(len(vertices))
     _join(root, places[: len(low)], places[len(low) :])
@@ -202,7 +202,7 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
 
 
 def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
-    """Return each cluster's diameter: exact, of all pairs of members, not only of those found.
+    """Return each cluster's exact diameter, over all pairs of members, not only those found.
 
     Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.
     """

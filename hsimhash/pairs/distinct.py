@@ -1,7 +1,7 @@
 """Find distinct fingerprints, sorted, with the first position of each; in files if there are too many.
 
-The order comes from one sort of (leading bits, index) words; only runs of values whose leading bits do not tell them
-apart are sorted again.
+Values are sorted by one sort of (leading bits, index) words. Only runs of values with equal leading bits are sorted
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 
 ROW_BYTES = 40  # working memory a fingerprint, measured
-PART_ROW_BYTES = 96  # likewise, of a part that is read from files
+PART_ROW_BYTES = 96  # memory per row of a part read from files
 SAMPLE = 1 << 16  # fingerprints that the splits are taken from
 
 _REMEDY = (
@@ -38,7 +38,7 @@ class Distinct(NamedTuple):
 
 
 def distinct(fingerprints: Uint64s, groups: Int64s | None = None) -> Distinct:
-    """Return the distinct ones of fingerprints, in memory; fewer than 2**32.
+    """Return the distinct fingerprints, in memory; fewer than 2**32.
 
     Args:
         fingerprints: shape (n,).
@@ -75,7 +75,7 @@ def _without_repeats(ordered: Uint64s, indices: NDArray[Any], groups: Int64s | N
 
 
 def is_first(ordered: Uint64s) -> Bools:
-    """Return which of ordered values are not those before them."""
+    """Return which ordered values differ from the one before."""
     found = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
     return found
@@ -110,7 +110,7 @@ def _unsorted(leading: Uint64s, values: Uint64s) -> Int64s:
 
 @contextmanager
 def spill_folder() -> Iterator[Path]:
-    """Give a new folder in the system's one for temporary files (TMPDIR), which is deleted at the end."""
+    """Give a new folder for temporary files (in TMPDIR), which is deleted at the end."""
     with naming("the folder for temporary files", _REMEDY):
         parent = tempfile.gettempdir()
     with naming(parent, _REMEDY):
@@ -120,7 +120,7 @@ def spill_folder() -> Iterator[Path]:
 
 
 class Column:
-    """A growing array in a file; errors of the disk have a remedy."""
+    """A growing array in a file; disk errors have a remedy."""
 
     def __init__(self, path: Path, dtype: DTypeLike, remedy: str = _REMEDY) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class Column:
             return np.fromfile(self._path, self._dtype, stop - start, offset=start * self._dtype.itemsize)
 
     def mapped(self) -> NDArray[Any]:
-        """Return all rows, which stay in the file."""
+        """Return all rows as a memory map."""
         return np.memmap(self._path, self._dtype, "r") if self._rows else np.empty(0, self._dtype)
 
     def delete(self) -> None:
@@ -152,7 +152,7 @@ class Column:
 
 
 class SpilledRuns:
-    """Rows in runs that are each sorted by their first column, read back by ranges of it.
+    """Runs of rows sorted by their first column, read back by ranges of it.
 
     Args:
         columns: one file each; the first holds the keys.
@@ -175,7 +175,7 @@ class SpilledRuns:
         self._rows += len(keys)
 
     def parts(self) -> Iterator[list[NDArray[Any]]]:
-        """Yield the columns of each part, its runs one after the other; then delete the files."""
+        """Yield the columns of each part, run after run; then delete the files."""
         for part in range(len(self._splits) + 1):
             ranges = [(edges[part], edges[part + 1]) for edges in self._edges]
             yield [np.concatenate([column.read(*rows) for rows in ranges]) for column in self._columns]
@@ -184,6 +184,6 @@ class SpilledRuns:
 
 
 def quantiles(sample: Uint64s, parts: int) -> Uint64s:
-    """Return up to `parts - 1` splits that cut what the sample stands for into parts of about the same size."""
+    """Return up to `parts - 1` splits that cut the sampled population into parts of about the same size."""
     ordered = np.sort(sample)
     return np.unique(ordered[np.arange(1, parts) * len(ordered) // parts])

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.AS
 
 
 class DocIds(Protocol):
-    """Ids in their order; a list, or what reads them from a file."""
+    """Ids in order: a list, or a reader of a file."""
 
     def __len__(self) -> int: ...
 
@@ -41,7 +41,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """Return the policy that `text` writes: its kind, or `newest:FIELD`, `highest:FIELD`."""
+        """Parse a policy: its kind, or `newest:FIELD`, `highest:FIELD`."""
         kind, colon, field = text.partition(":")
         if kind in PLAIN and not colon:
             return cls(kind)
@@ -52,7 +52,7 @@ class Policy:
         raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
 
     def value_of(self, value: object) -> float | None:
-        """Return what a field's value counts as, whole numbers exactly; None where it is missing or none that counts.
+        """Return the value of a field for this policy, whole numbers exactly; None if it is missing or invalid.
 
         For `newest` a number, or an ISO 8601 time as ms since 1970, UTC where it names no zone; for `highest` a number.
         """
@@ -62,7 +62,7 @@ class Policy:
         return number
 
     def parts_of(self, value: object) -> tuple[float, ...]:
-        """Return `value_of` as VALUE_PARTS floats, which sort as the values do; NaN first where there is none.
+        """Return `value_of` as VALUE_PARTS floats, which sort as the values do; NaN first if there is none.
 
         Each is the float nearest to what those before it leave of the value, which lies below 10**64.
         """
@@ -80,17 +80,17 @@ class Policy:
 
 
 def needed_fields(policies: Iterable[Policy]) -> tuple[str, ...]:
-    """Return the records' fields that the policies ask for, each once, in order."""
+    """Return the record fields that the policies need, each once, in order."""
     return tuple(dict.fromkeys(policy.field for policy in policies if policy.field))
 
 
 def needs_lengths(policies: Iterable[Policy]) -> bool:
-    """Whether the policies ask for the texts' lengths."""
+    """Whether the policies need the lengths of texts."""
     return any(policy.kind == "longest" for policy in policies)
 
 
 def needs_places(policies: Iterable[Policy]) -> bool:
-    """Whether the policies leave ties, which are broken by document id."""
+    """Whether the policies leave ties, which document ids break."""
     return not any(policy.kind in ("first", "last") for policy in policies)
 
 

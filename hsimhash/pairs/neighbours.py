@@ -1,12 +1,12 @@
 """Find the near pairs of one drawer: sort by segment, then compare neighbours.
 
-The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one after it, the
-second one after it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
-is cut again by the bits that vary in it (a finer drawer each), or, where that does not pay, all its values are compared
-with all.
+The values are permuted so that the segment's bits come first, and sorted. Each value is compared with the next one,
+then with the second next, and so on, all at once, as long as any two share a bucket. A bucket of more than
+`DENSE_BUCKET` values is cut again by the bits that vary in it, each part like a finer drawer. If that does not pay,
+all of its values are compared with each other.
 
-A pair that meets in several drawers is found in the first of them alone: each drawer knows the others' masks.
-Pairs come in an order that depends on the values alone: by bucket, and in a bucket that is not dense by value.
+A pair that shares a bucket in several drawers is found only in the first of them: each drawer knows the others' masks.
+The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ DENSE_BUCKET = 256  # values; a bucket of more is no longer compared place by pl
 
 
 class Meetings(NamedTuple):
-    """Positions of near values, as pairs: `first[i]` with `second[i]`."""
+    """Pairs of positions of near values: `first[i]` with `second[i]`."""
 
     first: Int64s
     second: Int64s
 
     @classmethod
     def joined(cls, parts: Sequence[Meetings]) -> Meetings:
-        """Return the pairs of all parts, in order."""
+        """Concatenate the pairs of all parts."""
         none = np.empty(0, np.int64)
         return cls(*(np.concatenate([none, *(part[side] for part in parts)]) for side in (0, 1)))
 
     def at(self, chosen: Bools) -> Meetings:
-        """Return the chosen ones."""
+        """Return the chosen pairs."""
         return Meetings(self.first[chosen], self.second[chosen])
 
     def shifted(self, by: int) -> Meetings:
-        """Return them with positions counted from elsewhere."""
+        """Return the pairs with an offset added to the positions."""
         return Meetings(self.first + by, self.second + by)
 
 
@@ -71,7 +71,7 @@ class Search:
 
     @property
     def bucket_size(self) -> np.uint64:
-        """How many permuted words have one segment: the exclusive-or of two in one bucket is below it."""
+        """The number of permuted words with one segment: the exclusive-or of two in one bucket is below it."""
         return np.uint64(1 << FINGERPRINT_BITS - self.drawer.segment_bits)
 
     def ordered(self, values: Uint64s) -> Uint64s:
@@ -83,17 +83,17 @@ class Search:
         return permuted
 
     def meetings(self, values: Uint64s) -> Generator[Meetings]:
-        """Yield the pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
+        """Yield pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
         return self.located(self.ordered(values), values)
 
     def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings]:
-        """Yield what `meetings` does, of the buckets in `ordered`: some or all of those of `values`."""
+        """Yield `meetings` of the buckets in `ordered`, which are some or all of those of `values`."""
         for pairs in self._near(ordered):
             new = self._new(pairs, ordered)
             yield self._positions(new, ordered, values) if len(new.first) else new
 
     def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s]]:
-        """Yield what `located` does as fingerprints, which need not be known otherwise."""
+        """Yield `located` as fingerprints, if only those are known."""
         for pairs in self._near(ordered):
             new = self._new(pairs, ordered)
             yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
@@ -222,7 +222,7 @@ class Search:
 
 
 def searches(drawers: Sequence[Drawer], max_distance: int) -> list[Search]:
-    """Return the searches that together find each pair once."""
+    """Return the searches that find each pair once."""
     masks = np.array(
         [sum(1 << FINGERPRINT_BITS - 1 - bit for bit in drawer.positions) for drawer in drawers], np.uint64
     )
@@ -233,7 +233,7 @@ def searches(drawers: Sequence[Drawer], max_distance: int) -> list[Search]:
 
 
 def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]:
-    """Return searches by the bits that vary, the cheapest ones; none where comparing all with all is cheaper."""
+    """Return the cheapest searches by the bits that vary; none if comparing all pairs is cheaper."""
     bits = [bit for bit in range(FINGERPRINT_BITS) if varying >> FINGERPRINT_BITS - 1 - bit & 1]
     cheapest: list[tuple[int, ...]] = []
     least = all_pairs_ns(values) / WORTH_FINER
@@ -252,7 +252,7 @@ def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]
 
 
 def all_near(values: Uint64s, max_distance: int) -> Generator[Meetings]:
-    """Yield the near pairs of values, all compared with all, in order of their positions."""
+    """Compare all pairs of values; yield the near ones, in order of their positions."""
     found: list[Meetings] = []
     start = tiles = held = 0
     while start < len(values):
@@ -278,7 +278,7 @@ def drawers_ns(values: int, segment_bits: Iterable[int]) -> float:
 
 
 def all_pairs_ns(values: int) -> float:
-    """Return what comparing all with all costs."""
+    """Return the estimated cost of comparing all pairs, in ns."""
     return CELL_NS * values * values / 2
 
 

@@ -15,16 +15,16 @@ FINGERPRINT_LIMIT = 1 << 32  # fingerprints: a position takes half a word
 
 
 class PairBlock(NamedTuple):
-    """Pairs of fingerprints, by their positions; arrays of the same length."""
+    """Pairs of fingerprints by position; arrays of the same length."""
 
     left: Int64s  # position in the input, int64
-    right: Int64s  # likewise, greater than `left`
+    right: Int64s  # positions, greater than `left`
     distance: Uint8s  # in bits, uint8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pairs:
-    """All near pairs, with equal fingerprints counted once: what `find_pairs` returns.
+    """All near pairs, with equal fingerprints counted once, as `find_pairs` returns them.
 
     Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 of them. `groups` says which are
     equal: for inputs 0 and 1 that are equal, and near to no other, `left` and `right` are empty, and `groups` is [0 0].
@@ -32,7 +32,7 @@ class Pairs:
     """
 
     left: Int64s  # position of a fingerprint's first occurrence in the input; pairs are in order of (left, right)
-    right: Int64s  # likewise, greater than `left`
+    right: Int64s  # positions, greater than `left`
     distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
     groups: (
         Int64s  # shape (n,): for each input the position of the first one that equals it, its own if it is the first
@@ -52,7 +52,7 @@ class Pairs:
         )
 
     def brief(self) -> PairBlock:
-        """Return the near pairs, and each repeat with the first one that it equals (distance 0), in order."""
+        """Return the near pairs, and each repeat with its first occurrence (distance 0), in order."""
         repeats = self.repeats
         left, right = np.append(self.left, self.groups[repeats]), np.append(self.right, repeats)
         distance = np.append(self.distance, np.zeros(len(repeats), np.uint8))
@@ -60,7 +60,7 @@ class Pairs:
         return PairBlock(left[order], right[order], distance[order])
 
     def expand(self) -> Iterator[PairBlock]:
-        """Yield every pair of positions, all pairs of equal ones (distance 0) first, in blocks of bounded size."""
+        """Yield every pair of positions in blocks of bounded size, first all pairs of equal ones (distance 0)."""
         # The occurrences of each group stand together in `members`, in order.
         count = len(self.groups)
         members = np.argsort(self.groups, kind="stable")
@@ -95,12 +95,12 @@ def _ragged(counts: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
 
 
 def pair_words(some: Int64s, others: Int64s) -> Int64s:
-    """Return each pair of positions as one word: sorting words sorts by (left, right)."""
+    """Return each pair of positions as one word; words sort by (left, right)."""
     return np.minimum(some, others) << 32 | np.maximum(some, others)
 
 
 def sorted_block(words: Iterable[Int64s], fingerprints: Uint64s) -> PairBlock:
-    """Return the pairs of `pair_words` as one block, in order of (left, right)."""
+    """Return the pairs of `pair_words` as one block, sorted by (left, right)."""
     joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
     joined.sort()
     left = (joined >> np.uint64(32)).view(np.int64)

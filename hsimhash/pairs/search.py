@@ -1,8 +1,8 @@
 """Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
-Equal fingerprints are made one first. Then each drawer of a layout is sorted and neighbours are compared; by the
-layout's promise no pair within its distance is missed. The drawers are searched in threads, each in memory of its own;
-what the budget has no room for is sorted in parts, from files.
+Equal fingerprints are merged first. Then each drawer of a layout is sorted, and neighbours are compared; the layout
+guarantees that no pair within its distance is missed. Threads search the drawers, each with its own memory. What
+exceeds the memory budget is sorted in parts, from files.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 5.
 """
@@ -119,7 +119,7 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
 
 
 def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
-    """Return for each fingerprint or signature the position of the first one that equals it; see `find_pairs`."""
+    """Return the position of the first equal fingerprint or signature for each; see `find_pairs`."""
     fingerprints, more = _parted(signatures)
     groups = find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
     return equal_signatures(groups, more) if more else groups
@@ -142,7 +142,7 @@ class _Task:
         if isinstance(layout, str):
             layout = Layout.parse(layout)
         if not isinstance(layout, Layout | None):
-            raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
+            raise TypeError(f"layout must be a Layout or its name, got {type(layout).__name__}: {layout!r}")
         if layout is None:
             _layouts(max_distance)  # raises where no layout finds it
         elif not 0 <= max_distance <= layout.max_distance:
@@ -152,7 +152,7 @@ class _Task:
                 + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
-            raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
+            raise ValueError(f"memory_bytes must be above 0, got {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
         if len(values) >= FINGERPRINT_LIMIT:
             raise ValueError(
@@ -161,7 +161,7 @@ class _Task:
         return cls(values, max_distance, layout, memory_bytes)
 
     def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:
-        """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
+        """Yield the pairs of distinct fingerprints by first positions, in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
             if len(self.values) * distinct.ROW_BYTES > self.memory_bytes:
@@ -242,7 +242,7 @@ def _in_parts(share: Search, values: Uint64s, rows: int, folder: Path, done: lis
 
 
 def in_order(sources: Iterable[Iterator[Item]], threads: int) -> Generator[Item]:
-    """Yield the items of all sources, in order, while up to `threads` of them work, each LOOKAHEAD items at once.
+    """Yield the items of all sources in order; up to `threads` of them work, each LOOKAHEAD items ahead.
 
     No thread outlives this generator. One at a time works in the reader's own thread.
     """

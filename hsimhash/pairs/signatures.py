@@ -1,8 +1,8 @@
 """Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
-Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
-differ in few enough bits (`are_alike`), or one of them has none. Equal signatures are made one first, as equal
-fingerprints are.
+Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
+sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are merged
+first, like equal fingerprints.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _candidates(near: Pairs, signatures: Signatures, max_distance: int) -> Itera
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
-    """Return for each signature the position of the first one that equals it; `groups` has that of the fingerprints."""
+    """Return the position of the first equal signature for each; `groups` has that of the fingerprints."""
     found = np.arange(len(groups))
     among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
     found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]

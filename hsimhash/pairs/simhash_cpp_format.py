@@ -1,6 +1,6 @@
 """Read and write the files of simhash-cpp's programs: decimal fingerprints, or lists of them, one per line.
 
-Whole blocks at once: a Python loop over lines would cost more than the search does.
+Whole blocks are processed at once: a Python loop over lines would take longer than the search.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _END = b"]\n"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """Numbers that were read."""
+    """The numbers read."""
 
     values: Uint64s  # shape (n,), in the order read
     blank_lines: int  # how many lines had no number
@@ -40,7 +40,7 @@ class Numbers:
 
 
 def read_numbers(stream: BinaryIO) -> Numbers:
-    """Return the numbers of a stream, one a line; blanks around a number, a `+` and CRLF are allowed.
+    """Read the numbers of a stream, one per line; blanks around a number, a `+` and CRLF are allowed.
 
     Raises:
         HsimhashError: a line is no unsigned decimal below 2**64; names the line.
@@ -100,7 +100,7 @@ def _clean_values(data: bytes) -> Uint64s | None:
 
 
 def list_lines(values: Uint64s, starts: Bools) -> Iterator[bytes]:
-    """Yield lists as lines, such as `[206, 238]`, in blocks of bytes.
+    """Yield lists as lines such as `[206, 238]`, in blocks of bytes.
 
     Args:
         values: shape (m,), the lists' members, list after list.
@@ -122,7 +122,7 @@ def pair_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
 
 
 def cluster_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
-    """Yield each cluster of two or more that pairs within the distance join as a line, in order of the input."""
+    """Yield each cluster of two or more connected numbers as a line, in order of the input, in blocks of bytes."""
     members = np.flatnonzero(group_equal(fingerprints) == np.arange(len(fingerprints)))
     with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
         cluster = linked(blocks, len(fingerprints))

@@ -26,7 +26,7 @@ FoundBy = Literal["distance", "key"]
 
 
 class Pair(NamedTuple, Generic[Id]):
-    """Two texts that are near-duplicates, by their ids; `left` comes first in the input."""
+    """A pair of near-duplicate texts, by their ids; `left` comes first in the input."""
 
     left: Id
     right: Id
@@ -37,7 +37,7 @@ class Pair(NamedTuple, Generic[Id]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClusterPairs(Sequence[Pair[Id]]):
-    """Near pairs, in the order of (left, right). Each is made when it is looked at: n near texts have n² / 2 pairs."""
+    """Near pairs in order of (left, right), each made when accessed, because n near texts have n² / 2 pairs."""
 
     ids: Sequence[Id]
     block: PairBlock  # by their places in `ids`
@@ -69,7 +69,7 @@ class ClusterPairs(Sequence[Pair[Id]]):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cluster(Generic[Id]):
-    """Texts that are near-duplicates of the one to keep."""
+    """Near-duplicate texts, and the one to keep."""
 
     kept: Id
     members: tuple[Id, ...]  # in the order of the input, with `kept`
@@ -77,7 +77,7 @@ class Cluster(Generic[Id]):
 
     @property
     def dropped(self) -> tuple[Id, ...]:
-        """The members to drop: all but `kept`."""
+        """The members to drop: all except `kept`."""
         return tuple(member for member in self.members if member != self.kept)
 
     def __repr__(self) -> str:

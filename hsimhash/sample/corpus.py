@@ -1,8 +1,8 @@
 """A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
 `documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
-`zh-metro/edit`. Traps that are no duplicates lie between: families of one template with other facts, articles that
-share a footer, two reports of one event, very short texts, an empty one.
+`zh-metro/edit`. Between them are traps that are not duplicates: texts of one template with other facts,
+articles that share a footer, two reports of one event, very short texts, an empty one.
 
 `truth.tsv`: `id1<TAB>id2<TAB>kind`, every pair of a family of copies, first the one that comes first in the documents.
 """
@@ -23,7 +23,7 @@ PAIR_KINDS = {
 
 
 def documents() -> Path:
-    """Return the file of documents."""
+    """Return the path of the documents."""
     return _file("documents.jsonl")
 
 

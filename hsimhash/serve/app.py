@@ -71,7 +71,7 @@ def make_app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
 ) -> ASGIApp:
-    """Return the application; it opens its index when it starts, and closes it when it has answered the last call.
+    """Return the application; it opens its index at start, and closes it after answering the last call.
 
     Where numbers are counted (`hsimhash.metrics.enable`), requests are too, and GET /metrics shows all.
 
@@ -275,7 +275,7 @@ class _Service:
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:
-        # In no thread of the calls: they may all be taken when somebody looks why.
+        # Not in a thread of the calls: all of them may be busy when an operator looks for the cause.
         return Response(await to_thread.run_sync(metrics.exposition), headers={"Content-Type": METRICS_TYPE})
 
     async def _openapi(self, request: Request) -> Response:

@@ -25,14 +25,14 @@ _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
 class CheckedBody(NamedTuple):
-    """A body that is right, and its signature: None where it has none, or its text is too short for one."""
+    """A valid body and its signature, or None if it has none, or its text is too short for one."""
 
     body: Any  # of its call's model
     signature: Signature | None
 
 
 class PostCall(NamedTuple):
-    """A call: its name, what it does, a body as an example, the models of body and answer, and its function."""
+    """A call: name, purpose, example body, models of body and answer, and function."""
 
     name: str
     summary: str
@@ -44,7 +44,7 @@ class PostCall(NamedTuple):
 
 
 class Bodies:
-    """The lines of a call, checked; `answers` does what they ask for.
+    """The checked lines of a call; `answers` runs them.
 
     Args:
         index: for which.
@@ -94,7 +94,7 @@ class Bodies:
         self._refused[number] = {"line": number, "error": why}
 
     def quick_answer(self) -> Json | None:
-        """Return the one answer, if it takes no longer than what everybody asks; None: it belongs in a thread."""
+        """Return the only answer if that is as quick as common calls; None: it belongs in a thread."""
         if not self._bodies:
             return self.answers()[0]
         (body,) = self._bodies.values()
@@ -110,7 +110,7 @@ class Bodies:
         return answer if len(cast(list[object], answer["matches"])) <= most else None
 
     def answers(self) -> list[Json]:
-        """Return an answer for each line, in order: of its model, or with `line` and `error`."""
+        """Return an answer for each line, in order: its model, or `line` and `error`."""
         made = self._made()
         asked = {
             number: CheckedBody(body, made.get(number, getattr(body, "signature", None)))

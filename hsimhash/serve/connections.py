@@ -12,7 +12,7 @@ from hsimhash.serve.app import ServeLimits
 
 
 class TimedConnection(HttpToolsProtocol):
-    """A connection that is closed when its caller takes too long; bodies have a deadline in the application.
+    """A connection that closes when its client is too slow; bodies have a deadline in the application.
 
     Args:
         limits: how long, and how many bytes headers may have.
@@ -27,12 +27,12 @@ class TimedConnection(HttpToolsProtocol):
         self._in_head, self._head_size = False, 0
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Await the first head."""
+        """Wait for the first head."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows asyncio's type
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; close the connection if a head has too many."""
+        """Receive bytes; close the connection if a head is too long."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -70,7 +70,7 @@ class TimedConnection(HttpToolsProtocol):
         self._in_head, self._head_size = True, 0
 
     def on_headers_complete(self) -> None:
-        """End a head, unless it is going to be parsed again."""
+        """End a head, unless it will be parsed again."""
         if self.parser.should_upgrade():
             return
         self._in_head = False
@@ -84,12 +84,12 @@ class TimedConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Await a caller that does not read as fast as it is answered."""
+        """Wait for a client that reads more slowly than it is answered."""
         super().pause_writing()
         self._stalled_timer = self._stalled_timer or self.loop.call_later(self._limits.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on, since the caller has read."""
+        """Continue after the client has read."""
         _cancel(self._stalled_timer)
         self._stalled_timer = None
         super().resume_writing()

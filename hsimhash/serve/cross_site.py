@@ -1,8 +1,8 @@
 """Reject requests that a page of another site sends through a visitor's browser.
 
-A browser sends the name in a page's address as `Host`, and the page's site as `Origin`. A page can have its own name
-lead to this machine (DNS rebinding), and is then of the same site as this server: only the name tells. So a server that
-asks for no token answers under names that it was told, and under those that nobody can point elsewhere.
+A browser sends the host name in a page's address as `Host`, and the page's site as `Origin`. A page can make its own
+name point to this machine (DNS rebinding), and then has the same origin as this server: only the name shows it. So a
+server without a token accepts only the names that it was configured with, and names that nobody can redirect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PORTS = {"http": ":80", "https": ":443"}  # which an address need not name
 
 
 def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origins: Collection[str] = ()) -> str:
-    """Return why a request is refused, if it is.
+    """Return why a request is rejected, or an empty string.
 
     Args:
         headers: of the request.

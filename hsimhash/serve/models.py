@@ -152,7 +152,7 @@ class QueryAnswer(BaseModel):
 
 
 class DocumentAnswer(BaseModel):
-    """A document; if it was to be added, it is stored durably."""
+    """A document; after an add it is stored durably."""
 
     id: str
     fingerprint: Digits
@@ -173,7 +173,7 @@ class RemoveAnswer(BaseModel):
 
 
 class FingerprintAnswer(BaseModel):
-    """A text's fingerprint, null where it was too short; sketch and key where the profile made them."""
+    """A text's fingerprint, null if the text was too short; sketch and key if the profile makes them."""
 
     id: str | None = None
     fingerprint: Digits | None
@@ -204,7 +204,7 @@ _MOST_PROBLEMS = 100  # listed by pydantic at once: others wait half a second fo
 
 
 def refusal_of(error: ValidationError, body: type[BaseModel]) -> str:
-    """Return in one line why a body is refused."""
+    """Return why a body is rejected, in one line."""
     if error.error_count() > _MOST_PROBLEMS:
         return f"more than {_MOST_PROBLEMS} unknown fields: allowed are {', '.join(body.model_fields)}"
     problem = error.errors(include_url=False)[0]

@@ -40,7 +40,7 @@ _REFUSALS = {
 
 
 def openapi(calls: Sequence[PostCall], index: HSimIndex, *, has_token: bool, has_metrics: bool) -> dict[str, object]:
-    """Return the description of calls on an index, whose profile and layout decide what some fields may be."""
+    """Return the description of the calls; some fields depend on the profile and layout of the index."""
     models: list[type[BaseModel]] = [ErrorAnswer, *(model for call in calls for model in (call.body, call.answer))]
     _, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"

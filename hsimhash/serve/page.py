@@ -1,6 +1,6 @@
 """The page at `/`: shows the server and its endpoints, and has a form to try a query. It does not use scripts.
 
-The page is static but for what a query found, and it shows nothing of the index to a caller without the token.
+The page is static except for the result of a query. Without the token it shows nothing of the index.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QueryForm:
 
     @classmethod
     def parse(cls, body: bytes) -> QueryForm:
-        """Return the fields of a form that a browser sent; `ValueError` if it is not one."""
+        """Parse a form that a browser sent; raise `ValueError` if it is invalid."""
         try:
             fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS)
         except UnicodeDecodeError as error:
@@ -62,7 +62,7 @@ class QueryForm:
 
     @property
     def query(self) -> Json:
-        """The body of a query; `ValueError` if nothing was entered, or both."""
+        """The body of a query; raise `ValueError` if nothing, or both fields, were entered."""
         if bool(self.text.strip()) == bool(self.fingerprint):
             raise ValueError("enter either a text or a fingerprint")
         asked: Json = {"fingerprint": self.fingerprint} if self.fingerprint else {"text": self.text}
@@ -77,7 +77,7 @@ class FormAnswer(NamedTuple):
 
 
 class FrontPage:
-    """Makes the page at `/`."""
+    """Renders the page at `/`."""
 
     def __init__(self, calls: Sequence[PostCall], *, has_token: bool, has_metrics: bool) -> None:
         environment = page_environment("serve")
@@ -108,7 +108,7 @@ class FrontPage:
             base: how the caller reached the server, for the examples: `http://localhost:8343`.
             facts: what to say of the index; None: nothing, the caller gave no token.
             form: what was entered; the page has it again, without the token.
-            found: what came of it.
+            found: its result.
             status: of the response.
         """
         page = self._template.render(
@@ -142,5 +142,5 @@ class FrontPage:
 
 
 def base_of(scheme: str, host: str) -> str:
-    """Return the beginning of the server's URLs; of a host that a caller made up, that of the default address."""
+    """Return the beginning of the server's URLs; for an invalid host, that of the default address."""
     return f"{scheme}://{host}" if _HOST.fullmatch(host) else "http://127.0.0.1:8343"

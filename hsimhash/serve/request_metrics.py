@@ -14,7 +14,7 @@ LOOK_S = 1.0  # between two counts of a process's connections, which other proce
 
 
 class Watched:
-    """An application whose requests are counted, but for `skipped`, as routes with status.
+    """Wraps an application and counts its requests by route and status, except for `skipped`.
 
     Args:
         app: the application.

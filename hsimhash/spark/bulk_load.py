@@ -81,7 +81,7 @@ def bulk_load(
     position: str | None = None,
     observer: Observer = UNWATCHED,
 ) -> BulkLoadTotals | None:
-    """Bring documents into an index on HBase by files; the same call continues where any end left it.
+    """Load documents into an index on HBase as HFiles; the same call resumes after any interruption.
 
     Drawer rows and listings are loaded first, then registers. Of an id that occurs several times the one with the
     greatest position counts, where that is equal with the greatest first seen. Documents that the table has as they
@@ -127,7 +127,7 @@ def bulk_load_files(
     options: StageOptions,
     observer: Observer = UNWATCHED,
 ) -> BulkLoadTotals | None:
-    """Bring the documents of files into an index on HBase; see `bulk_load`. Of an id that occurs twice the last counts.
+    """Load the documents of files into an index on HBase; see `bulk_load`. Of repeated ids the last one counts.
 
     Args:
         spark: the session.
@@ -199,7 +199,7 @@ class _Load:
         self._steps = LoadSteps(store.gateway, store.record, self._address, options, keeper)
 
     def run(self, given: DataFrame, observer: Observer) -> int | None:
-        """Do what is left to do; return how many documents are new or changed."""
+        """Run the remaining steps; return how many documents are new or changed."""
         self._steps.verify_stage()
         state = self._steps.read()
         if state is None or state.stage not in (ROWS, REGISTERS, "end"):

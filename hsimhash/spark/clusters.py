@@ -33,9 +33,9 @@ def clusters(
 
     Args:
         documents: as for `pairs`.
-        max_distance: likewise.
-        max_sketch: likewise.
-        method: `star`: every document is near the kept one; `components`: all that hangs together.
+        max_distance: as for `pairs`.
+        max_sketch: as for `pairs`.
+        method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
         max_cluster_size: components of more documents are cut into stars.
         position: a column; the document with the least value of a cluster is kept, of several the one with the smallest
             id. By default the one with the smallest id.
@@ -56,7 +56,7 @@ def clusters(
 
 
 def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
-    """Return which vertex is kept for each that has a near one: `number`, `kept`; and `cut`: what was cut into stars.
+    """Return the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
 
     `cut` is the least vertex of a component that was too large, else null.
     """
@@ -120,7 +120,7 @@ def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def alone(ids: DataFrame) -> DataFrame:
-    """Return the rows of documents that nothing can be near to: `ids` has their `id`."""
+    """Return the rows of documents that cannot have near ones: `ids` has their `id`."""
     return ids.select(
         "id",
         F.col("id").alias("cluster"),

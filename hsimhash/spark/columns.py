@@ -1,7 +1,7 @@
 """Columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
-Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same 64 bits as a signed `bigint`;
-`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, is none.
+Spark does not have unsigned numbers, so a fingerprint, a sketch or a key is a signed `bigint` with the same 64 bits;
+`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, means that there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HASH_SEED = 42  # of Spark's own hash, by which it chooses a row's partition
 
 
 def bits_of(rows: DataFrame, name: str) -> Column:
-    """Return a column of 64-bit numbers as `bigint`; the job fails where a value is none.
+    """Return a column of 64-bit numbers as `bigint`; the job fails if a value is invalid.
 
     They may be signed (`bigint`), unsigned (`decimal(20,0)`, as Spark reads Parquet's uint64), or 16 hexadecimal
     digits, as 'hsimhash export' writes them.
@@ -44,7 +44,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
 
 
 def bits_or_null(rows: DataFrame, name: str) -> Column:
-    """Return what `bits_of` does, and null for a value that is none."""
+    """Return a column like `bits_of`, with null for invalid values."""
     check_names(rows, [name])
     kind, value = rows.schema[name].dataType, F.col(f"`{name}`")
     if isinstance(kind, LongType):
@@ -61,7 +61,7 @@ def bits_or_null(rows: DataFrame, name: str) -> Column:
 
 
 def has_signatures(documents: DataFrame) -> bool:
-    """Whether there are sketches or keys beside the fingerprints."""
+    """Whether there are sketches or keys as well as fingerprints."""
     return bool({"sketch", "key"} & set(documents.columns))
 
 
@@ -76,7 +76,7 @@ def signature_columns(documents: DataFrame) -> list[Column]:
 
 
 def first_seen_in(documents: DataFrame) -> Column:
-    """Return the column `first_seen` in ms since 1970; null where there is none.
+    """Return the column `first_seen` in ms since 1970, with null for missing values.
 
     Raises:
         ValueError: it has another type.
@@ -92,12 +92,12 @@ def first_seen_in(documents: DataFrame) -> Column:
 
 
 def distance_of(some: Column, others: Column) -> Column:
-    """Return in how many bits two columns of numbers differ."""
+    """Return the Hamming distance of two columns."""
     return F.bit_count(some.bitwiseXOR(others))
 
 
 def materialized(rows: DataFrame) -> DataFrame:
-    """Return the rows, computed now and once: what reads them does not compute them again.
+    """Compute the rows now and only once; readers do not compute them again.
 
     They go to the session's checkpoint folder (`setCheckpointDir`) where there is one, and then last; else are kept
     by the executors, and the job fails with one that is lost.
@@ -145,12 +145,12 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
 
 
 def write_mode(*, overwrite: bool) -> str:
-    """Return how Spark writes results."""
+    """Return Spark's write mode for results."""
     return "overwrite" if overwrite else "error"
 
 
 def unsigned(column: pa.Array) -> Uint64s:
-    """Return a column of an Arrow batch as numpy's unsigned numbers."""
+    """Return a column of an Arrow batch as unsigned numbers in numpy."""
     values: Uint64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
     return values
 
@@ -175,7 +175,7 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iter
 
 
 def partition_keys(count: int) -> list[int]:
-    """Return one number for each partition: `repartition(count, key)` brings the rows that have it there."""
+    """Return one number per partition; `repartition(count, key)` moves the rows with it there."""
     found: dict[int, int] = {}
     key = 0
     while len(found) < count:

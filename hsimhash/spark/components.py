@@ -1,9 +1,9 @@
 """Find connected components of edges by alternating steps that suit any cluster, and stars within them.
 
-*Large star*: every vertex ties its greater neighbours to the least vertex it knows. *Small star*: it ties itself and
-its smaller neighbours to that one. Both keep what hangs together, and repeat until nothing changes: then every
-component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi, Vassilvitskii, "Connected
-Components in MapReduce and Beyond", SoCC 2014.
+*Large star*: every vertex connects its greater neighbours to the least vertex it knows. *Small star*: it connects
+itself and its smaller neighbours to that vertex. Both keep connected vertices connected. They repeat until nothing
+changes; then every component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi,
+Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
-    """Return for each vertex of edges (`low` < `high`) the least one of its component: `number` and `root`.
+    """Return the least vertex of the component of each vertex, from edges (`low` < `high`): `number` and `root`.
 
     Every task first leaves out the edges that join what is joined. Where so few are left that one task can, it does the
     rest: the steps between tasks are for more.
@@ -85,7 +85,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
-    """Return for each vertex of edges the one that is kept in its star: `number` and `kept`.
+    """Return the kept vertex of the star of each vertex of edges: `number` and `kept`.
 
     The edges of a component go into one task, which takes about 100 bytes for each.
     """

@@ -1,8 +1,8 @@
 """Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
 
-What a part is, is planned from a sample: about as many values for each, no bucket cut. A bucket that is too large for a
-part is cut again, by the bits that vary in it, into finer drawers of its own. A pair is found once, in the first drawer
-where it meets; see `pairs.neighbours`, whose search runs on each part.
+The parts are planned from a sample: about the same number of values in each, and no bucket cut. A bucket that is too
+large for a part is cut again into finer drawers, by the bits that vary in it. A pair is found once, in the first drawer
+where it shares a bucket; see `pairs.neighbours`, whose search runs on each part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PairLimits:
     depth: int = 3  # how often buckets are cut again
     tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
     given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
-    given_ids: int = 1 << 19  # likewise, of documents near others: 50 MB where an id has 40 bytes
+    given_ids: int = 1 << 19  # documents near others that a task holds: 50 MB with ids of 40 bytes
 
 
 PAIR_LIMITS = PairLimits()
@@ -45,7 +45,7 @@ LEAST_SAMPLE = 1 << 9  # values of a task
 
 @dataclass(frozen=True)
 class PartTable:
-    """The values of a drawer, or of one bucket of it, permuted and sorted, in parts.
+    """The permuted, sorted values of a drawer, or of one of its buckets, in parts.
 
     Attributes:
         search: of its pairs.
@@ -65,7 +65,7 @@ class PartTable:
         return len(self.cuts) + 1
 
     def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
-        """Yield the parts that some values fall into, by number, and the values of each, permuted and sorted."""
+        """Yield the number and the permuted, sorted values of each part that some values belong to."""
         for search, head in self.within:
             values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
         ordered = self.search.ordered(values)
@@ -84,13 +84,13 @@ def _heads(search: Search, permuted: Uint64s) -> Uint64s:
 
 @dataclass(frozen=True)
 class PartPlan:
-    """The tables of a search for all pairs; parts are numbered through all of them."""
+    """The tables of a search for all pairs; parts are numbered across all of them."""
 
     tables: tuple[PartTable, ...]
 
     @cached_property
     def starts(self) -> Int64s:
-        """The number of each table's first part, and how many parts there are."""
+        """The number of each table's first part, and of parts in all."""
         return np.cumsum([0, *(table.parts for table in self.tables)])
 
     @cached_property
@@ -122,7 +122,7 @@ class PartPlan:
         return cls(tuple(tables))
 
     def place_of(self, part: int) -> tuple[PartTable, int]:
-        """Return the table of a part, and its number there."""
+        """Return the table of a part, and the part's number in it."""
         at = int(np.searchsorted(self.starts, part, "right")) - 1
         return self.tables[at], part - int(self.starts[at])
 
@@ -173,14 +173,14 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
 
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
-    """Return blocks of numbers for the parts of a plan, each part in a partition of its own; see `parts_in`."""
+    """Distribute numbers to the parts of a plan, each in its own partition, as blocks; see `parts_in`."""
     count = len(plan.keys)  # here, so that the tasks need not find them
     spread = values.mapInArrow(partial(_spread, plan, limits.spread), "part int, key int, block binary")
     return spread.repartition(count, F.col("key"))
 
 
 def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
-    """Return a sample of a column of numbers, about `size` of them or all, and how many there are."""
+    """Return a sample of about `size` of a column's numbers, or all of them, and how many there are."""
     most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
     found = values.mapInArrow(partial(_sampled, most), "rows bigint, block binary").collect()
     count = sum(row.rows for row in found)
@@ -227,7 +227,7 @@ def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]:
-    """Yield the parts that a task was given, and the values of each, in order; some repeat."""
+    """Yield the parts of a task with their values, in order; values may repeat."""
     held: dict[int, list[Uint64s]] = {}
     for batch in batches:
         for part, block in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):

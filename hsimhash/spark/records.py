@@ -1,7 +1,7 @@
 """Read files into documents with signatures, each id once, as 'hsimhash dedup' does.
 
-The first record with an id is the document. A later one with the same id is a repeat, which is only counted, if its
-signature and its length are the same, else a reject.
+The first record with an id is the document. A later record with the same id is only counted as a repeat if its
+signature and length are the same; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecordOptions:
 
     @property
     def text_fields(self) -> list[str]:
-        """The fields with the text, several where the profile has such."""
+        """The fields with the text, several if the profile has fields."""
         return list(self.profile.field_weights) or [self.text_field]
 
     @property
@@ -89,7 +89,7 @@ class ReadDocuments:
 
 
 def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> ReadDocuments:
-    """Read files, fingerprint their texts, and take each id once.
+    """Read files and fingerprint their texts, each id once.
 
     Args:
         spark: the session.
@@ -134,7 +134,7 @@ def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOpti
 
 
 def rank_columns(options: RecordOptions) -> list[Column]:
-    """Return what orders documents by the keep policies, from the columns of `ReadDocuments.documents`."""
+    """Return columns that sort documents by the keep policies, from `ReadDocuments.documents`."""
     place = [F.col(f"place.{name}") for name in ("input", "file", "start", "row")]
     by_place = {"first": F.struct(*place), "last": F.struct(*(-one for one in place))}
     found = [by_place.get(policy.kind, F.col("rank")[at]) for at, policy in enumerate(options.keep)]

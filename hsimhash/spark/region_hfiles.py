@@ -1,7 +1,7 @@
 """Write documents as HFiles of a table's regions: rows are cut into parts, and each task sorts and writes one.
 
-A part has rows of one kind, of one region, between two segments. How many there are is planned from a sample. Between
-tasks rows travel as blocks of bytes; a part's file has the same bytes whichever attempt of a task writes it.
+A part has rows of one kind, of one region, between two segments. The number of parts is planned from a sample. Between
+tasks, rows travel as blocks of bytes. A part's file has the same bytes whichever attempt of a task writes it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BLOCKS = "part int, key int, rows binary, lengths binary, ids binary, values bi
 
 
 class RegionPart(NamedTuple):
-    """Rows of one kind, of a region, whose segments lie in a half-open range; the name of their file but for its end.
+    """Rows of one kind and region whose segments lie in a half-open range; the name of their file without its suffix.
 
     A segment may belong to two regions: then rows come that are the other one's.
     """
@@ -98,7 +98,7 @@ class FilePlan:
 
 
 def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tuple[RegionPart, ...]:
-    """Return the parts of all regions; `folder` of the stage, "" or one that ends in a slash, gets their files."""
+    """Return the parts of all regions; their files go into `folder` of the stage, "" or one ending in a slash."""
     found = list[RegionPart]()
     for kind, ranges in enumerate((cuts.drawers, cuts.listings, cuts.registers)):
         place, family = _PLACES[kind]
@@ -125,7 +125,7 @@ def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
 
 
 def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[StagedFile]:
-    """Write the files of all parts that have rows; return them, in order of their names.
+    """Write the files of all parts that have rows; return them sorted by name.
 
     Args:
         documents: `id`, the signature, `first_seen`, `changes`, the same whenever they are read.

@@ -59,7 +59,7 @@ def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def signature_arrays(made: Signatures) -> list[pa.Array]:
-    """Return fingerprint, sketch, key (null where there is none) and kind as columns of an Arrow batch."""
+    """Return fingerprint, sketch, key (null if missing) and kind as columns of an Arrow batch."""
     is_none = made.kinds == TOO_SHORT
     bits = (made.fingerprints, is_none), (made.sketches, made.sketches == 0), (made.keys, made.keys == 0)
     columns = [pa.array(values.view(np.int64), mask=mask) for values, mask in bits]

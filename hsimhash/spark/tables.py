@@ -1,7 +1,7 @@
 """Write and scan compressed tables of fingerprints in many tasks; `schema/tables.md` has the format.
 
-A drawer's table is a folder of files, each of which has all of its segments' rows. A match reads every file once, in a
-task of its own, with the queries of its segments alone.
+A drawer's table is a folder of files. Each file has all the rows of its segments. A match reads every file once, each
+in its own task, with only the queries of its segments.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def match(
 
 
 def profile_of(tables: str) -> str:
-    """Return the name of the profile of compressed tables; `IndexNotFoundError` where there are none."""
+    """Return the profile name of compressed tables; raise `IndexNotFoundError` if there are none."""
     return Manifest.parse(open_stage(tables).read(MANIFEST), tables).profile
 
 

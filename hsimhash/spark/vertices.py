@@ -1,10 +1,9 @@
 """Make a graph of documents: one vertex for all documents with the same signature, edges between near ones.
 
-Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
-differ in few enough bits, or one of them has none; as in `pairs.signatures`.
+Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
+sketches differ in few enough bits, or one of them does not have a sketch; as in `pairs.signatures`.
 
-Fingerprints alone are compared first; ids and what else documents have are only looked at where a document has a near
-or an equal one.
+Only fingerprints are compared first. Ids and other values are read only for documents with a near or equal one.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class SparkDedupOptions:
 
 @dataclass(frozen=True)
 class Vertices:
-    """Documents that may have a near one or have an equal one, and their vertices.
+    """Documents that may have a near one, or have an equal one, and their vertices.
 
     Attributes:
         documents: `id`, the signature, `position` and `rank`.
@@ -213,7 +212,7 @@ def _confirmed(edges: DataFrame, options: SparkDedupOptions, *, is_near: bool) -
 
 
 def position_of(documents: DataFrame, name: str | None) -> Column:
-    """Return what orders documents: a column, in which null comes last; none: nothing but their ids."""
+    """Return a column that orders documents, null last; without one, only their ids do."""
     if name is None:
         return F.lit(0)
     check_names(documents, [name])
@@ -254,7 +253,7 @@ def pairs(
 
 
 def pair_rows(vertices: Vertices) -> DataFrame:
-    """Return the table of pairs: of vertices' first documents, and of each one's others with the first."""
+    """Return the table of pairs: those of the vertices' first documents, and each other document with the first."""
     firsts = vertices.rows.select("number", "first")
     if vertices.is_small:
         firsts = F.broadcast(firsts)

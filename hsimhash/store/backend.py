@@ -1,4 +1,4 @@
-"""A kind of store, before an index on it is opened: its URLs, its defaults and prices, and what it alone can do.
+"""A kind of store before an index is opened: URLs, defaults, prices, and special abilities.
 
 A *backend* is all that the rest of hsimhash knows of a kind of store. `registry.py` finds the one for a URL. Each store
 folder has its own in `backend.py`, which imports no client library, so commands ask a backend about a URL at no cost.
@@ -23,7 +23,7 @@ SERVER_JOBS = Path(".hsimhash", "jobs")  # in the working folder
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How to open an index, beyond what its URL says; each backend takes what concerns it.
+    """Options for opening an index, beyond its URL; each backend uses those that apply to it.
 
     Args:
         lock_timeout_s: how long a write waits for another process that writes alone.
@@ -39,7 +39,7 @@ class Opening:
 
 
 class Instead(NamedTuple):
-    """What to do where a kind of store cannot do something itself: in words, and as lines to run."""
+    """What to do if a kind of store cannot do something itself: an explanation, and lines to run."""
 
     said: str
     lines: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Instead(NamedTuple):
 
 
 class Backend(ABC):
-    """A kind of store; stateless. See the module's text.
+    """A kind of store; stateless. See the module.
 
     `layout` and `distance` are how an index is made if nobody says; no distance: the layout's own. The defaults were
     measured at a million documents: five rows each instead of layout 10's eleven, and, within 6 bits instead of 3,
@@ -70,45 +70,45 @@ class Backend(ABC):
 
     @property
     def max_distance(self) -> int:
-        """Within how many bits queries on a new index find documents if nobody says."""
+        """The default distance of queries on a new index, in bits."""
         return Layout.named(self.layout).max_distance if self.distance is None else self.distance
 
     @abstractmethod
     def parse(self, url: str) -> object:
-        """Return the parts of a URL; `ValueError`, with the remedy, for what is no URL of this kind."""
+        """Parse a URL; raise `ValueError`, with the remedy, if it is not one of this kind."""
 
     @abstractmethod
     def name_of(self, url: str) -> str:
-        """Return the URL that the same store has in any working folder, and however it is talked to."""
+        """Return the URL of the same store from any working folder, without options for talking to it."""
 
     def jobs_of(self, url: str) -> Path:
-        """Return the folder of the job folders of an index."""
+        """Return the parent folder of an index's job folders."""
         return SERVER_JOBS
 
     def is_own_file(self, url: str, path: Path) -> bool:
-        """Whether a path leads to a file that the index itself is made of."""
+        """Whether a path leads to a file of the index itself."""
         return False
 
     @abstractmethod
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
-        """Make an empty index, and open it; `IndexExistsError` where there is one.
+        """Create an empty index and open it; raise `IndexExistsError` if it exists.
 
         `ttl_s`, for backends with the flag `--ttl`: how long after it was last added a document is over.
         """
 
     @abstractmethod
     def open(self, url: str, opening: Opening) -> Store:
-        """Open an index; `IndexNotFoundError` where there is none."""
+        """Open an index; raise `IndexNotFoundError` if it does not exist."""
 
     @abstractmethod
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        """Delete an index, even a damaged one, once `is_sure` has answered the question; return whether it was done."""
+        """Delete an index, even a damaged one, once `is_sure` agrees; return whether it was deleted."""
 
     @abstractmethod
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        """Look at an index from the outside in.
+        """Check an index from the outside in.
 
         Args:
             url: of the index.
@@ -119,11 +119,11 @@ class Backend(ABC):
         """
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
-        """Return what does the same as a capability that the stores lack; `target`: where to, if the command says."""
+        """Return a substitute for a capability that the stores lack; `target` is the destination, if there is one."""
         if capability is Collects:
             return Instead("a document's rows go with it, so nothing is left to collect")
         return None
 
     def creation_lines(self, url: str, record: Record) -> list[str]:
-        """Return the lines that make an empty index by the store's own tool, for backends with `--print-commands`."""
+        """Return lines that create an empty index by the store's own tool, for `--print-commands`."""
         return []

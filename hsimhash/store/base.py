@@ -1,8 +1,8 @@
 """The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
 A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
-says which fingerprint a document has now. The register is the truth: what the other rows say beyond it is left over
-from an interrupted write, never reported, and collected by `check(repair=True)`.
+says which fingerprint a document has now. The register is the truth. Other rows that it does not confirm are leftovers
+of an interrupted write: they are never reported, and `check(repair=True)` deletes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LIST_PIECE_BYTES = 1 << 20
 SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
-JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
+JOB_DEADLINE_S = 600.0  # the same for a job that takes minutes: losing a region server takes two
 
 
 MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work itself may be what ends the server
@@ -71,12 +71,12 @@ class Document(NamedTuple):
 
     @classmethod
     def of(cls, doc_id: str, signature: Signature, first_seen: int) -> Document:
-        """Return the document that has a signature."""
+        """Make a document from its signature."""
         return cls(doc_id, signature.fingerprint, first_seen, signature.sketch, signature.key)
 
     @property
     def signature(self) -> Signature:
-        """Its fingerprint, sketch and key."""
+        """The fingerprint, sketch and key."""
         return Signature(self.fingerprint, self.sketch, self.key)
 
 
@@ -95,7 +95,7 @@ class Match(NamedTuple):
     found_by: Literal["distance", "key"] = "distance"
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values by name; its document's id is `id`, its fingerprint 16 hexadecimal digits."""
+        """Return JSON values by name; the document's id is `id`, its fingerprint has 16 hexadecimal digits."""
         return {
             "distance": self.distance,
             "id": self.doc_id,
@@ -122,7 +122,7 @@ class Mark:
 
     @property
     def key(self) -> bytes:
-        """The name that it is stored under, beside the record's parts, whatever its count."""
+        """The name under which it is stored beside the record, whatever its count."""
         return f"job:{self.token}".encode()
 
     @property
@@ -154,12 +154,12 @@ class Record:
 
     @property
     def has_signatures(self) -> bool:
-        """Whether its documents have sketches and keys beside their fingerprints: the profile makes them."""
+        """Whether its documents have sketches and keys, because the profile makes them."""
         return any(self.profile.get(name) is not None for name in ("sketch", "key"))
 
     @property
     def form(self) -> dict[str, object]:
-        """The format of what is stored."""
+        """The storage format."""
         return RECORD_FORMATS[self.has_signatures]
 
     def is_key_row(self, row: bytes) -> bool:
@@ -167,7 +167,7 @@ class Record:
         return self.has_signatures and row[SEGMENT_BYTES] == KEY_FLAG
 
     def stored(self, signatures: Signatures) -> Signatures:
-        """Return what the index stores of signatures: in format 1 no sketches and keys."""
+        """Return signatures as the index stores them: without sketches and keys in format 1."""
         return signatures if self.has_signatures else Signatures.of(signatures.fingerprints)
 
     def to_parts(self) -> dict[bytes, bytes]:
@@ -214,7 +214,7 @@ class Record:
 
     @classmethod
     def from_parts(cls, parts: Mapping[bytes, bytes], index: str) -> Record:
-        """Return the record of the stored values of an index, which is named in messages.
+        """Return the record of stored values; messages name `index`.
 
         Raises:
             FormatVersionError: a release that this one does not know wrote it.
@@ -243,11 +243,11 @@ class Record:
 
     @property
     def reach(self) -> int:
-        """Within how many bits queries find documents if they do not say."""
+        """The default distance of queries, in bits."""
         return self.layout.max_distance if self.distance is None else self.distance
 
     def check_same(self, asked: Record, url: str) -> None:
-        """Raise `IndexExistsError`, naming the differences, where the index at `url` was made otherwise than asked."""
+        """Raise `IndexExistsError`, naming the differences, if the index at `url` was made differently."""
         parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
         if asked.distance is not None:
             parts["queries"] = ({"distance": self.reach}, {"distance": asked.distance})
@@ -308,11 +308,11 @@ class View(ABC):
 
     @abstractmethod
     def estimate(self) -> int:
-        """Return about how many documents there are, at little cost."""
+        """Estimate the number of documents, cheaply."""
 
     @abstractmethod
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        """Return, for each fingerprint, the documents listed under it as their registers have them, in order of id.
+        """Return the documents listed under each fingerprint as their registers have them, sorted by id.
 
         A register may hold another fingerprint than the one asked for (the document moved a moment ago).
 
@@ -340,14 +340,14 @@ class Claims(ABC):
 
     @abstractmethod
     def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
-        """Return which of the next documents, up to `most`, are new, if nobody else writes, and which have a match.
+        """Return which of the next documents, up to `most`, are new if nobody else writes, and which have a match.
 
         No two of the first are near each other; those that depend on any of these wait.
         """
 
     @abstractmethod
     def nearest(self, view: View, numbers: Sequence[int]) -> list[Match | None]:
-        """Return for each of these documents its nearest match, other than itself."""
+        """Return each document's nearest match other than itself."""
 
     @abstractmethod
     def meets(self, number: int, document: Document) -> bool:
@@ -427,7 +427,7 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def claim(self, claims: Claims) -> None:
-        """Store what nothing near is stored of, and decide all claims; others who claim at once see all or nothing."""
+        """Store documents without a near one, and decide all claims; concurrent claimants see all or nothing."""
 
         def decide() -> None:  # a claim that was stored but not settled meets itself, and is new again
             with self.writing():
@@ -447,13 +447,13 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        """Remove documents; durable on return. Return how many there were.
+        """Remove documents; durable on return. Return how many existed.
 
         With `before` (ms since 1970) only those first seen earlier, as their registers have it in that very moment.
         """
 
     def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
-        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
 
         On HBase `workers` processes read the registers, and `observer` learns how far they are. A store whose
         `estimate` is not exact must override this.
@@ -483,7 +483,7 @@ class Store(View, AbstractContextManager["Store"]):
     def check(
         self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs.
+        """Compare registers, documents and drawer rows with each other; with `repair`, fix the differences.
 
         On HBase `workers` processes read the table; what they find is kept in `folder` until all is done, and a call
         with the same folder continues there.

@@ -1,4 +1,4 @@
-"""What some stores can do beyond the contract of `Store`: a command asks for a capability, not for a kind of store."""
+"""Abilities of some stores beyond `Store`. A command asks for a capability, not for a kind of store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hsimhash.store.runs import BulkLoad, StageOptions
 
 @runtime_checkable
 class Collects(Protocol):
-    """Moves and removals leave rows behind here, which a log knows."""
+    """Moves and removals leave rows behind, which a log lists."""
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete what moves and removals left behind, as their log has it."""
+        """Delete leftovers of moves and removals, as their log lists them."""
 
 
 @runtime_checkable
@@ -32,7 +32,7 @@ class Compacts(Protocol):
 
 @runtime_checkable
 class BacksUp(Protocol):
-    """The store copies itself."""
+    """The store can copy itself."""
 
     def backup(self, target: Path) -> None:
         """Write a copy of the index as it is now to the new folder `target`, while others read and write.
@@ -43,27 +43,27 @@ class BacksUp(Protocol):
 
 @runtime_checkable
 class LoadsInBulk(Protocol):
-    """Many documents are sorted first, and then written in the order of the rows."""
+    """Many documents are sorted first, then written in the order of the rows."""
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
-        """Return a bulk load that keeps its runs in `folder`.
+        """Return a bulk load with its runs in `folder`.
 
-        A merge writes `step_documents` at once: it bounds memory, and what a kill makes the next merge repeat. By
-        default as many as suit the store.
+        A merge writes `step_documents` at once, which bounds memory, and what the next merge repeats after a kill.
+        By default as many as suit the store.
         """
 
 
 @runtime_checkable
 class LoadsFiles(Protocol):
-    """Files can be written beside the servers, which then take them over."""
+    """Servers can take over files that were written without them."""
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
-        """Return a bulk load by finished files, which keeps its runs in `folder`."""
+        """Return a bulk load by finished files, with its runs in `folder`."""
 
 
 @runtime_checkable
 class HasTable(Protocol):
-    """The index is a table of regions, on several servers."""
+    """The index is a table of regions on several servers."""
 
     def regions(self) -> list[Region]:
         """Return the regions of the table in order of start."""
@@ -77,19 +77,19 @@ class HasTable(Protocol):
 
 @runtime_checkable
 class WalksRanges(Protocol):
-    """The index is so large that several processes walk it in ranges, and resume; `check` and `count` do so too."""
+    """Several processes can walk the large index in ranges and resume; also in `check` and `count`."""
 
     def expire(
         self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
-        """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
+        """Remove documents first seen before a time (ms since 1970), by worker processes; return how many there were.
 
         What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
         of a range that was interrupted are counted as far as they were left.
         """
 
     def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
-        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
+        """Check about `documents` documents and as many drawer rows, drawn by the seed; the report counts those."""
 
 
 # What a store lacks without it, in refusals.

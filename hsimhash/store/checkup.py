@@ -27,17 +27,17 @@ class Check:
 
     @classmethod
     def failed(cls, name: str, error: HsimhashError) -> Check:
-        """Return the finding that an error is."""
+        """Return the check that an error failed."""
         return cls(name, "fail", in_shell(error), error)
 
 
 def check_record(record: Record) -> Check:
-    """Return what the record says."""
+    """Report the record."""
     return Check("record", "ok", f"layout {record.layout.name}, profile {record.profile.get('name')}", record=record)
 
 
 def check_read(store: Store) -> Check:
-    """Time the scans of one query, which finds nothing most likely."""
+    """Time the scans of one query, which most likely finds nothing."""
     prefixes = store.record.layout.prefixes(QUERY)
     try:
         milliseconds = median_ms(lambda: store.scan(prefixes))
@@ -47,7 +47,7 @@ def check_read(store: Store) -> Check:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Return how many milliseconds a call takes, once it has been made."""
+    """Return the median milliseconds of a call, after a first one."""
     call()
     times = []
     for _ in range(READS):

@@ -72,14 +72,14 @@ class _Contents(View):
         return [self.register.get(doc_id) for doc_id in doc_ids]
 
     def file(self, doc_id: bytes, document: Document) -> None:
-        """Put a document where it belongs."""
+        """Add a document to its buckets and listings."""
         self.register[doc_id] = document
         self.listings[document.fingerprint].add(doc_id)
         for prefix in self._prefixes(document):
             self.buckets[prefix].add(document.fingerprint)
 
     def unfile(self, doc_id: bytes) -> None:
-        """Take a document away, and its fingerprint out of the buckets that no other one keeps it in."""
+        """Remove a document, and its fingerprint from buckets if no other document has it."""
         document = self.register.pop(doc_id)
         others = self.listings[document.fingerprint]
         others.discard(doc_id)
@@ -113,7 +113,7 @@ class MemoryStore(Store):
 
     @classmethod
     def create(cls, url: str, record: Record) -> MemoryStore:
-        """Make an empty index; `IndexExistsError` where this process has one of that URL open."""
+        """Create an empty index; raise `IndexExistsError` if this process has one of that URL open."""
         with _lock:
             if url in _named:
                 raise IndexExistsError(f"there is an index at {url} already; open it, or choose another name")

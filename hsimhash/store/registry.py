@@ -1,4 +1,4 @@
-"""From a URL to its kind of store: each scheme has a backend, imported when it is needed.
+"""Find the kind of store for a URL: each scheme has a backend, imported when needed.
 
 Other packages add kinds of stores by entry points of the group `hsimhash.stores`: one for each scheme, which names the
 module's `Backend`.
@@ -53,19 +53,19 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
 
 
 def backends() -> dict[str, Backend]:
-    """Return the backends whose indexes last, by their names; those of other packages come last."""
+    """Return the backends of lasting indexes by name; those of other packages come last."""
     schemes = [*(schemes[0] for schemes in _OWN.values()), *sorted(one.name for one in entry_points(group=GROUP))]
     found = [backend for backend in map(_backend_of_scheme, schemes) if backend is not None and backend.is_lasting]
     return {backend.name: backend for backend in found}
 
 
 def default_backend() -> Backend:
-    """Return the backend of indexes that nobody named a store for."""
+    """Return the backend of indexes without a named store."""
     return _own_backend(_DEFAULT)
 
 
 def backend_of(url: str) -> Backend:
-    """Return the backend of a URL or path; raise `ValueError` if it names none."""
+    """Return the backend for a URL or path; raise `ValueError` if there is none."""
     scheme, _, place = url_of(url).partition("://")
     backend = _backend_of_scheme(scheme) if place else None
     if backend is None:
@@ -74,7 +74,7 @@ def backend_of(url: str) -> Backend:
 
 
 def check_url(url: str) -> None:
-    """Raise `ValueError`, with the remedy, unless this is the URL or path of a store."""
+    """Raise `ValueError`, with the remedy, unless it is the URL or path of a store."""
     url.encode()
     scheme, _, place = url_of(url).partition("://")
     backend = _backend_of_scheme(scheme) if place else None
@@ -91,7 +91,7 @@ def _expected(url: str) -> str:
 
 
 def store_name(url: str) -> str:
-    """Return the URL that the same store has in any working folder, and however it is talked to."""
+    """Return the URL of the same store from any working folder, without options for talking to it."""
     return backend_of(url).name_of(url)
 
 
@@ -103,7 +103,7 @@ def titles(flag: str) -> str:
 def new_record(
     url: str, profile: dict[str, object], *, layout: Layout | None = None, distance: int | None = None
 ) -> Record:
-    """Return how an index at `url` is to be made, where some of it may be left to the kind of store."""
+    """Return the record of a new index at `url`; the kind of store decides what is not given."""
     backend = backend_of(url)
     usual = Layout.named(backend.layout)
     assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
@@ -113,7 +113,7 @@ def new_record(
 
 
 def create_store(url: str, record: Record, opening: Opening | None = None, *, ttl_s: int | None = None) -> Store:
-    """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store.
+    """Create an empty index at `url`; `IndexExistsError` if it exists, `ValueError` if the URL is not valid.
 
     Args:
         url: of the store.
@@ -131,7 +131,7 @@ def create_store(url: str, record: Record, opening: Opening | None = None, *, tt
 
 
 def open_store(url: str, opening: Opening | None = None) -> Store:
-    """Open the index at `url`; `IndexNotFoundError` if there is none, `ValueError` if it is not the URL of a store."""
+    """Open the index at `url`; `IndexNotFoundError` if it does not exist, `ValueError` if the URL is not valid."""
     backend, opening = backend_of(url), opening or Opening()
     if opening.exclusive and "--exclusive" not in backend.flags:
         raise ValueError(
@@ -141,13 +141,13 @@ def open_store(url: str, opening: Opening | None = None) -> Store:
 
 
 def lacking(capability: type, url: str) -> str:
-    """Return what is said where the store at a URL lacks a capability."""
+    """Return the message for a store at a URL that lacks a capability."""
     able = " or ".join(backend.title for backend in backends().values() if capability in backend.capabilities)
     return f"{masked(url)} has no {TITLES[capability]}; an index on {able} has"
 
 
 def capable(store: Store, capability: type[Capability]) -> Capability:
-    """Return the store, which must have a capability.
+    """Return the store if it has a capability; raise if it lacks it.
 
     Raises:
         HsimhashError: it does not; the message says what to do instead.

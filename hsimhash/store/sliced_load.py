@@ -1,10 +1,10 @@
 """Bulk loads that insert: sorted runs on disk, inserted in slices of their documents' digests.
 
-The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
-once, and the last run counts. `merged.json` beside the runs says how far a merge came (`_Reached`). A merge that was
-killed continues with the slice that was begun, cut as it was, whatever the release; inserting it again changes nothing.
-The store remembers, by the merge's token, how many slices it was given: one that remembers fewer was made anew or
-restored, and gets them all.
+The runs are the embedded store's, and so are the slices (`store/runs.py`): a document in several runs is handled once,
+and the last run counts. `merged.json` beside the runs has the progress of a merge (`_Reached`). A merge that was killed
+continues with the slice that it had begun, cut in the same way by any release; inserting it again changes nothing. The
+store remembers by the merge's token how many slices it received. If it remembers fewer, it was created anew or
+restored, and gets all of them.
 """
 
 from __future__ import annotations

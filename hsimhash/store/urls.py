@@ -1,7 +1,7 @@
 """Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
-No URL of a store holds a password, because URLs are printed and logged. A password that is in one all the same appears
-in no message: `masked` hides it even where it makes the URL unreadable, as a raw `/`, `?`, `#` or `@` does.
+URLs of stores do not hold passwords, because they are printed and logged. If a URL has a password all the same, no
+message shows it: `masked` hides it even if it makes the URL invalid, as a raw `/`, `?`, `#` or `@` does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def url_of(place: str | os.PathLike[str]) -> str:
     if isinstance(place, os.PathLike):
         return f"lmdb://{os.fsdecode(place)}"
     if not isinstance(place, str):
-        raise TypeError(f"an index is named by a URL or a path, not {type(place).__name__}: {masked(repr(place)):.80}")
+        raise TypeError(f"an index must be a URL or a path, got {type(place).__name__}: {masked(repr(place)):.80}")
     is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
     return f"lmdb://{place}" if is_path else place
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash import HSimIndex
-from hsimhash.store import LMDB
+from hsimhash.store.registry import default_backend
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
 from tests.support.programs import (
     in_turns,
@@ -176,7 +176,7 @@ def usual(folder: Path) -> None:
 
 def single(folder: Path) -> None:
     """Add documents one by one, each durable on return, from one thread and from many, which share commits."""
-    for layout in (LMDB.layout, MADE["layout"]):
+    for layout in (default_backend().layout, MADE["layout"]):
         print(f"\n## add, each durable on return, layout {layout}")
         single_in(layout, folder)
 
@@ -202,7 +202,7 @@ def single_in(layout: str, folder: Path) -> None:
         )
     ratio = median_ratio(taken[str(THREADS)], taken["1"])
     print(f"     from {THREADS} threads / from one: {ratio:.2f}")
-    if layout == LMDB.layout:
+    if layout == default_backend().layout:
         print_bar(f"layout {layout}: add from {THREADS} threads / from one", ratio, at_least=6)
 
 

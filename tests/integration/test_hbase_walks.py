@@ -15,7 +15,7 @@ from hsimhash.progress import UNWATCHED
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Put
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.upkeep.range_jobs import RangeWork, Walk
+from hsimhash.store.hbase.upkeep.range_jobs import RangeJob, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, expire_range
 from tests.support.command_line import own_process, run
 from tests.support.fingerprint_sets import random_fingerprints
@@ -42,9 +42,9 @@ def filled(stores: tuple[str, str]) -> Iterator[tuple[str, HBaseStore]]:
 
 def walked(store: HBaseStore, folder: Path, work: RangeWork) -> int:
     """Return the sum of what two processes found in ranges of few rows."""
-    walk = Walk(store.url, store.gateway, store.record, folder / "walk", workers=2, range_rows=2_000)
-    with walk.alone("tests"):
-        return sum(walk.run("test", work, UNWATCHED))
+    job = RangeJob(store.url, store.gateway, store.record, folder / "walk", workers=2, range_rows=2_000)
+    with job.alone("tests"):
+        return sum(job.run("test", work, UNWATCHED))
 
 
 def test_processes_count_and_expire_what_one_does(filled: tuple[str, HBaseStore], tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The checks of `hsimhash doctor` on HBase: each gateway, then the table.
 
-A gateway gives each connection a thread for its life, of which it has 1,000 unless it was started with `-w`, and keeps
-as many more waiting without an answer; with a framed transport it may be started with `-threadedselector`, where
-connections need no threads. So `--load N` opens what N processes would, all at once, and times the last connections.
+A gateway gives each connection its own thread. It has 1,000 threads unless it was started with `-w`, and lets as many
+more connections wait without an answer. With a framed transport it can be started with `-threadedselector`, where
+connections do not need threads. So `--load N` opens the connections of N processes at once, and times the last ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ADVICE = (
 
 
 def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
-    """Look at everything; what cannot be looked at, because something before it failed, is left out.
+    """Check everything; a check is left out if one that it needs failed.
 
     With `processes`, also at what the connections of so many do to the gateways.
     """
@@ -67,7 +67,7 @@ def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Ite
 
 
 def quick_checks(url: str) -> Iterator[Check]:
-    """Look whether the index can be read through any of the gateways."""
+    """Check whether any gateway can read the index."""
     address = _impatient(url)
     try:
         with open_hbase_store(str(address)) as store:
@@ -158,7 +158,7 @@ def _check_regions(gateway: Gateway) -> Check:
 
 
 def check_stamps(gateway: Gateway) -> Check:
-    """Compare the record's stamps with this clock: all that can be compared without writing."""
+    """Compare the record's timestamps with this clock, which needs no write."""
     cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
     ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
     if ahead_s > WORRYING_SKEW_S:

@@ -1,7 +1,7 @@
 """Open, plan, create and drop an index on HBase, by its URL.
 
-To open takes one connection and two calls. What else the cluster can report, whether the table is enabled and how it is
-made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
+Opening takes one connection and two calls. Whether the table is enabled and how it is made is asked only to explain why
+the record cannot be read, or for an index of release 0.1.0, whose record does not have a TTL.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def drop(url: str, is_sure: Callable[[str], bool]) -> bool:
 
 
 def _check_index(gateway: Gateway, address: Address) -> None:
-    """Raise where a table is no index: neither set as no other is, nor with a part of a record, to read if enabled."""
+    """Raise unless a table is an index: set as only ours are, or with a part of a record, which needs it enabled."""
     name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")

@@ -1,6 +1,6 @@
 """The store on HBase: buckets, listings, registers and the record in the cells of one table, through a `Gateway`.
 
-`cells.py` says what the cells are, `protocol.py` in which order they are written, `audit.py` how leftovers go.
+`cells.py` defines the cells, `protocol.py` the order in which they are written, `audit.py` how leftovers are removed.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ from hsimhash.store.hbase.rows.survey import rows_about, survey
 from hsimhash.store.hbase.rows.view import HBaseView
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.upkeep.collect import Collection
-from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_to_files, surveyed_in
-from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
+from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeJob, RangeTask, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
 from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
 from hsimhash.store.runs import BulkLoad, StageOptions
@@ -110,7 +110,7 @@ class HBaseStore(Store):
 
     @classmethod
     def create(cls, url: str, gateway: Gateway, record: Record) -> HBaseStore:
-        """Write the record into a table that has none; `IndexExistsError` where it has one."""
+        """Write the record into a table without one; raise `IndexExistsError` if it has one."""
         values, found = {IDENTITY_PART: token_hex(16).encode(), **record.to_parts()}, _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
@@ -164,7 +164,7 @@ class HBaseStore(Store):
 
     @property
     def gateway(self) -> Gateway:
-        """The gateway to the table; `StoreClosedError` after `close`."""
+        """The gateway to the table; raises `StoreClosedError` after `close`."""
         if self._open_gateway is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._open_gateway
@@ -242,9 +242,9 @@ class HBaseStore(Store):
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-walk-") as own:
                 return self._sum(purpose, work, workers, observer, Path(own))
-        walk = Walk(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
-        with walk.alone(f"works on '{purpose}'"):
-            return sum(walk.run(purpose, work, observer))
+        job = RangeJob(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
+        with job.alone(f"works on '{purpose}'"):
+            return sum(job.run(purpose, work, observer))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
@@ -275,23 +275,23 @@ class HBaseStore(Store):
             task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), randbits(32))
             ranges = [survey_range(self.gateway, task, old_ms)]
             observer.report("check", 1, 1)
-            return self._judge(Census(self.gateway, self.record, task.seed, ranges), repair=repair)
+            return self._judge(FullCheck(self.gateway, self.record, task.seed, ranges), repair=repair)
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
                 return self.check(repair=repair, observer=observer, workers=workers, folder=Path(own))
-        walk = Walk(self.url, self.gateway, self.record, folder / WALK, workers)
-        with walk.alone("checks the index"):
+        job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
+        with job.alone("checks the index"):
             survey = partial(survey_to_files, removed_before=old_ms)
-            results = walk.run("check --repair" if repair else "check", survey, observer)
-            census = Census(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
-            return self._judge(census, repair=repair)
+            results = job.run("check --repair" if repair else "check", survey, observer)
+            full_check = FullCheck(self.gateway, self.record, job.seed, surveyed_in(job.folder, results))
+            return self._judge(full_check, repair=repair)
 
-    def _judge(self, census: Census, *, repair: bool) -> CheckReport:
-        """Look at the suspects of a census."""
-        report = self._audit(repair=repair, pages=census.suspects).run()
-        if repair and census.hours:
-            self._collection(hours=census.hours).collect()
-        report.documents, report.drawer_rows = census.documents, census.drawer_rows
+    def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
+        """Look at the suspects of a full check."""
+        report = self._audit(repair=repair, pages=full_check.suspects).run()
+        if repair and full_check.hours:
+            self._collection(hours=full_check.hours).collect()
+        report.documents, report.drawer_rows = full_check.documents, full_check.drawer_rows
         return report
 
     def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
@@ -338,7 +338,7 @@ class HBaseStore(Store):
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
-    """Return the TTL in the record, in seconds, 0: never; None if it has none, as release 0.1.0 wrote none."""
+    """Return the TTL in the record in seconds, 0: never; None if it has none, as in release 0.1.0."""
     return _ttl_in(_record_cells(gateway))
 
 
@@ -350,14 +350,14 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
-    """Write the table's TTL into the record, 0: never, unless the record has it."""
+    """Write the table's TTL into the record, 0: never, unless the record has it already."""
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
 
 
 def has_record(gateway: Gateway) -> bool:
-    """Whether the table has at least a part of an index's record."""
+    """Whether the table has at least a part of a record."""
     return bool(_record_cells(gateway))
 
 

@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds of an embedded index: its folder, record, locks and disk."""
+"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPARE_BYTES = 1 << 30
 
 
 def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
-    """Look at an embedded index: its folder, record, locks and disk."""
+    """Check an embedded index: folder, record, locks, disk."""
     try:
         store = LmdbStore(url, folder)
     except HsimhashError as error:
@@ -32,7 +32,7 @@ def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    """Look for what a write needs; opening the store reports what a read lacks."""
+    """Check what a write needs; opening the store reports what a read lacks."""
     data = (folder / DATA).resolve()
     refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:

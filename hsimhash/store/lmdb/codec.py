@@ -44,31 +44,31 @@ _SIGNED = Struct(">QQQQ")  # the same, sketch, key
 
 
 class DamagedRowError(Exception):
-    """Stored bytes are not what they must be; leaves the store as a `CorruptionError` that names the index."""
+    """Stored bytes are invalid; becomes a `CorruptionError` that names the index."""
 
 
 def digest(doc_id: bytes) -> bytes:
-    """Return the register's key: URLs come from strangers, so a hash that nobody can make collide."""
+    """Return the register's key: URLs come from strangers, so the hash must be collision-resistant."""
     return blake2b(doc_id, digest_size=DIGEST_BYTES).digest()
 
 
 def document_key(packed_fingerprint: bytes, doc_id: bytes) -> bytes:
-    """Return the key under which a document is listed."""
+    """Return the key of a document's listing."""
     return packed_fingerprint + key_part(doc_id)
 
 
 def key_part(doc_id: bytes) -> bytes:
-    """Return what the key of a listing has of the id; the order of listings is the order of these."""
+    """Return the id's part in the key of a listing; listings sort by these parts."""
     return doc_id if len(doc_id) <= WHOLE_ID_BYTES else doc_id[:CUT_ID_BYTES] + digest(doc_id)
 
 
 def document_value(packed_first_seen: bytes, doc_id: bytes) -> bytes:
-    """Return what is stored beside `document_key`."""
+    """Return the value for `document_key`."""
     return packed_first_seen if len(doc_id) <= WHOLE_ID_BYTES else packed_first_seen + doc_id
 
 
 def listed_id(key: bytes, value: bytes) -> bytes:
-    """Return the document id of a row of `documents`."""
+    """Return the document id in a row of `documents`."""
     return value[_NUMBER_BYTES:] or key[FINGERPRINT_BYTES:]
 
 
@@ -93,7 +93,7 @@ class Registered(NamedTuple):
 
 
 def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
-    """Return the stored value of a register; one that is not signed is without sketch and key."""
+    """Return the stored value of a register; without a signature it has no sketch and key."""
     fingerprint, sketch, key = register.signature
     if has_signatures:
         return _SIGNED.pack(fingerprint, register.first_seen, sketch, key)
@@ -110,13 +110,13 @@ def register_fields(value: bytes) -> tuple[int, ...]:
 
 
 def unpack_register(value: bytes) -> Registered:
-    """Return what a register says, signed or not."""
+    """Parse a register, with or without sketch and key."""
     fingerprint, first_seen, *others = register_fields(value)
     return Registered(Signature(fingerprint, *others), first_seen)
 
 
 def verify_order(consumed_and_added: tuple[int, int]) -> None:
-    """Raise `DamagedRowError` where `putmulti` left a row out: LMDB does so, silently, with rows out of order."""
+    """Raise `DamagedRowError` if `putmulti` dropped a row, as LMDB silently does with unordered rows."""
     consumed, added = consumed_and_added
     if consumed != added:
         raise DamagedRowError(f"{consumed - added} of {consumed} rows are out of order, so none of them was stored")
@@ -149,14 +149,14 @@ class Rows:
         self.register = databases["register"]
 
     def get_register(self, doc_id: bytes) -> Registered | None:
-        """Return what the register of a document says."""
+        """Return the contents of a document's register."""
         value = self.transaction.get(digest(doc_id), db=self.register)
         return unpack_register(value) if value is not None else None
 
     # Each writes every database in the order of its keys.
 
     def put(self, documents: Collection[tuple[bytes, Registered]]) -> None:
-        """Write drawer rows, those of the key drawer too, listings and registers of documents."""
+        """Write the drawer rows, key drawer rows, listings and registers of documents."""
         filed = filed_rowkeys(self.layout, (register.signature for _, register in documents))
         keys = filed.view(f"V{ROWKEY_BYTES}").ravel().tolist()
         drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in sorted(keys)]

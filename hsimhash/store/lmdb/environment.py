@@ -1,8 +1,8 @@
 """LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
 
-LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process that are open on one
-folder share its environment, and a forked child leaves its parent's alone (it does not even close it: that would free
-the marks of the parent's readers) and opens its own at its next call.
+LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process on one folder share its
+environment. A forked child abandons its parent's environment without closing it, because closing would free the
+parent's reader marks, and opens its own at its next call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class Environment:
-    """LMDB's environment on the index in a folder, and the shared lock that says so to `compact`.
+    """LMDB's environment of an index in a folder, with a shared lock that `compact` respects.
 
     Args:
         path: the index's folder.
@@ -121,7 +121,7 @@ class Environment:
                 transaction.cursor(database).last()
 
     def begin_write(self) -> lmdb.Transaction:
-        """Begin a write transaction; under the writer's lock, and in its `turn`.
+        """Begin a write transaction, under the writer's lock and in its `turn`.
 
         Raises:
             StoreClosedError: it was closed in another thread.
@@ -138,7 +138,7 @@ class Environment:
         return self.env.begin(write=True)
 
     def is_in_place(self) -> bool:
-        """Whether the files that are open are still the index's own; not once it is closed."""
+        """Whether the open files are still the index's; false once it is closed."""
         if self.is_over or not self.lock.is_in_place():
             return False
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
@@ -177,7 +177,7 @@ _registry_lock = threading.Lock()
 
 
 def acquire(path: Path, user: object, timeout_s: float) -> Environment:
-    """Return this process's environment on the index in a folder, for a user who will `release` it.
+    """Return this process's environment of the index in a folder, to be given back to `release`.
 
     Raises:
         IndexNotFoundError: there is no index.
@@ -230,7 +230,7 @@ def _not_there(path: Path) -> IndexNotFoundError:
 
 
 def release(environment: Environment, user: object) -> None:
-    """Give up a use of an environment; the last closes it."""
+    """Give back an environment; the last user closes it."""
     with _registry_lock:
         environment.users.discard(user)
         if not environment.users and not environment.is_over:

@@ -5,11 +5,10 @@
 | `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
-| `data.….mdb` | a data file that is being made; what a kill left is deleted by the next `create` or `compact` |
+| `data.….mdb` | an unfinished data file; the next `create` or `compact` deletes it after a kill |
 | `jobs/` | job folders of `hsimhash ingest` |
 
-A folder with a `writer.lock`, but no `data.mdb`, is what a killed creation or drop leaves; either
-can follow.
+A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated.
 In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 
@@ -71,7 +70,7 @@ FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `as_our_error` t
 
 
 def damaged(path: Path, found: object) -> CorruptionError:
-    """Return what to raise where the index `path` is not as it was written."""
+    """Return the error for a damaged index at `path`."""
     return CorruptionError(f"index {path} is damaged: {found}; {_RESTORE}")
 
 
@@ -112,14 +111,14 @@ def _remedy_of(error: OSError) -> str:
 
 
 def no_space(path: Path) -> StoreUnavailableError:
-    """Return what to raise where the disk of the index `path` is full."""
+    """Return the error for a full disk of the index at `path`."""
     return StoreUnavailableError(
         f"no space left on the disk of index {path}; nothing of this write was stored: free some space and try again"
     )
 
 
 def read_only(path: Path) -> StoreUnavailableError:
-    """Return what to raise where the disk of the index `path` is mounted read-only."""
+    """Return the error for a read-only disk of the index at `path`."""
     return StoreUnavailableError(f"index {path} cannot be written: its file system is read-only; mount it writable")
 
 
@@ -137,7 +136,7 @@ def is_full(path: Path, error: BaseException) -> bool:
 
 @contextmanager
 def lmdb_errors(path: Path) -> Iterator[None]:
-    """Raise errors of LMDB and of the file system as hsimhash's own, naming the index at `path`."""
+    """Turn errors of LMDB and the file system into hsimhash's, which name the index at `path`."""
     try:
         yield
     except FOREIGN_ERRORS as error:
@@ -147,7 +146,7 @@ def lmdb_errors(path: Path) -> Iterator[None]:
 def open_lmdb(
     data: Path, *, is_read_only: bool = False, has_lock: bool = True, is_durable: bool = True
 ) -> lmdb.Environment:
-    """Open LMDB's environment on a data file; every commit is durable, or none is before the file is synced."""
+    """Open LMDB's environment on a data file; either every commit is durable, or none is before a sync."""
     return lmdb.open(
         str(data),
         subdir=False,
@@ -170,12 +169,12 @@ def open_databases(env: lmdb.Environment, *, create: bool) -> dict[str, object]:
 
 
 def lmdb_lock(data: Path) -> Path:
-    """Return the name of LMDB's lock file of a data file."""
+    """Return the name of LMDB's lock file for a data file."""
     return data.with_name(f"{data.name}-lock")
 
 
 def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: float) -> None:
-    """Make an empty index in a folder, its record filled; other processes see all of it or nothing."""
+    """Create an empty index in a folder, with its record; other processes see all of it or nothing."""
     _refuse_index(folder)
     try:
         with _lock_folder(folder, lock_timeout_s):
@@ -187,7 +186,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                 record = open_databases(env, create=True)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
-            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
+            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
             put_in_place(data, folder / DATA)
     except lmdb.Error as error:
         raise as_our_error(folder, error) from error
@@ -213,7 +212,7 @@ def _refuse_index(folder: Path) -> None:
 
 
 def refuse_lost_link(folder: Path) -> None:
-    """Raise `CorruptionError` where an index of release 0.1.0 has lost its link, or the link leads nowhere."""
+    """Raise `CorruptionError` if an index of release 0.1.0 lost its link, or the link leads nowhere."""
     link = folder / DATA
     if link.is_symlink():
         raise CorruptionError(
@@ -246,7 +245,7 @@ def _deleted_on_error(data: Path) -> Iterator[None]:
 
 
 def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
-    """Read all rows of databases once; an error where one of their pages is not what it must be.
+    """Read all rows of databases once; raise if a page is damaged.
 
     Backwards: LMDB tells of such a page then. On its way forwards it ends the process (SIGABRT), so this comes before
     every walk over a whole database.
@@ -258,7 +257,7 @@ def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
 
 
 def copy_rows(transaction: lmdb.Transaction, databases: Mapping[str, object], target: Path) -> None:
-    """Write all rows that a transaction sees, in their order, to the new data file `target`, whose pages get full.
+    """Write all rows of a transaction in order to the new data file `target`, with full pages.
 
     Not by LMDB's own compacting copy: that of lmdb 3.0.0 (LMDB 0.9.36) ends the process by SIGSEGV where a bucket is so
     large that its rows have pages of their own.
@@ -296,7 +295,7 @@ def _made_files(folder: Path) -> list[Path]:
 
 
 def refuse_no_index(folder: Path) -> None:
-    """Raise `IndexNotFoundError` unless a folder has an index, be it damaged, or what is left of one."""
+    """Raise `IndexNotFoundError` unless a folder has an index, a damaged one, or remains of one."""
     if not (_has_writer_lock(folder) or _is_readable(folder / DATA)):
         raise _not_found(folder)
 
@@ -326,7 +325,7 @@ def _is_readable(data: Path) -> bool:
 
 
 def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
-    """Delete an index, damaged or not, and its folder unless that has other files.
+    """Delete an index, even a damaged one, and its folder unless that has other files.
 
     Raises:
         IndexNotFoundError: the folder has no index.

@@ -58,7 +58,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class SortedRuns(BulkLoad):
-    """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
+    """A bulk load of the embedded store; see `BulkLoad` and the module."""
 
     def __init__(self, session: Session, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=session.record.has_signatures)
@@ -74,7 +74,7 @@ class SortedRuns(BulkLoad):
         self._state_key = self._new_state_key()
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Bring all runs into the index; see `BulkLoad.merge`."""
+        """Merge all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
         try:
@@ -84,7 +84,7 @@ class SortedRuns(BulkLoad):
             return None
 
     def delete(self) -> None:
-        """Remove the runs, and before them what the index remembers of their merge."""
+        """Remove the runs, after the index's record of their merge."""
         with LmdbView(self._session) as view:
             is_remembered = view.transaction.get(self._state_key, db=view.databases["record"]) is not None
         if is_remembered:

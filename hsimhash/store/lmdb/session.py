@@ -52,7 +52,7 @@ class Session:
 
     @property
     def environment(self) -> Environment:
-        """The process's environment for this index, opened again after a fork; `StoreClosedError` after `close`."""
+        """The process's environment of this index, reopened after a fork; `StoreClosedError` after `close`."""
         environment = self._environment
         return self._opened_again() if environment.is_over or self._is_closed else environment
 
@@ -67,7 +67,7 @@ class Session:
         return new
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Hold the writer's lock during a block, and see every commit; see `Store.writing`."""
+        """Hold the writer's lock during a block that sees every commit; see `Store.writing`."""
         if self.environment.is_read_only and not self.environment.has_lock_file:
             raise read_only(self.path)
         if self.environment.is_read_only:
@@ -106,7 +106,7 @@ class Session:
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
-        """Give a write transaction under the writer's lock; durable when the block ends, undone when it raises."""
+        """Give a write transaction under the writer's lock; durable when the block ends, rolled back if it raises."""
         with (
             lmdb_errors(self.path),
             self.writing(),
@@ -136,7 +136,7 @@ class Session:
         return os.fstat(self.environment.lock.fileno()).st_size
 
     def close(self) -> None:
-        """Give up the environment; the last session of the process closes it."""
+        """Give back the environment; the last session of the process closes it."""
         self._is_closed = True
         release(self._environment, self)
 

@@ -27,7 +27,7 @@ _PAGE_DOCUMENTS = 10_000
 
 
 class LmdbStore(Store):
-    """The index in folder `path`; see the module's text and `Store`.
+    """The index in folder `path`; see the module and `Store`.
 
     Args:
         url: `lmdb://…`, for messages.
@@ -42,7 +42,7 @@ class LmdbStore(Store):
 
     @classmethod
     def create(cls, url: str, path: Path, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> LmdbStore:
-        """Make an empty index; `IndexExistsError` where there is one."""
+        """Create an empty index; raise `IndexExistsError` if it exists."""
         files.create_files(path, record.list_parts() | record.to_parts(), lock_timeout_s=lock_timeout_s)
         return cls(url, path, lock_timeout_s=lock_timeout_s)
 
@@ -157,7 +157,7 @@ class LmdbStore(Store):
         }
 
     def compact(self) -> tuple[int, int]:
-        """See `Store.compact`; calls of other threads through this store wait for it."""
+        """See `Store.compact`; other threads' calls through this store wait for it."""
         path = self.session.path
         data = path / files.DATA
         with files.lmdb_errors(path), self.session.writing():
@@ -188,7 +188,7 @@ class LmdbStore(Store):
                 (target / WRITER_LOCK).touch()
                 put_in_place(data, target / files.DATA)
             except BaseException:
-                with suppress(OSError):  # somebody has put files in
+                with suppress(OSError):  # other files are in it
                     for folder in made:
                         folder.rmdir()
                 raise

@@ -33,7 +33,7 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """What libpq connects to, without our own options, and which tables the index has; it holds no secret.
+    """The address for libpq, without our own options, and the tables of the index; it holds no secret.
 
     Args:
         conninfo: a URL for libpq.
@@ -53,7 +53,7 @@ class DatabaseAddress:
 
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
-        """Return the parts of a URL; `ValueError` names what is wrong with it, never a password."""
+        """Parse a URL; `ValueError` names the fault, but never a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod

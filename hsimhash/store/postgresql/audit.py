@@ -23,7 +23,7 @@ _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 def audit_tables(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for the indexes; see the module's text."""
+    """Compare documents and fingerprints, and look for the indexes; see the module."""
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
     steps = [
@@ -56,7 +56,7 @@ def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
 
 
 def missing_indexes(session: DatabaseSession, tables: Tables) -> dict[str, str]:
-    """Return the statements that make the indexes which are missing, or not finished, by name."""
+    """Return the statements that create missing or unfinished indexes, by name."""
     there = session.call(
         lambda link: link.rows(
             "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
@@ -72,7 +72,7 @@ def missing_indexes(session: DatabaseSession, tables: Tables) -> dict[str, str]:
 
 
 def make_indexes(session: DatabaseSession, tables: Tables) -> None:
-    """Make the indexes that are missing."""
+    """Create the missing indexes."""
     for name, made in missing_indexes(session, tables).items():
 
         def make(link: Link, name: str = name, made: str = made) -> None:

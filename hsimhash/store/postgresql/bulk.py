@@ -1,12 +1,12 @@
 """Bulk loads on PostgreSQL: sorted runs on disk, written in slices of their documents' digests.
 
-The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
-once, and the last run counts. Each slice is one transaction, which also says, in `pages_record` under `load:<token>`,
-how far the merge came; `delete` takes that away. A merge that was killed continues there.
+The runs are the embedded store's, and so are the slices (`store/runs.py`): a document in several runs is handled
+once, and the last run counts. Each slice is one transaction, which also records the progress in `pages_record` under
+`load:<token>`; `delete` removes it. A killed merge continues there.
 
-Into an empty index all indexes but the primary keys' are dropped first and made at the end, from sorted rows: a fifth
-of the time for a drawer, and three quarters of the bytes. Until then queries read the whole table; `check --repair`
-makes indexes that are missing, should nobody end the load.
+If the index is empty, all database indexes except those of primary keys are dropped first and created at the end, from
+sorted rows. This takes a fifth of the time for a drawer, and three quarters of the bytes. Until then queries read the
+whole table. If nobody finishes the load, `check --repair` creates the missing indexes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Merged:
 
 
 class DatabaseLoad(BulkLoad):
-    """A bulk load into PostgreSQL; see `BulkLoad` and the module's text."""
+    """A bulk load into PostgreSQL; see `BulkLoad` and the module."""
 
     def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=tables.record.has_signatures)
@@ -100,6 +100,6 @@ class DatabaseLoad(BulkLoad):
         self._session.transaction(lambda link: link.do(statement, name))
 
     def delete(self) -> None:
-        """Remove the runs, and before them what the index remembers of their merge."""
+        """Remove the runs, after the index's record of their merge."""
         self._forget_merge()
         super().delete()

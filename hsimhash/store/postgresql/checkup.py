@@ -18,7 +18,7 @@ _ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "
 
 
 def database_checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
-    """Look at an index on PostgreSQL; `is_quick`: only whether it can be read."""
+    """Check an index on PostgreSQL; `is_quick`: only whether it can be read."""
     try:
         store = DatabaseStore.open(url, lock_timeout_s=LOCK_TIMEOUT_S, deadline_s=_DEADLINE_S)
     except (HsimhashError, ValueError) as error:

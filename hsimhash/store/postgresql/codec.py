@@ -36,12 +36,12 @@ _FLAGS = 1 << 8
 
 
 def signed_word(value: int) -> int:
-    """Return the bigint that has the same 64 bits."""
+    """Return the bigint with the same 64 bits."""
     return value - (1 << 64) if value & _SIGN else value
 
 
 def signed_words(values: Uint64s) -> Int64s:
-    """Return the bigints that have the same 64 bits, in the same shape."""
+    """Return the bigints with the same 64 bits, in the same shape."""
     return values.astype(np.uint64).view(np.int64)
 
 
@@ -52,18 +52,18 @@ def document_of(row: Sequence[object]) -> Document:
 
 
 def segment_sql(drawer: Drawer, column: str = "fingerprint") -> str:
-    """Return the expression of a drawer's segment."""
+    """Return the SQL expression of a drawer's segment."""
     return " | ".join(f"((({column} >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
 
 
 def near_sql(query: str, distance: str, column: str = "fingerprint") -> str:
-    """Return the condition that a fingerprint is within a distance of the query."""
+    """Return the SQL condition that a fingerprint is within a distance of the query."""
     return f"bit_count(({column} # {query})::bit(64)) <= {distance}"
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """An index's tables, and the statements on them; parameters are $1, $2 and so on."""
+    """An index's tables and statements; parameters are $1, $2 and so on."""
 
     address: DatabaseAddress
     record: Record

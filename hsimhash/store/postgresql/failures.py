@@ -1,6 +1,6 @@
 """Classify errors of psycopg: the cause, whether to retry, and the remedy.
 
-A connection that fails has no SQLSTATE, only libpq's and the server's words; a call that fails has one.
+A failed connection has no SQLSTATE, only messages of libpq and the server; a failed call has one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 3. *rows*: drawer rows and listings are loaded. 4. *registers*: then the registers. So the invariant of `protocol.py`
    holds at every moment. After each load the first and the last cell of all files are looked up in the table.
 
-The stage's manifest says whose it is, `{}` nobody's, and what is there. What was killed continues with the step that
-was begun. To load a file twice changes nothing: its cells are the same.
+The stage's manifest records its owner, `{}` for none, and its contents. A killed load continues with the step that it
+had begun. Loading a file twice changes nothing: its cells are the same.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LoadState:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> LoadState:
-        """Return the state that `asdict` made JSON values of."""
+        """Return the state from the JSON values of `asdict`."""
         return cls(**{**fields, "regions": tuple(map(tuple, fields["regions"]))})
 
     def region_rows(self) -> list[RegionRows]:
@@ -90,23 +90,23 @@ class StateKeeper(ABC):
 
     @abstractmethod
     def read(self) -> LoadState | None:
-        """Return what `write` wrote last."""
+        """Return the last written state."""
 
     @abstractmethod
     def write(self, state: LoadState) -> None:
-        """Keep a state; durable on return."""
+        """Write a state; durable on return."""
 
     @abstractmethod
     def cleared(self, state: LoadState) -> dict[str, object]:
-        """Return the manifest of the stage once its files are deleted, in that state."""
+        """Return the manifest of the stage after its files are deleted, in that state."""
 
     @abstractmethod
     def folder(self, token: str) -> str:
-        """Return the folder of the stage, "" or one that ends in a slash, that has the folders of the load's files."""
+        """Return the folder in the stage for the load's files, "" or one ending in a slash."""
 
 
 class LoadSteps:
-    """The steps of one load; see the module's text.
+    """The steps of one load; see the module.
 
     Args:
         gateway: to the table.
@@ -126,16 +126,16 @@ class LoadSteps:
     # How far it came, and whose the stage is.
 
     def read(self) -> LoadState | None:
-        """Return the state that was saved."""
+        """Return the saved state."""
         return self._keeper.read()
 
     def save(self, state: LoadState) -> LoadState:
-        """Keep a state, and return it."""
+        """Save a state and return it."""
         self._keeper.write(state)
         return state
 
     def verify_stage(self) -> None:
-        """Give up a load of this job that is not known here; `HsimhashError` where the stage is not to be used."""
+        """Abandon a load of this job that is unknown here; raise `HsimhashError` if the stage cannot be used."""
         self.stage.claim()
         manifest, state = self.stage.manifest() or {}, self.read()
         if manifest and manifest.get("job") != self._keeper.job:
@@ -149,7 +149,7 @@ class LoadSteps:
             self._clear_stage()
 
     def begin(self, before: LoadState | None, *, runs: int = 0) -> LoadState:
-        """Begin a load, whose token is known here and in the stage before the table knows it."""
+        """Begin a load; its token is recorded here and in the stage before it is in the table."""
         self.verify_stage()
         if before is not None:
             before = self.give_up(before)
@@ -161,7 +161,7 @@ class LoadSteps:
         return self.save(replace(state, stage="resolve", runs=runs, stamp=stamp, regions=regions))
 
     def give_up(self, state: LoadState) -> LoadState:
-        """Forget a load, but whether its registers may be in the table."""
+        """Forget a load, except for whether its registers may be in the table."""
         end_load(self._gateway, state.token)
         is_repeated = state.is_repeated or state.is_told or (state.stage == REGISTERS and state.is_begun)
         forgotten = LoadState("", is_repeated=is_repeated)
@@ -169,12 +169,12 @@ class LoadSteps:
         return self.save(forgotten)
 
     def end(self, state: LoadState) -> None:
-        """Say that all is loaded, and leave the stage to others."""
+        """Record that all is loaded, and release the stage."""
         end_load(self._gateway, state.token)
         self._clear_stage()
 
     def release_stage(self) -> None:
-        """Delete the manifest of a stage that is nobody's."""
+        """Delete the manifest of a stage that nobody uses."""
         if not self.stage.manifest():
             self.stage.delete(MANIFEST)
 
@@ -190,7 +190,7 @@ class LoadSteps:
         self.stage.write_manifest({} if state is None else self._keeper.cleared(state))
 
     def write_manifest(self, state: LoadState, files: Sequence[StagedFile] = ()) -> None:
-        """Say in the stage whose it is and what is there."""
+        """Record in the stage whose it is and what it has."""
         self.stage.write_manifest(
             {
                 "version": 1,
@@ -212,12 +212,12 @@ class LoadSteps:
     # What makers of files ask.
 
     def has_documents(self) -> bool:
-        """Whether the table may have some of the documents."""
+        """Whether the table may have some of the documents already."""
         is_there = self._gateway.rows(TABLE_START, TABLE_STOP, DOCUMENT_FAMILY, limit=1)
         return bool(is_there) and not self._options.is_first
 
     def form(self, state: LoadState) -> FileForm:
-        """Return how files are made: as the table's are."""
+        """Return the form of files, from the table's settings."""
         return FileForm(file_settings(described(self._gateway)), state.stamp, FILE_BYTES)
 
     def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
@@ -231,7 +231,7 @@ class LoadSteps:
     # Loading.
 
     def load_all(self, state: LoadState, files: Sequence[StagedFile], observer: Observer) -> LoadState | None:
-        """Load all that was staged whole; return the state at the end, None where that was left to others.
+        """Load all complete files of the stage; return the state at the end, or None if operators must load them.
 
         Raises:
             StopAskedError: the observer asked to end.
@@ -303,7 +303,7 @@ class LoadSteps:
         return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
 
     def verify_begun(self, state: LoadState) -> None:
-        """Raise `HsimhashError` where collection no longer waits for this load: its rows may be gone."""
+        """Raise `HsimhashError` if collection no longer waits for this load, so that its rows may be gone."""
         manifest = self.stage.manifest() or {}
         if manifest.get("token") != state.token:
             raise HsimhashError(

@@ -28,7 +28,7 @@ _LAST_LINES = 5
 
 
 def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the words that run a class of HBase's: `command`'s, or those of an HBase that is found here.
+    """Return the command that runs a class of HBase, by `command` or by an HBase found here.
 
     Looked for are `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and in a clone of the project the jars of `make hbase`.
 
@@ -61,13 +61,13 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def load_words(command: Sequence[str], folder: str, address: Address) -> list[str]:
-    """Return the words that load the folder of a stage, which has a folder for each family."""
+    """Return the command that loads a folder of the stage, which has a folder for each family."""
     return [*command, _CLASS, *_OPTIONS, folder, address.full_table.decode()]
 
 
 @contextmanager
 def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterator[HeldLock]:
-    """Let no other program load the files of a job, not even one that an interrupted call began: it is waited for.
+    """Keep other programs from loading the files of a job; wait for one that an interrupted call started.
 
     Raises:
         StoreBusyError: it did not end.
@@ -85,7 +85,7 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
 
 
 def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
-    """Run the program; its output goes to the end of a log.
+    """Run the program; append its output to a log.
 
     It is not told of a Ctrl-C: what it has begun it ends. It keeps the lock, should this process be killed.
 

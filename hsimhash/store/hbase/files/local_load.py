@@ -6,8 +6,8 @@ The steps of the load are those of `load_steps.py`; between its beginning and it
   what it has otherwise gets the register that follows, and an entry in the log of orphans (`table_comparison.py`);
 - *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
 
-`staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files. What was killed
-continues with the step that was begun, and with the regions that lack files.
+`staged.json` beside the runs has the progress, `files.jsonl` the regions with finished files. A killed load continues
+with the step that it had begun, and with the regions that lack files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _InJobFolder(StateKeeper):
 
 
 class StagedLoad(BulkLoad):
-    """A bulk load by HFiles; see `BulkLoad` and the module's text.
+    """A bulk load by HFiles; see `BulkLoad` and the module.
 
     Args:
         writes: to the table.
@@ -88,7 +88,7 @@ class StagedLoad(BulkLoad):
             self._steps.verify_stage()
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """See `BulkLoad.expect`; the runs are here, the files in the stage."""
+        """See `BulkLoad.expect`; the runs are on this machine, the files in the stage."""
         stage, (runs, files) = self._steps.stage, needed_bytes(documents, id_bytes, len(self._record.layout.drawers))
         if stage.is_on_disk_of(self.folder):
             runs += files
@@ -103,7 +103,7 @@ class StagedLoad(BulkLoad):
                 )
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Write all files, and have them loaded; see `BulkLoad.merge`. None too where the commands were only told."""
+        """Write all files and load them; see `BulkLoad.merge`. Also None if the commands were only printed."""
         if not self._runs:
             return 0
         try:
@@ -136,7 +136,7 @@ class StagedLoad(BulkLoad):
             self._steps.give_up(state)
 
     def delete(self) -> None:
-        """Remove the runs; a load that was begun is given up."""
+        """Remove the runs; abandon a load in progress."""
         with file_errors(self.folder):
             self._forget_merge()
             self._steps.release_stage()

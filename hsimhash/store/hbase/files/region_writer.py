@@ -37,7 +37,7 @@ ROW_BYTES, DOCUMENT_BYTES = 100, 800  # of memory, about, for each drawer row, a
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """The table's segments, cut into ranges of about equal content, of each kind of rows."""
+    """Cuts of the table's segments into ranges of about equal content, for each kind of rows."""
 
     drawers: Sequence[Segments]
     listings: Sequence[Segments]
@@ -51,13 +51,13 @@ def register_ranges(documents: int, at_once: int) -> list[Segments]:
 
 
 def register_values(registers: NDArray[Any], *, has_signatures: bool) -> Uint8s:
-    """Return the values of registers, given in an array with the fields of `SIGNED_VALUE`: shape (n, width)."""
+    """Return the values of registers from an array with the fields of `SIGNED_VALUE`: shape (n, width)."""
     value = SIGNED_VALUE if has_signatures else FILED_VALUE
     return registers[list(value.names or ())].astype(value).view(np.uint8).reshape(-1, value.itemsize)
 
 
 class StagedFile(NamedTuple):
-    """An HFile of the stage, by its name there: what it has; row and qualifier of its first and last cell, as hex."""
+    """An HFile in the stage: its name, its contents, and row and qualifier of its first and last cell, as hex."""
 
     name: str
     cells: int
@@ -72,27 +72,27 @@ class StagedFile(NamedTuple):
         return self.name.split("/")[-2].encode()
 
     def ends(self) -> list[tuple[bytes, bytes]]:
-        """Return row and qualifier of the first and the last cell."""
+        """Return row and qualifier of the first and last cell."""
         return [(bytes.fromhex(row), bytes.fromhex(qualifier)) for row, qualifier in (self.first, self.last)]
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRows:
-    """The rows of a region, by its number from 0: half-open, no end is the table's."""
+    """The rows of a region, by its number from 0: a half-open range; an empty end is the table's."""
 
     number: int
     start: bytes
     stop: bytes
 
     def within(self, ranges: Sequence[Segments]) -> list[Segments]:
-        """Return the parts of ranges whose segments the region has rows of."""
+        """Return the parts of ranges whose segments have rows in the region."""
         first = segment_of(self.start)
         end = SEGMENTS if not self.stop else segment_of(self.stop) + (len(self.stop) > SEGMENT_BYTES)
         clipped = [(max(low, first), min(high, end)) for low, high in ranges]
         return [(low, high) for low, high in clipped if low < high]
 
     def clip(self, rows: Uint8s) -> slice:
-        """Return which of ordered rows lie within the region."""
+        """Return which of ordered rows are in the region."""
         places = range(len(rows))
         first = bisect_left(places, self.start, key=lambda place: rows[place].tobytes())
         last = len(rows) if not self.stop else bisect_left(places, self.stop, key=lambda place: rows[place].tobytes())
@@ -100,7 +100,7 @@ class RegionRows:
 
 
 class Portion(NamedTuple):
-    """Rows in order, shape (n, 13); with qualifiers and values (n, width), or one cell a row that has neither."""
+    """Ordered rows, shape (n, 13), with qualifiers and values (n, width), or one cell per row without both."""
 
     rows: Uint8s
     qualifiers: Sequence[bytes] | None = None
@@ -111,7 +111,7 @@ class Portion(NamedTuple):
         return self.rows[place].tobytes().hex(), self.qualifiers[place].hex() if self.qualifiers else ""
 
     def append_to(self, file: HFileWriter, stamp: int) -> None:
-        """Append them to a file."""
+        """Append the rows to a file."""
         if self.qualifiers is None:
             file.append_rows(self.rows, stamp)
         else:
@@ -129,7 +129,7 @@ class FileForm:
     def write(
         self, stage: Stage, name: str, region: RegionRows, portions: Iterator[Portion], *, attempt: str = ""
     ) -> Iterator[StagedFile]:
-        """Write portions that are not empty, in order, to files `<name>-0`, `<name>-1`, …; yield each that is whole.
+        """Write non-empty portions in order to files `<name>-0`, `<name>-1`, …; yield each complete one.
 
         Args:
             stage: where.
@@ -173,7 +173,7 @@ class _Summed:
 
 
 def file_settings(table: Table | None) -> dict[bytes, FileSettings]:
-    """Return how files of each family are made: as the table is, where that is known."""
+    """Return the settings for files of each family: the table's, if known."""
     found = {
         DRAWER_FAMILY: FileSettings(bloom=BloomFilter(PREFIX_BYTES)),
         DOCUMENT_FAMILY: FileSettings(bloom=BloomFilter()),

@@ -72,12 +72,12 @@ def needed_bytes(documents: int, id_bytes: int, drawers: int) -> tuple[int, int]
 
 
 def sort_rows(folder: Path, record: Record) -> None:
-    """Sort the drawer rows of what a run keeps."""
+    """Sort the drawer rows of a run's kept documents."""
     write_permuted(Run(folder), record.layout.drawers)
 
 
 def sort_registers(folder: Path) -> None:
-    """Sort the registers of what a run keeps as the table does."""
+    """Sort the registers of a run's kept documents in the table's order."""
     run = Run(folder)
     kept = np.flatnonzero(run.read("keep", np.bool_, 0, run.size))
     by_place = run.registers_by_place()
@@ -97,7 +97,7 @@ def sort_registers(folder: Path) -> None:
 
 
 def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
-    """Return how prepared runs are cut."""
+    """Return where to cut prepared runs."""
     at_once = part_bytes // DOCUMENT_BYTES
     return Cuts(
         segment_ranges(list(runs), record.layout.drawers, part_bytes // ROW_BYTES),
@@ -110,7 +110,7 @@ def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
 
 
 def write_region(job: FilesJob, region: RegionRows, cuts: Cuts) -> list[StagedFile]:
-    """Write the files of a region; return those that are not empty."""
+    """Write the files of a region; return the non-empty ones."""
     return _Region(job, region).write(cuts)
 
 
@@ -121,7 +121,7 @@ class _Region:
         self.stage: Stage = open_stage(job.stage)
 
     def write(self, cuts: Cuts) -> list[StagedFile]:
-        """Write all files; return them."""
+        """Write all files and return them."""
         parts = (
             (ROWS, DRAWER_FAMILY, map(self._drawers, self.region.within(cuts.drawers))),
             (ROWS, DOCUMENT_FAMILY, map(self._listings, self.region.within(cuts.listings))),

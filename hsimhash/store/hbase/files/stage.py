@@ -29,37 +29,37 @@ class Stage(ABC):
 
     @abstractmethod
     def writing(self, name: str, attempt: str = "") -> AbstractContextManager[BinaryIO]:
-        """Give a stream to a file, which is there if the block ends without an error.
+        """Give a stream to a file, which appears if the block ends without an error.
 
         Several attempts to write the same bytes, each with a word of its own, may be under way at once.
         """
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, None if there is none."""
+        """Return the bytes of a file, or None if it does not exist."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """Return the bytes that a file has, None if there is none."""
+        """Return the size of a file in bytes, or None if it does not exist."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether nothing is there, or no folder."""
+        """Whether the folder is empty or missing."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with what is in it, if it is there."""
+        """Delete a file, or a folder with its contents, if it exists."""
 
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Return how many bytes it can still take, None where that is unknown."""
+        """Return the free bytes, or None if unknown."""
 
     @abstractmethod
     def is_on_disk_of(self, folder: Path) -> bool:
-        """Whether it shares its free bytes with a folder of this machine."""
+        """Whether it is on the same disk as a local folder."""
 
     def manifest(self) -> dict[str, Any] | None:
-        """Return what `write_manifest` wrote last, None if there is none; `HsimhashError` where it is not ours."""
+        """Return the last manifest written, None if there is none; raise `HsimhashError` if it is not ours."""
         data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")  # what a kill kept from getting its name
         try:
             found = None if data is None else json.loads(data)
@@ -86,7 +86,7 @@ class Stage(ABC):
 
 
 def open_stage(place: str) -> Stage:
-    """Return the stage at a path or a URL; nothing is made.
+    """Return the stage at a path or URL, without creating it.
 
     Raises:
         HsimhashError: a URL that fsspec does not know, or fsspec is missing.
@@ -103,7 +103,7 @@ def open_stage(place: str) -> Stage:
 
 
 def reached(url: str, what: str) -> tuple[Any, str]:
-    """Return the file system of a URL, by fsspec, and the path there; `what` the URL is of is for messages.
+    """Return fsspec's file system for a URL, and the path there; messages name the URL as `what`.
 
     Raises:
         HsimhashError: fsspec does not know it, or is missing; or it holds a password.

@@ -25,7 +25,7 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """Documents against the table, for the load that began at a time.
+    """Compares documents with the table, for a load that began at a known time.
 
     Args:
         writes: to the table; what documents leave is put into the log of orphans.

@@ -77,7 +77,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Gateways, a table and how to talk to them; `str()` gives the URL, which never holds a secret."""
+    """Gateways, a table and how to talk to them; `str()` gives the URL, which never has a secret."""
 
     scheme: str
     gateways: tuple[Endpoint, ...]
@@ -87,7 +87,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Return the parts of a URL; `ValueError` names what is wrong with it, and no secret."""
+        """Parse a URL; `ValueError` names the fault, but no secret."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
@@ -106,12 +106,12 @@ class Address:
 
     @property
     def full_table(self) -> bytes:
-        """The table's name as HBase's calls take it."""
+        """The table's name in HBase's calls."""
         return f"{self.namespace}:{self.table}".encode()
 
     @property
     def index_url(self) -> str:
-        """The URL, but for how the table is talked to."""
+        """The URL without options for talking to the table."""
         return str(replace(self, options=Options(path=self.options.path)))
 
     @property
@@ -121,7 +121,7 @@ class Address:
 
     @property
     def service(self) -> str:
-        """The service that the user's Kerberos ticket is for."""
+        """The service for the user's Kerberos ticket."""
         return self.options.service or ("HTTP" if self.is_http else "hbase")
 
     def __str__(self) -> str:

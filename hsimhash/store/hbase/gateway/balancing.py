@@ -1,12 +1,12 @@
 """Choose the gateway for the next connection.
 
-A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
-as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
-those that work the one with the fewest connections of this process is next, drawn by lot among equals: so many
-processes spread over all gateways from their first connection on.
+A gateway that failed rests, longer each time. While another gateway works, it is then tried by a connection that no
+call waits for. A gateway that still owes replies to abandoned calls comes after the others. Of the working gateways,
+the one with the fewest connections of this process is next, drawn by lot among equals: so many processes spread over
+all gateways from their first connection on.
 
-A connection counts for as long as someone holds it: where a signal interrupts its user before it is given back, its
-place is free again as soon as the interrupted call is left.
+A connection counts as long as someone holds it. If a signal interrupts its user before it is returned, its place is
+free again as soon as the interrupted call ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """Things for as long as someone else holds them.
+    """A collection of things that lasts only as long as others hold them.
 
     Unlike in a `WeakSet` no Python code runs when one goes, which a signal could interrupt. May be read by any thread.
     """
@@ -47,7 +47,7 @@ class Living(Generic[T]):
         self._references = [*map(ref, self), ref(thing)]
 
     def discard(self, thing: T) -> None:
-        """Remove a thing, if it is there."""
+        """Remove a thing, if present."""
         self._references = [ref(one) for one in self if one is not thing]
 
 
@@ -72,16 +72,16 @@ class Choice:
 
     @property
     def connections(self) -> list[Connection]:
-        """All connections that are idle, in use or being opened."""
+        """All idle, used and opening connections."""
         return [connection for one in self._standings.values() for connection in one.connections]
 
     @property
     def overdue(self) -> list[Connection]:
-        """All connections that are kept aside."""
+        """All connections that are set aside."""
         return [connection for one in self._standings.values() for connection in one.overdue]
 
     def next(self) -> Endpoint:
-        """Return the gateway for the next connection; where none works, the one that has rested longest."""
+        """Return the gateway for the next connection; if none works, the one that has rested longest."""
         ranks = {
             gateway: (one.rests_until_s if one.failures else 0.0, len(one.overdue), len(one.connections))
             for gateway, one in self._standings.items()
@@ -91,7 +91,7 @@ class Choice:
         return secrets.choice(ready)  # not `random`: forked children would all draw the same
 
     def works(self, gateway: Endpoint) -> bool:
-        """Whether the gateway has not failed since it last answered, and owes no reply."""
+        """Whether the gateway has not failed since its last answer and owes no reply."""
         one = self._standings[gateway]
         return not one.failures and not one.overdue
 
@@ -100,7 +100,7 @@ class Choice:
         return any(self.works(other) for other in self._standings if other != gateway)
 
     def to_try(self) -> Endpoint | None:
-        """Return a gateway that has rested and is to be tried beside the calls, and note that this is done."""
+        """Return a rested gateway for a trial beside the calls, and record the trial."""
         now = time.monotonic()
         for gateway, one in self._standings.items():
             if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
@@ -109,7 +109,7 @@ class Choice:
         return None
 
     def tried(self, gateway: Endpoint) -> None:
-        """Note that the trial has ended."""
+        """Record the end of the trial."""
         self._standings[gateway].is_tried = False
 
     def failed(self, gateway: Endpoint) -> None:
@@ -120,26 +120,26 @@ class Choice:
             one.failures += 1
 
     def answered(self, gateway: Endpoint) -> None:
-        """Take a gateway for one that works."""
+        """Record that a gateway works."""
         self._standings[gateway].failures = 0
 
     def opens(self, connection: Connection) -> None:
-        """Count a connection."""
+        """Count a new connection."""
         self._standings[connection.endpoint].connections.add(connection)
 
     def puts_aside(self, connection: Connection) -> None:
-        """Count a connection as one that is kept aside."""
+        """Count a connection as set aside."""
         one = self._standings[connection.endpoint]
         one.overdue.add(connection)
         one.connections.discard(connection)
 
     def closes(self, connection: Connection) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         one = self._standings[connection.endpoint]
         one.connections.discard(connection)
         one.overdue.discard(connection)
 
     def is_crowded(self, gateway: Endpoint) -> bool:
-        """Whether a connection would better be made anew, to a gateway that works and has at least two fewer."""
+        """Whether a new connection to another working gateway is better, because it has at least two fewer."""
         most = len(self._standings[gateway].connections) - 2
         return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

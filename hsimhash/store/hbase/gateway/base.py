@@ -1,7 +1,7 @@
 """The interface between the HBase store and a Thrift gateway: one table, its cells read and written in batches.
 
 `thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
-cell semantics. What knows of the register, of documents and of their order of writing lives above it, in `store.py`.
+cell semantics. Everything about registers, documents and the order of writes is above it, in `store.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
 
 class CellArrays(NamedTuple):
-    """Cells of rows of 13 bytes, in order of (row, qualifier), as columns of one length."""
+    """Cells of rows of 13 bytes, sorted by (row, qualifier), as columns of equal length."""
 
     rows: Uint8s  # shape (n, 13)
     qualifiers: list[bytes]
@@ -47,7 +47,7 @@ class CellArrays(NamedTuple):
 
     @classmethod
     def of(cls, cells: Sequence[Cell]) -> CellArrays:
-        """Return them of cells."""
+        """Convert cells."""
         rows = np.frombuffer(b"".join([cell.row for cell in cells]), np.uint8).reshape(-1, ROWKEY_BYTES)
         timestamps = np.array([cell.timestamp for cell in cells], np.int64)
         return cls(rows, [cell.qualifier for cell in cells], [cell.value for cell in cells], timestamps)
@@ -64,7 +64,7 @@ class CellArrays(NamedTuple):
         )
 
     def cell(self, place: int) -> Cell:
-        """Return a cell of them."""
+        """Return one cell."""
         row = self.rows[place].tobytes()
         return Cell(row, self.qualifiers[place], self.values[place], int(self.timestamps[place]))
 
@@ -80,7 +80,7 @@ class Put(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A value to write where the cell holds `expected`; None and empty both match an absent and an empty cell."""
+    """A value to write if the cell holds `expected`; None and empty both match a missing and an empty cell."""
 
     row: bytes
     family: bytes
@@ -100,7 +100,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family: its attributes and its configuration by HBase's names."""
+    """A column family: attributes and configuration by HBase's names."""
 
     name: str
     attributes: dict[str, str]
@@ -109,7 +109,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a table is made. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
+    """A table's settings. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
@@ -126,12 +126,12 @@ class Table:
 
     @property
     def compression(self) -> str:
-        """The codec of the first family: an index has the same in all."""
+        """The codec of the first family; all families of an index have the same."""
         return self.families[0].attributes["COMPRESSION"]
 
 
 def always() -> bool:
-    """Say yes."""
+    """Return True."""
     return True
 
 
@@ -151,19 +151,19 @@ class Gateway(AbstractContextManager["Gateway"]):
     makes_tables: Literal["whole", "plain", "no"] = "whole"
 
     def one_deadline(self) -> AbstractContextManager[None]:
-        """Let a deadline count over all calls that this thread makes within, from the last reply to any of them."""
+        """Apply one deadline to all calls of this thread in the block, from the last reply to any of them."""
         return nullcontext()
 
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """Let all calls that this thread makes within end after so long, with `StoreTimeoutError`; None: no end."""
+        """End all calls of this thread in the block after a time, with `StoreTimeoutError`; None: no limit."""
         return nullcontext()
 
     @abstractmethod
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """Return the rowkeys of `DRAWER_FAMILY` within half-open ranges: shape (m, 13), uint8, in any order."""
+        """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order."""
 
     def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:
-        """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`; None where there is anything but drawer rows."""
+        """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`, or None if there are other rows."""
         try:
             if not self.rows(start, stop, DRAWER_FAMILY, limit=1, having="qualifier"):
                 return self.scan([(start, stop)])
@@ -182,36 +182,36 @@ class Gateway(AbstractContextManager["Gateway"]):
         """
 
     def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
-        """Return the cells that `rows` would, faster; None where it cannot, or where a row is not 13 bytes long."""
+        """Return the cells of `rows`, faster; None if it cannot, or if a row is not 13 bytes long."""
         return None
 
     @abstractmethod
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
-        """Return the first `limit` cells of a row whose qualifier is greater than `after`, in order of qualifier."""
+        """Return the first `limit` cells of a row with qualifiers greater than `after`, in order."""
 
     @abstractmethod
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
-        """Return for each row its first `limit` cells in order of qualifier; empty for a row that has none."""
+        """Return the first `limit` cells of each row in order of qualifier; empty if it has none."""
 
     @abstractmethod
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
-        """Return the cell under each (row, qualifier), None if it is missing."""
+        """Return the cell at each (row, qualifier), or None if it is missing."""
 
     def holds(self, rows: Sequence[bytes]) -> list[bool]:
-        """Return for each rowkey of a drawer row whether there is one."""
+        """Return whether each drawer row exists."""
         return [cell is not None for cell in self.get([(row, b"") for row in rows], DRAWER_FAMILY)]
 
     @abstractmethod
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-        """Write cells; on return the servers hold every one of them, unless `is_timely` said no."""
+        """Write cells; on return the servers have all of them, unless `is_timely` returned false."""
 
     def put_rows(self, rows: Uint8s) -> None:
-        """Write drawer rows, shape (n, 13); on return the servers hold every one of them."""
+        """Write drawer rows, shape (n, 13); on return the servers have all of them."""
         self.put([Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows])
 
     @abstractmethod
     def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-        """Compare and set each cell by itself, all at once; never sent twice.
+        """Compare and set each cell separately, all at once; never sent twice.
 
         Returns:
             For each change whether it was made; None where that is unknown, because the reply did not come: it may
@@ -224,18 +224,18 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def regions(self) -> list[Region]:
-        """Return the table's regions in order of start, each once, however many replicas it has."""
+        """Return the table's regions in order of start, each once even if it has replicas."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether the table is there."""
+        """Whether the table exists."""
 
     def is_disabled(self) -> bool:
-        """Whether the table is disabled; False on Thrift1, whose calls on it say so by themselves."""
+        """Whether the table is disabled; False on Thrift1, whose calls report it themselves."""
         return False
 
     def namespaces(self) -> list[str]:
-        """Return the cluster's namespaces; empty through Thrift1, which does not report them."""
+        """Return the cluster's namespaces; empty through Thrift1, which cannot list them."""
         return []
 
     @abstractmethod

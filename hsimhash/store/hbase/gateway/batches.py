@@ -31,7 +31,7 @@ _MULTI_ROW_RANGE = b"org.apache.hadoop.hbase.filter.MultiRowRangeFilter"
 
 
 def slices(count: int, size: int) -> list[slice]:
-    """Return the slices that cut `count` things into runs of at most `size`."""
+    """Return slices that cut `count` things into runs of at most `size`."""
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
@@ -39,7 +39,7 @@ Range = tuple[bytes, bytes]
 
 
 def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
-    """Return ascending, disjoint ranges in groups for one filter each, and how many groups to scan at once.
+    """Return ascending, disjoint ranges in groups of one filter each, and how many groups to scan at once.
 
     A group lies within one region. The list is empty where each range is better scanned by itself.
     """
@@ -57,13 +57,13 @@ def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[lis
 
 
 def share(count: int, most: int, workers: int) -> int:
-    """Return how many of `count` things a run has, at most `most`, so that all workers are busy until the end."""
+    """Return how many of `count` things a run gets, at most `most`, so that all workers stay busy until the end."""
     turns = -(-count // (most * workers))
     return min(max(-(-count // max(turns * workers, 1)), _LEAST_ROWS), most)
 
 
 def put_batches(puts: Sequence[Put], most: int = PUT_ROWS) -> Iterator[Sequence[Put]]:
-    """Yield the puts in order, in runs that fit a call by number and by bytes."""
+    """Yield the puts in order, in runs that fit a call by count and bytes."""
     start, held_bytes = 0, 0
     for position, put in enumerate(puts):
         put_bytes = _CELL_BYTES + len(put.row) + len(put.qualifier) + len(put.value)
@@ -76,12 +76,12 @@ def put_batches(puts: Sequence[Put], most: int = PUT_ROWS) -> Iterator[Sequence[
 
 
 def columns_after(qualifier: bytes) -> bytes:
-    """Return the filter that passes the cells whose qualifier is greater than `qualifier`."""
+    """Return the filter for cells with qualifiers greater than `qualifier`."""
     return b"ColumnRangeFilter ('" + qualifier.replace(b"'", b"''") + b"', false, '', false)"
 
 
 def first_columns(limit: int, having: Having | None = None) -> bytes:
-    """Return the filter that passes the first `limit` cells of each row and seeks past the others.
+    """Return the filter for the first `limit` cells of each row, which seeks past the others.
 
     With `having` those are passed over whose qualifier, or value, is empty.
     """
@@ -90,7 +90,7 @@ def first_columns(limit: int, having: Having | None = None) -> bytes:
 
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:
-    """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
+    """Return the filter, as bytes, for ascending, disjoint, half-open row ranges."""
     return message_field(1, _MULTI_ROW_RANGE) + message_field(2, b"".join([_range(*bounds) for bounds in ranges]))
 
 
@@ -103,7 +103,7 @@ def _range(start: bytes, stop: bytes) -> bytes:
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
-    """Return the ascending, disjoint half-open ranges that cover the same rows; empty ones are left out."""
+    """Merge ascending half-open ranges into disjoint ones that cover the same rows; drops empty ones."""
     ends = list(chain.from_iterable(ranges))
     if all(map(lt, ends, ends[1:])):  # the usual ones, of a batch: without a loop
         return list(ranges)

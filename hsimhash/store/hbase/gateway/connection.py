@@ -1,6 +1,6 @@
 """One Thrift client over one socket: sends calls, and receives their replies in the same order.
 
-A connection that was interrupted in between is never used again: the next call would read the late reply.
+A connection that was interrupted during a call is never used again, because the next call would read the late reply.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a ho
 
 
 class Call(NamedTuple):
-    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them.
+    """A method of a Thrift service and its arguments: values, or their bytes in the binary protocol.
 
     The reply to one of `TByteScan`, on a connection without another call under way, is the bytes that were read.
     """
@@ -58,7 +58,7 @@ class _Due:
         self.at_s = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return how long is left; `TimeoutError` if nothing is."""
+        """Return the time left; raise `TimeoutError` if there is none."""
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -118,7 +118,7 @@ class _Socket:
         self._socket.sendall(data)
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: no bytes are held back."""
 
     def close(self) -> None:
         self._socket.close()
@@ -221,7 +221,7 @@ def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, 
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:
-    """Return what `hbase+https://` verifies and shows, None for the other schemes.
+    """Return the TLS settings for `hbase+https://`, None for other schemes.
 
     Raises:
         HsimhashError: a file of the address cannot be used.
@@ -253,7 +253,7 @@ def _said(error: OSError) -> str:
 
 
 class Connection:
-    """A client of one gateway; of one thread at a time. It connects with its first call, or by `connect`.
+    """A client of one gateway, for one thread at a time. It connects at its first call, or by `connect`.
 
     Replies come in the order of the calls.
     """
@@ -273,7 +273,7 @@ class Connection:
         self._pid = os.getpid()
 
     def connect(self, timeout_s: float) -> None:
-        """Connect, within so long."""
+        """Connect within a time limit."""
         options = self._address.options
         self.timeout_s, self._due.at_s = timeout_s, time.monotonic() + timeout_s
         self._wire = _wire(self.endpoint, self._address, self._context, self._due)
@@ -283,27 +283,27 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it has connected."""
+        """Whether it is connected."""
         return self._wire is not None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is in progress."""
         return bool(self._awaited)
 
     @property
     def is_fit(self) -> bool:
-        """Whether a call can be sent: none is under way, and nothing shows that the gateway closed the connection."""
+        """Whether a call can be sent: none is in progress, and the gateway has not visibly closed the connection."""
         return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
 
     @property
     def is_stale(self) -> bool:
-        """Whether it was idle for so long that the gateway may cut it."""
+        """Whether it was idle so long that the gateway may cut it."""
         return time.monotonic() - self._used_s >= IDLE_S
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come that was not read: a reply, or, between two calls, the end of the connection."""
+        """Whether nothing unread has come: a reply, or, between calls, the end of the connection."""
         if self._wire is None or self._wire.socket is None:
             return False
         poll = select.poll()
@@ -311,12 +311,12 @@ class Connection:
         return not poll.poll(0)
 
     def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
-        """Send a call and return its reply, within the time-out of the last one."""
+        """Send a call and return its reply, within the previous call's time-out."""
         self.send(Call(service, method, arguments), self.timeout_s)
         return self.receive()
 
     def server_type(self) -> int:
-        """Return which interface the gateway speaks, 1 or 2; an error where the address has another."""
+        """Return which interface the gateway has, 1 or 2; raise if the address asks for the other."""
         found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
         if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
             raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
@@ -340,7 +340,7 @@ class Connection:
         self._protocol.trans.flush()
 
     def receive(self, *, end_s: float = math.inf) -> Any:  # as the IDL has it
-        """Return the reply to the oldest call under way; raises what the gateway answered, or why no answer came.
+        """Return the reply to the oldest call in progress; raise the gateway's error, or why no reply came.
 
         The time-out counts from the sending; a reply that is here already is read even after it, but none is waited
         for beyond the moment `end_s`.
@@ -366,25 +366,25 @@ class Connection:
         self._used_s = time.monotonic()
 
     def say_no_more(self) -> None:
-        """Let the gateway close the connection as soon as it has done with what was sent: it reads the end then."""
+        """Shut down sending, so that the gateway closes the connection when it is done."""
         if self._wire is not None and self._wire.socket is not None:
             with suppress(OSError):  # it is closed already
                 self._wire.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let go of the socket; in a forked child the parent's connection stays whole."""
+        """Close the socket; in a forked child the parent's connection stays intact."""
         if self._wire is not None:
             self._wire.close()
 
 
 def server_type_at(endpoint: Endpoint, address: Address) -> int:
-    """Connect to a gateway, and return which interface it speaks: 1 or 2."""
+    """Connect to a gateway and return which interface it has: 1 or 2."""
     connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
     with closing(connection):
         return connection.server_type()
 
 
 def is_reply(error: BaseException) -> bool:
-    """Whether an error is what a gateway answered, so that its connection can be used again."""
+    """Whether an error is a gateway's answer, so that its connection can be reused."""
     own = (TTransportException, TProtocolException, TDecodeException)
     return isinstance(error, TException) and not isinstance(error, own)

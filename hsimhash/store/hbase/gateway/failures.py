@@ -1,7 +1,7 @@
 """Classify failures: the meaning of a gateway's error, why a connection fails, and what listens at a port instead.
 
-Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
-is true even for a missing table where the call was a batch, and happybase does not read it.
+Thrift1's messages are Java stack traces; Thrift2's are often the exception's message without its class. `canRetry` is
+true even for a missing table if the call was a batch, and happybase does not read it.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class TransientError(StoreUnavailableError):
 
 
 class RefusedError(HsimhashError):
-    """A call that the servers will never take."""
+    """A call that the servers will never accept."""
 
 
 def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
-    """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
+    """Translate an error from a gateway; `TransientError` if a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = set(_JAVA.findall(message))
     what = f"{method} on {table}: {_gist(message)}"
@@ -91,7 +91,7 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
 
 
 def disabled(table: str) -> StoreUnavailableError:
-    """Return the error that names a disabled table."""
+    """Return the error for a disabled table."""
     return StoreUnavailableError(
         f"table {table} is disabled; enable it in hbase shell: enable '{table}'; if a drop was interrupted, run "
         f"'hsimhash drop-table' again"
@@ -154,7 +154,7 @@ _ALERTS = (
 
 
 def reason(error: BaseException, timeout_s: float) -> str:
-    """Return in a few words what an error of a connection means."""
+    """Describe an error of a connection in a few words."""
     if isinstance(error, TimeoutError):
         return f"no reply within {timeout_s:.3g} s"
     if isinstance(error, ConnectionRefusedError):
@@ -212,7 +212,7 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
 
 
 def identify(endpoint: Endpoint) -> Service | None:
-    """Return what answers at a port, None if it is nothing known; `OSError` if the port accepts no connection."""
+    """Return what answers at a port, None if it is unknown; raise `OSError` if the port accepts no connection."""
     socket.create_connection(endpoint, PROBE_S).close()
     with ThreadPoolExecutor(len(_PROBES)) as threads:  # all at once: one after the other, a port that hangs takes 10 s
         answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
@@ -251,8 +251,8 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-# What is sent, and whom each answer shows, tried in this order. What a web server answers to the others shows nothing:
-# the POST shows whether Thrift is behind it.
+# The bytes to send, in this order, and the server that each answer shows. A web server's answers to the others show
+# nothing; its answer to the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
         (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),

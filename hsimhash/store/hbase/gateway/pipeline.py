@@ -1,8 +1,8 @@
 """Run tasks on many connections at once without threads: send requests on all, then read replies.
 
-A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
-one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
-has read so far it must keep outside of its generator.
+A *task* is a generator function: it yields calls, receives the reply to each, and returns a result. Its calls go over
+one connection, one after the other. A task that fails with a passing error begins again on another connection, so it
+must keep what it has read so far outside its generator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MISSING = object()
 
 
 def one_call(call: Call) -> Task:
-    """Return the task that makes one call and returns its reply."""
+    """Return a task that makes one call and returns its reply."""
 
     def steps() -> Steps:
         return (yield call)
@@ -81,7 +81,7 @@ class Caller:
 
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
-        """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
+        """Apply one deadline to all tasks of this thread in the block, from the last reply to any, or from now."""
         outer_s = self.patience.silent_s
         try:
             self.patience.silent_s = 0.0
@@ -91,7 +91,7 @@ class Caller:
 
     @contextmanager
     def ending(self, timeout_s: float | None) -> Iterator[None]:
-        """Let all that this thread runs within end after so long, with `StoreTimeoutError`; None: no such end."""
+        """End all tasks of this thread in the block after a time, with `StoreTimeoutError`; None: no limit."""
         outer_s = self.patience.end_s
         try:
             if timeout_s is not None:
@@ -166,11 +166,11 @@ class _PipelineRun:
         return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
     def is_over(self, pause_s: float) -> bool:
-        """Whether the time would be over before the next try; a deadline counts from the last reply."""
+        """Whether time would run out before the next try; a deadline counts from the last reply."""
         return time.monotonic() + pause_s >= self._end_s
 
     def error(self, last: TransientError) -> StoreUnavailableError:
-        """Return what to raise when it is over."""
+        """Return the error to raise when time is over."""
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
             return StoreTimeoutError(f"the allowed time ended; last: {last}")
         return StoreUnavailableError(

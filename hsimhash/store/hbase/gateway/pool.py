@@ -41,7 +41,7 @@ class _Waiter:
 
 
 class Pool:
-    """At most `address.options.connections` connections in use; thread-safe and fork-safe.
+    """At most `address.options.connections` connections in use at a time; thread-safe and fork-safe.
 
     Args:
         address: of the gateways.
@@ -66,7 +66,7 @@ class Pool:
         self._checked: set[Endpoint] = set()
 
     def reach(self) -> dict[Endpoint, Exception]:
-        """Connect to one of the gateways, each tried once; return what was wrong with each, nothing if one answers."""
+        """Connect to one of the gateways, trying each once; return each one's error, or nothing if one answers."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:
@@ -81,7 +81,7 @@ class Pool:
         return errors
 
     def take(self, timeout_s: float, *, wait: bool) -> Connection | None:
-        """Return a connection that is fit for a call; None where all are in use and `wait` is not asked for.
+        """Return a connection that is ready for a call; None if all are in use and `wait` is false.
 
         Raises:
             TransientError: no connection could be made, or none became free within the time-out.
@@ -137,7 +137,7 @@ class Pool:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether someone waits for a connection: who has several gives one back."""
+        """Whether someone waits for a connection; a caller with several then returns one."""
         return len(self._waiting) > 0
 
     def _pop(self) -> Connection | None:
@@ -218,13 +218,13 @@ class Pool:
                 self._choice.tried(connection.endpoint)
 
     def heard(self, connection: Connection) -> None:
-        """Note that the connection's gateway answered."""
+        """Record that the connection's gateway answered."""
         if not self._choice.works(connection.endpoint):
             with self._lock:
                 self._choice.answered(connection.endpoint)
 
     def failed(self, endpoint: Endpoint) -> None:
-        """Leave a gateway alone for a while, and ask what it is before it is used again."""
+        """Let a gateway rest, and probe it before it is used again."""
         with self._lock:
             self._checked.discard(endpoint)
             self._choice.failed(endpoint)
@@ -239,7 +239,7 @@ class Pool:
                 self._wake()
 
     def drop(self, connection: Connection) -> None:
-        """Close a connection, whatever is under way on it."""
+        """Close a connection, whatever is in progress on it."""
         with self._lock:
             self._let_go(connection)
 
@@ -253,7 +253,7 @@ class Pool:
             self._freed.put(None)
 
     def abandon(self, connection: Connection) -> None:
-        """Keep a connection aside on which calls are under way that nobody waits for any more."""
+        """Set aside a connection with calls that nobody waits for any more."""
         if not connection.is_awaited:
             self.give_back(connection)
             return
@@ -266,7 +266,7 @@ class Pool:
                 self._wake()
 
     def close(self) -> None:
-        """Close idle connections now, and those in use when they are given back."""
+        """Close idle connections now, and used ones when they are returned."""
         with self._lock:
             self._is_closed = True
             while self._idle:
@@ -275,7 +275,7 @@ class Pool:
                 self._let_go(connection)
 
     def forget(self) -> None:
-        """Let go of the connections, which are the parent process's."""
+        """Abandon the connections, which belong to the parent process."""
         for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()

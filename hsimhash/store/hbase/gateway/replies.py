@@ -54,7 +54,7 @@ _DRAWER_ROW = np.dtype(
 
 
 def drawer_rows_in(reply: bytes) -> Uint8s | None:
-    """Return the rowkeys, shape (m, 13), uint8; None where there is anything but drawer rows."""
+    """Return the rowkeys, shape (m, 13), uint8, or None if there is anything but drawer rows."""
     size = len(reply) - _HEAD.itemsize - 1
     if size < 0 or size != _count(reply) * _DRAWER_ROW.itemsize:
         return None
@@ -64,7 +64,7 @@ def drawer_rows_in(reply: bytes) -> Uint8s | None:
 
 
 def columns_in(reply: bytes, family: bytes) -> CellArrays | None:
-    """Return the cells; None where there is anything but cells of this family in rows of 13 bytes.
+    """Return the cells, or None if there is anything but cells of this family in rows of 13 bytes.
 
     They are cut where a cell's mark is found, which an id or a value might have in it too. But then lengths and marks
     do not fit: from the first cell on, each must end where the next one, or the next row, begins.

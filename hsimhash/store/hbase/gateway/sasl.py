@@ -1,8 +1,8 @@
 """Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
 A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message; afterwards each frame is
-a length and bytes, sealed as negotiated. thriftpy2's own SASL transport wants the C library `sasl` and cuts what it
-writes into frames of 4 KB.
+a length and bytes, sealed as negotiated. thriftpy2's own SASL transport needs the C library `sasl` and writes
+frames of 4 KB.
 
 Sources: RFC 4752 (the mechanism GSSAPI), RFC 4559 (Negotiate), Thrift's TSaslTransport.
 """
@@ -25,7 +25,7 @@ _SPNEGO = "1.3.6.1.5.5.2"
 
 
 class KerberosError(OSError):
-    """Kerberos failed; the message says why and what to do."""
+    """Kerberos failed; the message has the cause and the remedy."""
 
 
 class Status(IntEnum):
@@ -39,7 +39,7 @@ class Status(IntEnum):
 
 
 class Wire(Protocol):
-    """A socket as thriftpy2's transports use it."""
+    """The socket under thriftpy2's transports."""
 
     @property
     def socket(self) -> socket.socket | None: ...
@@ -50,7 +50,7 @@ class Wire(Protocol):
 
 
 class Kerberos:
-    """The client's side of a security context with a service such as `hbase` on a host, by the user's ticket."""
+    """The client side of a security context with a service such as `hbase` on a host, by the user's ticket."""
 
     def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
         self._gssapi = _library()
@@ -67,7 +67,7 @@ class Kerberos:
         return bool(self._context.complete)
 
     def step(self, token: bytes | None = None) -> bytes:
-        """Take the service's token, None at first, and return the next one for it."""
+        """Take the service's token, None at first, and return the reply to it."""
         return self._do(self._context.step, token) or b""
 
     def wrap(self, data: bytes, *, is_secret: bool) -> bytes:
@@ -75,7 +75,7 @@ class Kerberos:
         return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Return what the service sealed; `KerberosError` where it was changed, or is not secret as it must be."""
+        """Unseal bytes from the service; raise `KerberosError` if they were changed, or lack required encryption."""
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")
@@ -115,7 +115,7 @@ def _said(error: Any) -> str:
 
 
 class SaslSocket:
-    """A socket on which both sides have proved who they are, and whose bytes are sealed as agreed."""
+    """A socket between mutually authenticated sides, with bytes sealed as agreed."""
 
     def __init__(self, plain: Wire, context: Kerberos, qop: str = "") -> None:
         """Negotiate; without `qop` the strongest layer that the gateway offers."""
@@ -212,12 +212,12 @@ def _chosen(offered: int, qop: str) -> int:
 
 
 def proof(context: Kerberos) -> dict[str, str]:
-    """Return the header of an HTTP request that says who asks."""
+    """Return the HTTP request header that authenticates the client."""
     return {"Authorization": f"Negotiate {b64encode(context.step()).decode()}"}
 
 
 def check_proof(context: Kerberos, answer: str | None) -> None:
-    """Read a reply's `WWW-Authenticate`; `KerberosError` where it does not prove the gateway."""
+    """Check a reply's `WWW-Authenticate`; raise `KerberosError` if it does not authenticate the gateway."""
     words = (answer or "").split()
     if len(words) == 2 and words[0].lower() == "negotiate" and not context.is_complete:
         try:

@@ -89,7 +89,7 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of an index on HBase: "+" it is missing, "~" it must be altered, "=" it is as it should be.
+    """A part of an index on HBase: "+" must be created, "~" altered, "=" is right.
 
     `line` does it in `hbase shell`, which alone can alter; it is empty where the line of another step does it too.
     """
@@ -112,7 +112,7 @@ def families(settings: TableSettings) -> tuple[Family, ...]:
 
 
 def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str] = ()) -> list[Step]:
-    """Return what makes the table; the namespace too, unless it is one of those that are known to be there."""
+    """Return the steps that create the table, and its namespace unless that is known to exist."""
     words = [_ruby_table(address), *map(_ruby_family, families(wanted))]
     if wanted.splits:
         words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, wanted.splits))}]")
@@ -130,7 +130,7 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
 
 
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
-    """Return how far a table is as `wanted`; a TTL and a compression count only if `wanted` has one."""
+    """Compare a table with `wanted`; TTL and compression count only if `wanted` has them."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
     if not table.is_complete:
         return [Step("=", f"{name}, as far as Thrift1 reports")]
@@ -152,7 +152,7 @@ def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step
 
 
 def shell_lines(steps: Iterable[Step]) -> list[str]:
-    """Return the lines that do the steps in `hbase shell`."""
+    """Return the lines for `hbase shell` that carry out the steps."""
     return list(dict.fromkeys(step.line for step in steps if step.line))
 
 
@@ -189,17 +189,17 @@ def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
 
 
 def compact_line(address: Address) -> str:
-    """Return the line that rewrites the table without deleted and expired cells in `hbase shell`."""
+    """Return the line for `hbase shell` that rewrites the table without deleted and expired cells."""
     return f"major_compact {_ruby_table(address)}"
 
 
 def drop_lines(address: Address) -> list[str]:
-    """Return the lines that delete the table in `hbase shell`."""
+    """Return the lines for `hbase shell` that delete the table."""
     return [f"disable {_ruby_table(address)}", f"drop {_ruby_table(address)}"]
 
 
 def snapshot_line(address: Address, name: str) -> str:
-    """Return the line that keeps the table as it is now in `hbase shell`; names have letters, digits, `_`, `-`, `.`."""
+    """Return the line for `hbase shell` that takes a snapshot; names have letters, digits, `_`, `-`, `.`."""
     return f"snapshot {_ruby_table(address)}, {_ruby(name)}"
 
 

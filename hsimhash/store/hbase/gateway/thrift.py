@@ -23,7 +23,7 @@ TABLE_CHANGE_S = 300.0  # a table of thousands of regions takes minutes
 
 
 class ThriftGateway(Gateway):
-    """`Gateway` on the interface that `_service` is."""
+    """`Gateway` on the interface of `_service`."""
 
     _service: ModuleType
 
@@ -114,7 +114,7 @@ class ThriftGateway(Gateway):
 
 
 class DrawerScan:
-    """A scan of drawer rows, page by page; begun again, it continues where it was."""
+    """A scan of drawer rows, page by page; it continues where it was when it begins again."""
 
     def __init__(self, table: bytes, start: bytes) -> None:
         self.pages: list[bytes] = []
@@ -122,7 +122,7 @@ class DrawerScan:
         self._row = start
 
     def steps(self) -> Steps:
-        """Scan; the rowkeys are in `pages`."""
+        """Scan; collect the rowkeys in `pages`."""
         raise NotImplementedError
 
     def _keep(self, rows: Sequence[Any]) -> bytes:

@@ -1,7 +1,7 @@
 """Access the table through HBase's first Thrift gateway, in happybase's terms.
 
-It has no one-call scan, no get that takes a filter or a limit, and no filter as bytes: what may be wide is read by
-scans, and a batch of queries is a batch of scans.
+It has no one-call scan, no get with a filter or a limit, and no filters as bytes. So wide rows are read by scans, and a
+batch of queries is a batch of scans.
 """
 
 from __future__ import annotations

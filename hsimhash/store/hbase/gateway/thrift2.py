@@ -1,7 +1,7 @@
 """Access the table through HBase's second Thrift gateway: a scan is one call, filters are sent as bytes.
 
-Where the protocol is the binary one, drawer rows are written as bytes, without an object for each. Measured: as objects
-a row costs the client 4 µs, as part of an array 0.5; it costs the servers 10.
+On the binary protocol, drawer rows are written as bytes, without an object for each. Measured: a row costs the client
+4 µs as an object and 0.5 as part of an array; it costs the servers 10.
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ def sorted_rows(rows: Uint8s) -> Uint8s:
 
 
 def put_arguments(table: bytes, rows: Uint8s) -> bytes:
-    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), as the binary protocol writes them.
+    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), in the binary protocol.
 
     An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, after
     its type (1 byte), its number (2) and its length (4).

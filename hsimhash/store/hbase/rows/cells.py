@@ -85,7 +85,7 @@ class Register(NamedTuple):
     claimed_at: int = 0
 
     def to_bytes(self, *, has_signatures: bool) -> bytes:
-        """Return the value of the cell, of format 2 if it is signed."""
+        """Return the value of the cell, in format 2 if it has a signature."""
         if self.claimed is not None:
             fingerprint, *sketch_key = self.claimed
             claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
@@ -101,7 +101,7 @@ class Register(NamedTuple):
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Register:
-        """Return what the value of a cell says, in either format; `CorruptionError` for bytes that cannot be."""
+        """Parse the value of a cell in either format; raise `CorruptionError` for invalid bytes."""
         if len(value) in _REMOVED_SIZES:
             return cls(changes=int.from_bytes(value, "big"))
         if head := _HEADS.get((len(value), value[-1:])):
@@ -116,35 +116,35 @@ class Register(NamedTuple):
         return cls(Signature(fingerprint, sketch, key), first_seen, changes)
 
     def filed(self, signature: Signature, first_seen: int) -> Register:
-        """Return the register that follows this one when the document is added, changed, or written as it is."""
+        """Return the next register when the document is added, changed, or rewritten."""
         return Register(signature, self.first_seen if signature == self.signature else first_seen, self.changes + 1)
 
     def removed(self) -> Register:
-        """Return the register that follows this one when the document is removed."""
+        """Return the next register when the document is removed."""
         return Register(changes=self.changes + 1)
 
     def claiming(self, signature: Signature, first_seen: int) -> Register:
-        """Return the register that follows this one when the document claims to be new."""
+        """Return the next register when the document claims to be new."""
         return Register(self.signature, self.first_seen, self.changes + 1, signature, first_seen)
 
     def confirmed(self) -> Register:
-        """Return the register that follows this one when its claim is confirmed."""
+        """Return the next register when its claim is confirmed."""
         return Register(self.claimed, self.claimed_at, self.changes + 1)
 
     def lost(self) -> Register:
-        """Return the register that follows this one when its claim is lost: what it said before."""
+        """Return the next register when its claim is lost: the contents before the claim."""
         return Register(self.signature, self.first_seen, self.changes + 1)
 
     def is_filed(self, before: int | None = None) -> bool:
-        """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
+        """Whether the document exists; with `before` (ms since 1970) whether it was first seen earlier."""
         return self.signature is not None and (before is None or self.first_seen < before)
 
     def document(self, doc_id: bytes) -> Document | None:
-        """Return the document of that id, None if it was removed."""
+        """Return the document with that id, or None if it was removed."""
         return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
 
     def claim(self, doc_id: bytes) -> Document | None:
-        """Return the document of that id as it claims to be, None if it does not."""
+        """Return the document with that id as it claims to be, or None if it does not claim."""
         return Document.of(_text(doc_id), self.claimed, self.claimed_at) if self.claimed is not None else None
 
 
@@ -156,7 +156,7 @@ def _text(doc_id: bytes) -> str:
 
 
 def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
-    """Return which values of registers say a signature, which a removal, and of the first fingerprints and keys.
+    """Return which register values have a signature, which are removals, and fingerprints and keys of the first.
 
     A claim that is under way does not count.
     """
@@ -169,7 +169,7 @@ def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Ui
 
 
 def parsed(register: Cell) -> Register | None:
-    """Return what a register says, None where it cannot be read."""
+    """Parse a register, None if it is unreadable."""
     try:
         return Register.from_bytes(register.value)
     except CorruptionError:
@@ -177,7 +177,7 @@ def parsed(register: Cell) -> Register | None:
 
 
 def signature_in(register: Cell | None) -> Signature | None:
-    """Return the signature in a register, None if the register is missing or cannot be read."""
+    """Return the signature in a register, or None if it is missing or unreadable."""
     said = parsed(register) if register is not None else None
     return said.signature if said is not None else None
 
@@ -188,7 +188,7 @@ def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
 
 
 def listing_key(fingerprint: int, doc_id: bytes) -> tuple[bytes, bytes]:
-    """Return row and qualifier under which a fingerprint lists a document."""
+    """Return row and qualifier of a document's listing under a fingerprint."""
     return documents_rowkey(fingerprint), doc_id
 
 
@@ -213,7 +213,7 @@ class Orphan(NamedTuple):
 
     @classmethod
     def of(cls, cell: Cell) -> Orphan | None:
-        """Return what a cell of the log says, None if it cannot be one."""
+        """Parse a cell of the log, None if it is invalid."""
         doc_id, zero, segment = cell.qualifier.partition(b"\x00")
         if row_flag(cell.row) != ORPHANS_FLAG or not (
             doc_id and is_text(doc_id) and len(segment) in (0, SEGMENT_BYTES)
@@ -225,7 +225,7 @@ class Orphan(NamedTuple):
         return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not segment))
 
     def put(self) -> Put:
-        """Return what writes it into the log."""
+        """Return the put that logs it."""
         behind = b""
         if self.is_register:
             behind = b"\x00"
@@ -248,17 +248,17 @@ def segment_key(segment: int) -> bytes:
 
 
 def segment_of(row: bytes) -> int:
-    """Return the segment of a row, or of a shorter key as if zeros followed."""
+    """Return the segment of a row, or of a shorter key padded with zeros."""
     return int.from_bytes(row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
 
 
 def row_flag(row: bytes) -> int:
-    """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
+    """Return a row's flag; for a truncated row that of the record, which no other row has."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
 
 
 def is_listing(row: bytes) -> bool:
-    """Whether a row of the family `d` lists the documents of a fingerprint, its segment the right one."""
+    """Whether a row of the family `d` lists the documents of a fingerprint, in the right segment."""
     return row_flag(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
 
 
@@ -277,7 +277,7 @@ def is_text(doc_id: bytes) -> bool:
 
 
 def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
-    """Return the record of its values; `CorruptionError`, naming the index, where they cannot be one."""
+    """Return the record of its values; raise `CorruptionError`, naming the index, if they are invalid."""
     missing = [name.decode() for name in RECORD_PARTS if name not in values]
     if missing:
         raise CorruptionError(

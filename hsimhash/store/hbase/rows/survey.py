@@ -1,12 +1,12 @@
 """Survey where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
 
-A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
-width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
-read whole, and its numbers are exact. The key drawer's rows are not counted.
+A gateway does not report sizes. So windows of the segments' range are read at random places of every region. All have
+the same width, chosen so that a window has a few hundred rows. A table so small that the windows would overlap is read
+whole, and its numbers are exact. The key drawer's rows are not counted.
 
-Of buckets, the fullest that were met are reported, those of the key drawer too. A fingerprint that very many documents
-share is one row of listings, which no split can cut; it is met by reading registers at random places: half of the
-documents are half of those.
+The fullest buckets seen are reported, those of the key drawer too. A fingerprint that very many documents share is one
+row of listings, which no split can cut. Reading registers at random places finds it: if half of the documents have it,
+so do half of those registers.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:
-    """Return about how many drawer rows the table has, without the key drawer's, from a few places of it."""
+    """Estimate the table's drawer rows, without the key drawer's, from a few places."""
     randoms = random.Random(0)  # noqa: S311 (the same places at every call)
     starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
     rows, segments = _density(
@@ -143,5 +143,5 @@ def _counted(record: Record, region: Region, windows: list[_SampleWindow], found
 
 
 def segments_of(region: Region) -> tuple[int, int]:
-    """Return the half-open range of segments that a region, about, has."""
+    """Return about the half-open range of segments of a region."""
     return segment_of(region.start), segment_of(region.stop) if region.stop else SEGMENTS

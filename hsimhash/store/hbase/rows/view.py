@@ -18,7 +18,7 @@ MORE_CELLS = 5_000  # of a row that has more
 
 
 class HBaseView(View):
-    """The reads of one query, which counts them."""
+    """The reads of one query, with counts."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
         self._gateway, self._record = gateway, record

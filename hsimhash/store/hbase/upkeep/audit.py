@@ -149,7 +149,7 @@ def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], coun
 
 
 def server_time(gateway: Gateway) -> int:
-    """Return a server's time in ms, the stamp of a cell that is written for that into the record's row.
+    """Return a server's time in ms: the timestamp of a cell written to the record's row for this.
 
     What is older was there before this moment, whatever this machine's clock says.
     """
@@ -164,7 +164,7 @@ def server_time(gateway: Gateway) -> int:
 
 
 class Audit:
-    """One run of `check`; see the module's text.
+    """A run of `check`; see the module.
 
     Args:
         gateway: to the table.
@@ -201,7 +201,7 @@ class Audit:
         self.ever: float = math.inf if repair else -1
 
     def run(self) -> CheckReport:
-        """Compare, and repair where asked to."""
+        """Compare, and repair if asked to."""
         if self.is_repair:
             now = server_time(self.gateway)
             youngest = self._before_loads(now)
@@ -403,7 +403,7 @@ class Audit:
 def listings_in(
     gateway: Gateway, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[list[Cell]]:
-    """Yield all cells of rows of listings, in pages; of a row that is not wanted any more not all."""
+    """Yield all cells of listing rows, in pages; rows that are no longer wanted may be incomplete."""
     firsts = gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
     yield list(chain.from_iterable(firsts))
     for page in firsts:

@@ -52,7 +52,7 @@ LoggedOrphan = tuple[Cell, Orphan]
 
 
 class Collection(Audit):
-    """One run of `collect`; see the module's text.
+    """A run of `collect`; see the module.
 
     Args:
         gateway: to the table.
@@ -80,7 +80,7 @@ class Collection(Audit):
         self._entries = self._stayed = 0
 
     def collect(self) -> CollectReport:
-        """Work off the log."""
+        """Process the log."""
         self.run()
         if self._hours is None:
             hour = min({self._end_hour - 1, *self._open_hours})

@@ -60,7 +60,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 
 
 class Compared(NamedTuple):
-    """What a part of the fingerprints has, of all ranges."""
+    """The results of comparing one part of the fingerprints across all ranges."""
 
     listed: Any  # each an array with a column "fingerprint", or a `OnDisk`
     filed: Any
@@ -84,7 +84,7 @@ class OnDisk(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What a range has: how many documents and drawer rows, the cells that are suspect by themselves, the rest."""
+    """The findings in a range: counts of documents and drawer rows, cells that are suspect by themselves, the rest."""
 
     documents: int
     drawer_rows: int
@@ -94,7 +94,7 @@ class Surveyed(NamedTuple):
 
 
 def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) -> Surveyed:
-    """Scan a range; suspect by themselves are also registers of documents removed before a time (ms since 1970)."""
+    """Scan a range; registers of documents removed before a time (ms since 1970) are suspect by themselves."""
     documents = _Documents(task.seed, removed_before)
     documents.read(gateway, task.bounds)
     rows, odd = _drawer_rows(gateway, task)
@@ -115,7 +115,7 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
-    """Scan a range, write what is to be compared, and return the rest for `surveyed_in`."""
+    """Scan a range, write the data to compare, and return the rest for `surveyed_in`."""
     documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
@@ -123,7 +123,7 @@ def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = 
 
 
 def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
-    """Return what `survey_to_files` wrote and returned, range by range; the files are not read yet."""
+    """Return the results of `survey_to_files`, range by range, without reading the files yet."""
     found = []
     for number, (documents, drawer_rows, odd, hours) in enumerate(results):
         files = (_file(folder, number, kind) for kind in Compared._fields)
@@ -180,7 +180,7 @@ class _Documents:
         self.hours = set[int]()
 
     def read(self, gateway: Gateway, bounds: Bounds) -> None:
-        """Take the cells of a range."""
+        """Read the cells of a range."""
         start, stop = bounds
         limits = {"limit": PAGE_ROWS, "columns": PAGE_COLUMNS}
         while (page := gateway.columns(start, stop, DOCUMENT_FAMILY, **limits)) is not None:
@@ -261,8 +261,8 @@ def _table(dtype: Any, **columns: NDArray[Any]) -> NDArray[np.void]:
     return made
 
 
-class Census:
-    """What all ranges have, and the suspects among it.
+class FullCheck:
+    """The findings in all ranges, and the suspects among them.
 
     Args:
         gateway: to the table.
@@ -282,7 +282,7 @@ class Census:
         self.hours = {hour for one in ranges for hour in one.hours}
 
     def suspects(self, family: bytes) -> Iterator[list[Cell]]:
-        """Yield the cells of a family that are suspect, as they are now, in pages."""
+        """Yield the suspect cells of a family as they are now, in pages."""
         odd = [(row, qualifier) for one in self._ranges for its, row, qualifier in one.odd if its == family]
         yield from self._cells(odd, family)
         for part in self._parts():

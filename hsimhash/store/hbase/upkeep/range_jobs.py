@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| `walk.json` | what is walked for, when it began, the ranges |
+| `walk.json` | the purpose of the job, when it began, the ranges |
 | `ranges.jsonl` | `[number, result]` of each range that is done; what a worker wrote besides is in files of its own |
 """
 
@@ -43,9 +43,9 @@ Bounds = tuple[bytes, bytes]  # rows, half-open
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """A range that is read: its number, its bounds, the index's record, the folder for what is found.
+    """A range to read: its number and bounds, the index's record, the folder for findings.
 
-    `seed` is the walk's own, a random number of 32 bits.
+    `seed` is the job's own, a random number of 32 bits.
     """
 
     number: int
@@ -62,7 +62,7 @@ class RangeWork(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RangeJob:
     """The ranges of a job, and how many workers take them; 1 is this process.
 
     Args:
@@ -82,13 +82,13 @@ class Walk:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Return the result of every range, in order.
+        """Run the job; return the result of every range, in order.
 
         Args:
-            purpose: what for; its first word is the stage to report. A walk for something else, or for another index,
-                is begun anew.
-            work: is done with each range.
-            observer: is told how many ranges are done, of how many.
+            purpose: of the job; its first word is the stage that is reported. With another purpose, or for another
+                index, a new job begins.
+            work: called with each range.
+            observer: receives the number of finished ranges, and of all.
         """
         with file_errors(self.folder):
             make_folder(self.folder)
@@ -106,10 +106,10 @@ class Walk:
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
-        """Let nobody else walk in the folder during the block; what was found goes when it ends without an error.
+        """Lock the folder against other jobs during the block; delete the findings if it ends without an error.
 
         Args:
-            doing: what another one that is refused is told that this one does, such as "checks the index".
+            doing: what this job does, for the error of another one: "checks the index".
         """
         place = self.folder.parent
         with file_errors(place, advice=", or " + OTHER_JOB):
@@ -121,11 +121,11 @@ class Walk:
 
     @property
     def seed(self) -> int:
-        """The seed of the tasks of the walk that was begun."""
+        """The seed of the job's tasks."""
         return int(json.loads((self.folder / _WALK).read_text())["seed"])
 
     def _begun(self, purpose: str) -> tuple[int, list[Bounds]]:
-        """Return the seed and the ranges of the walk that was begun in the folder, or of a new one."""
+        """Return the seed and the ranges of the job in the folder, or of a new one."""
         path = self.folder / _WALK
         if path.exists():
             walk = json.loads(path.read_text())
@@ -149,7 +149,7 @@ class Walk:
 
 
 class ResultLog(AbstractContextManager["ResultLog"]):
-    """A file of `[number, result]`, JSON values, a line each; what was added before is in `results`."""
+    """A file of `[number, result]`, one JSON line each; `results` has the earlier ones."""
 
     def __init__(self, path: Path) -> None:
         self.results, size = dict[int, Any](), 0

@@ -14,25 +14,25 @@ from hsimhash.store.hbase.upkeep.range_jobs import Bounds, RangeTask
 
 
 def register_pages(gateway: Gateway, bounds: Bounds) -> Iterator[list[Cell]]:
-    """Yield the registers of a range, in pages; listings, whose values are empty, do not leave the servers."""
+    """Yield the registers of a range, in pages; listings, whose values are empty, stay on the servers."""
     for page in pages(gateway, DOCUMENT_FAMILY, bounds=bounds, flag=REGISTER_FLAG, having="value"):
         yield [cell for cell in page if is_register(cell.row, cell.qualifier)]
 
 
 def documents_in(gateway: Gateway, bounds: Bounds) -> Iterator[list[Document]]:
-    """Yield the documents whose registers lie in a range, in pages; `CorruptionError` where one cannot be read."""
+    """Yield the documents with registers in a range, in pages; `CorruptionError` if one is unreadable."""
     for page in register_pages(gateway, bounds):
         found = (Register.from_bytes(cell.value).document(cell.qualifier) for cell in page)
         yield [document for document in found if document is not None]
 
 
 def count_range(gateway: Gateway, task: RangeTask, *, before: int | None = None) -> int:
-    """Return how many documents a range has, with `before` (ms since 1970) of those first seen earlier."""
+    """Count the documents in a range; with `before` (ms since 1970) those first seen earlier."""
     return sum(len(_filed(page, before)) for page in register_pages(gateway, task.bounds))
 
 
 def expire_range(gateway: Gateway, task: RangeTask, *, url: str, before: int, times: Times) -> int:
-    """Remove the documents of a range first seen before a time (ms since 1970); return how many there were."""
+    """Remove documents in a range first seen before a time (ms since 1970); return how many there were."""
     same = SameIndex(url, gateway, task.record, times)
     writes, old, removed = Writes(gateway, task.record, times, same), list[bytes](), 0
     for page in register_pages(gateway, task.bounds):

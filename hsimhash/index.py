@@ -652,21 +652,21 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Compare the index's rows with each other.
 
         Args:
-            repair: repair what differs.
-            observer: learns how far it is.
-            workers: on HBase: processes that read.
-            folder: on HBase: for what they find; a call with the same folder continues one that was interrupted.
+            repair: repair the differences.
+            observer: receives progress.
+            workers: on HBase, the number of processes that read.
+            folder: on HBase, a folder for their findings; a call with the same folder resumes an interrupted one.
         """
         place = None if folder is None else Path(folder)
         return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on others but Redis.
+        """Delete leftovers of moves and removals on HBase (over an hour old) and Redis; others raise `HsimhashError`.
 
         It reads only their log, never the whole table. Others may read and write meanwhile.
 
         Args:
-            observer: learns how far it is.
+            observer: receives progress.
         """
         return capable(self.store, Collects).collect(observer=observer)
 

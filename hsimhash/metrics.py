@@ -1,7 +1,7 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
 Until `enable` is called, `current` counts nothing. Then it counts for this process, or with others that share a folder.
-Helper processes of a command count for themselves, and nobody reads that.
+Helper processes of a command count for themselves, and nobody reads their counts.
 """
 
 from __future__ import annotations

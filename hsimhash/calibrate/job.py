@@ -60,7 +60,7 @@ class _Tried:
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
-    """Compare profiles and distances on the texts of `inputs`, and say which to take.
+    """Compare profiles and distances on the texts of `inputs`, and recommend a combination.
 
     Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
     precision is that of a collection of `options.documents` documents with one near copy of each. With labels pairs are

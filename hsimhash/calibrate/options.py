@@ -9,8 +9,8 @@ from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs.files import InputOptions
 
-SAMPLED = 20_000  # documents to compare, unless somebody says otherwise
-PLANNED = 1_000_000  # documents of a collection, at least, unless somebody says otherwise
+SAMPLED = 20_000  # documents to compare, unless set
+PLANNED = 1_000_000  # minimum size of a collection, unless set
 DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for
 
 
@@ -38,6 +38,6 @@ class CalibrateOptions:
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
         if self.documents is not None and self.documents < 2:
-            raise ValueError(f"a collection has at least 2 documents, not {self.documents}")
+            raise ValueError(f"documents must be at least 2, got {self.documents}")
         if self.sample < 2:
-            raise ValueError(f"a sample has at least 2 documents, not {self.sample}")
+            raise ValueError(f"sample must be at least 2, got {self.sample}")

@@ -145,7 +145,7 @@ def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bo
 
 
 def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[Progress], None]:
-    """Return what says how far a job is, a line each `interval_s` at most."""
+    """Return a function that prints the progress of a job, at most one line per `interval_s`."""
     told_at, in_words = time.monotonic(), _wording()
 
     def show(one: Progress) -> None:

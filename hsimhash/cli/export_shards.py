@@ -41,7 +41,7 @@ class Shard:
 
 
 def export_shards(url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer) -> int:
-    """Write the files of `folder` that are not there yet; return how many documents were written.
+    """Write the missing files of `folder`; return how many documents were written.
 
     Raises:
         ValueError: the folder has something else, or needs a package that is not there.

@@ -244,7 +244,7 @@ class _Run:
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
-        """Collect runs, and merge them."""
+        """Collect runs and merge them."""
         with self._index.bulk(self._job.runs_folder, self._limits.step_documents, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (

@@ -199,7 +199,7 @@ class _Load:
         self._steps = LoadSteps(store.gateway, store.record, self._address, options, keeper)
 
     def run(self, given: DataFrame, observer: Observer) -> int | None:
-        """Do what is left to do; return how many documents are new or changed."""
+        """Run the remaining steps; return how many documents are new or changed."""
         self._steps.verify_stage()
         state = self._steps.read()
         if state is None or state.stage not in (ROWS, REGISTERS, "end"):

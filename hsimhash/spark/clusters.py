@@ -56,7 +56,7 @@ def clusters(
 
 
 def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
-    """Return which vertex is kept for each that has a near one: `number`, `kept`; and `cut`: what was cut into stars.
+    """Return the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
 
     `cut` is the least vertex of a component that was too large, else null.
     """

@@ -125,7 +125,7 @@ def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
 
 
 def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[StagedFile]:
-    """Write the files of all parts that have rows; return them, in order of their names.
+    """Write the files of all parts that have rows; return them sorted by name.
 
     Args:
         documents: `id`, the signature, `first_seen`, `changes`, the same whenever they are read.

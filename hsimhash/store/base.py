@@ -453,7 +453,7 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
-        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
 
         On HBase `workers` processes read the registers, and `observer` learns how far they are. A store whose
         `estimate` is not exact must override this.

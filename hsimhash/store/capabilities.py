@@ -15,7 +15,7 @@ class Collects(Protocol):
     """Moves and removals leave rows behind, which a log lists."""
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete what moves and removals left behind, as their log has it."""
+        """Delete leftovers of moves and removals, as their log lists them."""
 
 
 @runtime_checkable
@@ -46,10 +46,10 @@ class LoadsInBulk(Protocol):
     """Many documents are sorted first, then written in the order of the rows."""
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
-        """Return a bulk load that keeps its runs in `folder`.
+        """Return a bulk load with its runs in `folder`.
 
-        A merge writes `step_documents` at once: it bounds memory, and what a kill makes the next merge repeat. By
-        default as many as suit the store.
+        A merge writes `step_documents` at once, which bounds memory, and what the next merge repeats after a kill.
+        By default as many as suit the store.
         """
 
 
@@ -89,7 +89,7 @@ class WalksRanges(Protocol):
         """
 
     def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
-        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
+        """Check about `documents` documents and as many drawer rows, drawn by the seed; the report counts those."""
 
 
 # What a store lacks without it, in refusals.

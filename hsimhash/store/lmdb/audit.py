@@ -51,7 +51,7 @@ _log = logging.getLogger("hsimhash.store")
 def audit(
     session: Session, *, repair: bool = False, observer: Observer = UNWATCHED, page_rows: int = PAGE_ROWS
 ) -> CheckReport:
-    """Compare registers, documents and drawer rows of an index; see the module's text."""
+    """Compare registers, documents and drawer rows of an index; see the module."""
     report = _Audit(session, repair=repair, observer=observer, page_rows=page_rows).run()
     if report.repaired:
         _log.info("index %s: %d rows repaired", session.path, report.repaired)

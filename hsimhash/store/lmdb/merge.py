@@ -74,7 +74,7 @@ class SortedRuns(BulkLoad):
         self._state_key = self._new_state_key()
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Bring all runs into the index; see `BulkLoad.merge`."""
+        """Merge all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
         try:

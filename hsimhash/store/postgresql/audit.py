@@ -23,7 +23,7 @@ _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 def audit_tables(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for the indexes; see the module's text."""
+    """Compare documents and fingerprints, and look for the indexes; see the module."""
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
     steps = [

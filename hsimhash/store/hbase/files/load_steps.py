@@ -217,7 +217,7 @@ class LoadSteps:
         return bool(is_there) and not self._options.is_first
 
     def form(self, state: LoadState) -> FileForm:
-        """Return how files are made: as the table's are."""
+        """Return the form of files, from the table's settings."""
         return FileForm(file_settings(described(self._gateway)), state.stamp, FILE_BYTES)
 
     def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
@@ -231,7 +231,7 @@ class LoadSteps:
     # Loading.
 
     def load_all(self, state: LoadState, files: Sequence[StagedFile], observer: Observer) -> LoadState | None:
-        """Load all that was staged whole; return the state at the end, None where that was left to others.
+        """Load all complete files of the stage; return the state at the end, or None if operators must load them.
 
         Raises:
             StopAskedError: the observer asked to end.

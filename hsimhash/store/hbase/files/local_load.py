@@ -103,7 +103,7 @@ class StagedLoad(BulkLoad):
                 )
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Write all files, and have them loaded; see `BulkLoad.merge`. None too where the commands were only told."""
+        """Write all files and load them; see `BulkLoad.merge`. Also None if the commands were only printed."""
         if not self._runs:
             return 0
         try:

@@ -97,7 +97,7 @@ def sort_registers(folder: Path) -> None:
 
 
 def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
-    """Return how prepared runs are cut."""
+    """Return where to cut prepared runs."""
     at_once = part_bytes // DOCUMENT_BYTES
     return Cuts(
         segment_ranges(list(runs), record.layout.drawers, part_bytes // ROW_BYTES),

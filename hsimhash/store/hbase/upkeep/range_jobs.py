@@ -82,13 +82,13 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Return the result of every range, in order.
+        """Run the job; return the result of every range, in order.
 
         Args:
-            purpose: what for; its first word is the stage to report. A walk for something else, or for another index,
-                is begun anew.
-            work: is done with each range.
-            observer: is told how many ranges are done, of how many.
+            purpose: of the job; its first word is the stage that is reported. With another purpose, or for another
+                index, a new job begins.
+            work: called with each range.
+            observer: receives the number of finished ranges, and of all.
         """
         with file_errors(self.folder):
             make_folder(self.folder)

@@ -7,6 +7,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hsimhash.cli.program import COMMANDS, main
+from hsimhash.store import Backend, backends
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk, WalksRanges
 
 PAGE = Path(__file__).parents[1] / "hsimhash" / "cli" / "COMMANDS.md"
 HEAD = """# Commands
@@ -15,9 +17,52 @@ What `--help` says of each command. `python -m tests.commands_page` writes this 
 """
 
 
+# What commands do with the capabilities of stores.
+WHAT = {
+    "`ingest` sorts many documents, then writes them in order": LoadsInBulk,
+    "`bulk-load`, `relayout --stage`: files written beside the servers": LoadsFiles,
+    "`check`, `count`, `expire` by several processes that resume": WalksRanges,
+    "`describe` and `status` of regions": HasTable,
+    "`collect`": Collects,
+    "`compact`": Compacts,
+    "`backup`": BacksUp,
+}
+URLS = {
+    "lmdb": "lmdb://pages",
+    "hbase": "hbase://gw1/pages",
+    "postgresql": "postgresql://db1/crawl?table=pages",
+    "redis": "redis://cache/0?prefix=pages",
+}
+
+
 def text() -> str:
     """Return the page as the program's help makes it."""
-    return HEAD + "".join(map(_section, ["", *COMMANDS, "settings show"]))
+    return HEAD + matrix() + "".join(map(_section, ["", *COMMANDS, "settings show"]))
+
+
+def matrix() -> str:
+    """Return the table of what works on which store, as their backends say it."""
+    kinds = {name: backends()[name] for name in URLS}
+    rows = [[what, *(_answer(one, capability) for one in kinds.values())] for what, capability in WHAT.items()]
+    head = ["what", *(one.title for one in kinds.values())]
+    lines = [head, ["---"] * len(head), *rows]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return f"""
+## What works on which store
+
+Every command works on every store, but for these. Where a store lacks one, the command says what to do instead. The
+help of a flag that is for some stores alone begins with their names.
+
+{table}"""
+
+
+def _answer(backend: Backend, capability: type) -> str:
+    if capability in backend.capabilities:
+        return "yes"
+    instead = backend.instead(capability, URLS[backend.name], "copy")
+    if instead is None:
+        return ""
+    return "prints the lines" if instead.lines else "not needed"
 
 
 def _section(command: str) -> str:

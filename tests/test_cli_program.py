@@ -13,15 +13,17 @@ from collections.abc import Callable
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
+import click
 import pytest
 
 from hsimhash import errors
 from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
-from hsimhash.cli.program import COMMANDS
+from hsimhash.cli.program import COMMANDS, main
 from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.store import titles
 from hsimhash.store.urls import masked
 from tests.support.command_line import (
     DOCUMENTS,
@@ -528,3 +530,17 @@ def test_a_limit_of_the_system_is_named_and_nothing_is_called_damaged(
     if arguments != ["create-table"]:
         with HSimIndex.open(url) as index:
             assert index.check().is_sound
+
+
+def test_the_help_of_a_flag_for_some_stores_names_them() -> None:
+    context, named = click.Context(main), dict[str, set[str]]()
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        for option in command.params if command else []:
+            found = re.match(
+                r"((HBase|PostgreSQL|Redis)(, )?)+:", (isinstance(option, click.Option) and option.help) or ""
+            )
+            if found and option.opts[0] not in ("--workers", "--job", "--count"):  # walks are a capability
+                named[f"{name} {option.opts[0]}"] = set(found[0].rstrip(":").split(", "))
+    assert len(named) > 10
+    assert named == {one: set(titles(one.split()[1]).split(" or ")) for one in named}

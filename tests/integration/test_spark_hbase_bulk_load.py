@@ -16,6 +16,7 @@ from tests.stress import hbase_bulk_load, hbase_kills, kills
 from tests.stress.hbase_bulk_load import write_documents
 from tests.support.bulk_loads import FIRST_SEEN, MOVING, add_before_moving, check_moved, gateway_of
 from tests.support.command_line import run
+from tests.support.effort import tries
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
@@ -53,7 +54,7 @@ def name_in(store: str) -> str:
     return Address.parse(store).table
 
 
-@pytest.mark.parametrize("layout", hbase_bulk_load.LAYOUTS)
+@pytest.mark.parametrize("layout", hbase_bulk_load.LAYOUTS[:: tries(1, 2)])
 def test_the_table_is_as_after_an_ingest(own_hbase: HBaseServer, tmp_path: Path, layout: str) -> None:
     outcomes = hbase_bulk_load.check_layout(own_hbase, layout, tmp_path, documents=3_000, queries=200)
     assert faults(list(outcomes)) == []

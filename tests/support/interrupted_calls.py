@@ -103,7 +103,7 @@ def all_begun(calls: Mapping[str, Call], indexes: Mapping[str, HSimIndex], folde
         done = {name: threads.submit(call, indexes[name], made(folder / name)) for name, call in calls.items()}
         yield
         told = {name: one.exception() or one.result() for name, one in done.items()}
-    assert told == dict.fromkeys(calls, True)
+    assert told == dict.fromkeys(calls, True), told
     assert [name for name in calls.keys() & WRITES.keys() if not indexes[name].check().is_sound] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -12,6 +13,9 @@ from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
+from hsimhash.store.postgresql.codec import table_name
+
+_SUFFIXES = ("", "_fingerprints", "_record")  # of an index's tables
 
 
 def _operations() -> ModuleType:
@@ -75,11 +79,14 @@ class _DatabaseBackend(Backend):
         return found
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
+        address = DatabaseAddress.parse(url)
         if capability is Compacts:
             said = "tables are vacuumed by their server; to do so now, while nobody else uses them, in psql:"
-            return Instead(said, [_operations().vacuum_sql(url)])
+            return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"])
         if capability is BacksUp:
-            return Instead("tables are backed up by PostgreSQL's own program:", [_operations().dump_line(url, target)])
+            tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
+            line = f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"
+            return Instead("tables are backed up by PostgreSQL's own program:", [line])
         return super().instead(capability, url, target)
 
     def creation_lines(self, url: str, record: Record) -> list[str]:

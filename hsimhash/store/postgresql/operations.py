@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Record
 from hsimhash.store.postgresql import checkup
@@ -15,7 +13,6 @@ from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 
 open_database_store = DatabaseStore.open
 database_checks = checkup.database_checks
-_SUFFIXES = ("", "_fingerprints", "_record")
 
 
 def table_sql(url: str, record: Record) -> list[str]:
@@ -103,16 +100,3 @@ def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
     if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
     return remains.tables
-
-
-def vacuum_sql(url: str) -> str:
-    """Return the statement that rewrites the tables at `url` without free space."""
-    address = DatabaseAddress.parse(url)
-    return f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"
-
-
-def dump_line(url: str, target: str) -> str:
-    """Return the command that writes the tables at `url` to a file."""
-    address = DatabaseAddress.parse(url)
-    tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
-    return f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"

@@ -399,7 +399,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
         (b"NaN", "invalid JSON: a number instead"),
         (b'{"id": "a"}', 'no field "text"'),
         (b'{"id": "", "text": "b"}', "1 to 2048 UTF-8 bytes"),
-        (b'{"id": "%s", "text": "b"}' % (b"x" * 2049), "not 2049"),
+        (b'{"id": "%s", "text": "b"}' % (b"x" * 2049), "got 2049"),
         (b'{"id": "a\\u0000", "text": "b"}', "control characters"),
         (b'{"id": "a\\u0085", "text": "b"}', "control characters"),
         (b'{"id": "a\\ud800", "text": "b"}', "surrogates"),

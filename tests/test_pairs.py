@@ -319,7 +319,7 @@ def test_parts_that_spill_cut_no_bucket() -> None:
         ([1, 2**64], {}, ValueError, "outside"),
         ([1, 1.5], {}, TypeError, "got float"),
         ([1, True], {}, TypeError, "got bool"),
-        (np.array([1.0]), {}, TypeError, "not float"),
+        (np.array([1.0]), {}, TypeError, "got float"),
         ([1], {"max_distance": -1}, ValueError, "at least 0"),
         ([1], {"max_distance": -1, "layout": "4"}, ValueError, "outside 0 to 3"),
         ([1], {"max_distance": 4, "layout": "10"}, ValueError, "outside 0 to 3, what layout 10"),

@@ -138,10 +138,10 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
     [
         (lambda index: index.add(-1, "a"), ValueError, "outside"),
         (lambda index: index.add(2**64, "a"), ValueError, "outside"),
-        (lambda index: index.add(1.5, "a"), TypeError, "not float"),
-        (lambda index: index.add(True, "a"), TypeError, "not bool"),
+        (lambda index: index.add(1.5, "a"), TypeError, "got float"),
+        (lambda index: index.add(True, "a"), TypeError, "got bool"),
         (lambda index: index.add(1, "a\nb"), ValueError, "control"),
-        (lambda index: index.add_many([1, 2], ["good", "a" * 3000]), ValueError, "not 3000"),
+        (lambda index: index.add_many([1, 2], ["good", "a" * 3000]), ValueError, "got 3000"),
         (lambda index: index.add_many([1, 2], ["a"]), ValueError, "2 signatures for 1"),
         (lambda index: index.add(1, "a", first_seen=-1), ValueError, "ms since 1970"),
         (lambda index: index.add(1, "a", first_seen=1.5), ValueError, "ms since 1970"),
@@ -151,13 +151,13 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.query_many([1], limit=0), ValueError, "at least 1"),
         (lambda index: index.query_many([1, 2], exclude=["a"]), ValueError, "1 ids to exclude for 2"),
         (lambda index: index.query("1"), TypeError, "not str"),
-        (lambda index: index.remove(["a", 5]), TypeError, "not int"),
+        (lambda index: index.remove(["a", 5]), TypeError, "got int"),
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "not one str"),
         (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids is a set, which has no order"),
         (lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]), TypeError, "signatures is a dict_keys"),
         (lambda index: index.query(1, limit=1.5), TypeError, "must be a whole number, got float: 1.5"),
-        (lambda index: index.query_many([1], limit=True), TypeError, "not bool"),
-        (lambda index: index.query(1, max_distance=1.5), TypeError, "not float"),
+        (lambda index: index.query_many([1], limit=True), TypeError, "got bool"),
+        (lambda index: index.query(1, max_distance=1.5), TypeError, "got float"),
         *(
             (partial(call, distance=wrong), TypeError, "must be an int, got")
             for wrong in (True, False, 1.0, "1", np.True_)

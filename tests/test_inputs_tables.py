@@ -251,7 +251,7 @@ def test_bad_rows_of_csv_are_rejected_by_their_first_lines(tmp_path: Path) -> No
     assert pairs == [("a", "two\nlines"), ("e", "good")]
     assert [line for line, _ in rejects] == [4, 5, 6, 7]
     for (_, reason), told in zip(
-        rejects, ('column "text": not UTF-8', "1 column: expected 2", "1 to 2048 bytes", "longer"), strict=True
+        rejects, ('column "text": not UTF-8', "1 column: expected 2", "1 to 2048 UTF-8 bytes", "longer"), strict=True
     ):
         assert told in reason
 

@@ -66,12 +66,12 @@ def test_valid_ids_give_their_utf8(doc_id: str) -> None:
     ("doc_id", "error", "reason"),
     [
         ("", ValueError, "1 to 2048"),
-        ("é" * 1025, ValueError, "not 2050"),
+        ("é" * 1025, ValueError, "got 2050"),
         ("a\tb", ValueError, "control"),
         ("a\x7f", ValueError, "control"),
         ("a\x85", ValueError, "control"),
         ("\ud800", ValueError, "surrogates"),
-        (7, TypeError, "not int"),
+        (7, TypeError, "got int"),
         (b"a", TypeError, "got bytes"),
     ],
 )

@@ -273,7 +273,9 @@ def _check_choices(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
             wanted = " or ".join(map(repr, values))
-            raise ValueError(f"profile {recipe.name!r}: {name} must be {wanted} for tokens 'script', got {value!r}")
+            raise ValueError(
+                f"profile {recipe.name!r}: {name} must be None, or {wanted} with tokens 'script', got {value!r}"
+            )
     _check_lists(recipe)
 
 

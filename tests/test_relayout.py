@@ -90,7 +90,7 @@ def test_what_cannot_be_is_refused(old: str) -> None:
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
         (("--to", old, "--to-layout", "4"), 2, "are one index"),
         (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
-        (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for a new index on HBase"),
+        (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for an index on HBase"),
     ):
         result = run("relayout", "--store", old, *options)
         assert (result.exit_code, message in result.stderr) == (code, True), result.stderr

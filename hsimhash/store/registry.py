@@ -123,8 +123,9 @@ def create_store(url: str, record: Record, opening: Opening | None = None, *, tt
     """
     backend = backend_of(url)
     if ttl_s is not None and ("--ttl" not in backend.flags or not 0 < ttl_s < 1 << 31):
+        able = titles("--ttl")
         raise ValueError(
-            f"invalid ttl_s {ttl_s} for {masked(url)}: only {titles('--ttl')} takes one, from 1 to 2**31 - 1 seconds; "
+            f"invalid ttl_s {ttl_s} for {masked(url)}: only {able} takes one, from 1 to 2**31 - 1 seconds; "
             f"elsewhere, remove old documents with " + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
         )
     return backend.create(url_of(url), record, opening or Opening(), ttl_s)
@@ -134,9 +135,8 @@ def open_store(url: str, opening: Opening | None = None) -> Store:
     """Open the index at `url`; `IndexNotFoundError` if it does not exist, `ValueError` if the URL is not valid."""
     backend, opening = backend_of(url), opening or Opening()
     if opening.exclusive and "--exclusive" not in backend.flags:
-        raise ValueError(
-            f"exclusive writing is for {titles('--exclusive')}, and {masked(url)} is not on it; leave it out"
-        )
+        able = titles("--exclusive")
+        raise ValueError(f"exclusive writing is for {able}, and {masked(url)} is not on it; leave it out")
     return backend.open(url_of(url), opening)
 
 

@@ -26,6 +26,7 @@ from hsimhash.store.hbase.gateway.address import Options
 from tests.stress.hbase_crawlers import PROCESSES, crawlers, watched
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
+from tests.support.hbase_tables import new_table
 from tests.support.interrupted_calls import CALLS, all_begun
 from tests.support.processes import stopped
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
@@ -89,8 +90,8 @@ def kill_under_calls(server: HBaseCluster, folder: Path) -> Outcome:
     with ExitStack() as stack:
         indexes = {}
         for call in CALLS:
-            url = url_of(stack.enter_context(table(server)), server.thrift2_port, deadline="300s")
-            indexes[call] = stack.enter_context(HSimIndex.open(url))
+            url = url_of(stack.enter_context(new_table(server)), server.thrift2_port, deadline="300s")
+            indexes[call] = stack.enter_context(HSimIndex.create(url, layout="4", profile="zh-1"))
             indexes[call].add(5, "a")
         server.kill(server.region_servers[0])
         try:

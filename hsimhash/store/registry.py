@@ -6,6 +6,7 @@ module's `Backend`.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,6 +20,8 @@ from hsimhash.store.capabilities import TITLES
 from hsimhash.store.urls import masked, url_of
 
 Capability = TypeVar("Capability")
+_log = logging.getLogger("hsimhash.store")
+
 GROUP = "hsimhash.stores"  # of entry points
 _OWN = {
     "hsimhash.store.lmdb.backend": ["lmdb"],
@@ -53,10 +56,20 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
 
 
 def backends() -> dict[str, Backend]:
-    """Return the backends of lasting indexes by name; those of other packages come last."""
-    schemes = [*(schemes[0] for schemes in _OWN.values()), *sorted(one.name for one in entry_points(group=GROUP))]
-    found = [backend for backend in map(_backend_of_scheme, schemes) if backend is not None and backend.is_lasting]
-    return {backend.name: backend for backend in found}
+    """Return the backends whose indexes last, by name; those of other packages, if they can be imported, come last."""
+    found = [_own_backend(schemes[0]) for schemes in _OWN.values()]
+    for scheme in sorted(one.name for one in entry_points(group=GROUP)):
+        try:
+            backend = _backend_of_scheme(scheme)
+        except HsimhashError as error:
+            _log.warning("%s", error)
+        else:
+            found += [backend] if backend else []
+    named = dict[str, Backend]()
+    for backend in found:
+        if backend.is_lasting:
+            named.setdefault(backend.name, backend)
+    return named
 
 
 def default_backend() -> Backend:

@@ -65,10 +65,8 @@ def dedup_files(
     results.write("keep", clusters.where("kept").select("id"))
     results.write("drop", clusters.where("not kept").select("id"))
     totals = _totals(results, read, vertices, kept)
-    results.write(
-        "stats",
-        spark.createDataFrame([{name: int(value) for name, value in asdict(totals).items() if value is not None}]),
-    )
+    counts = {name: int(value) for name, value in asdict(totals).items() if value is not None}
+    results.write("stats", spark.createDataFrame([counts]))
     return totals
 
 

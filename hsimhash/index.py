@@ -69,6 +69,7 @@ from hsimhash.store import (
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, View
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.reports import Explanation, ProbeRead
+from hsimhash.store.sliced_load import InsertedLoad
 
 T = TypeVar("T")
 
@@ -707,7 +708,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return a bulk load with sorted runs in `folder`; on HBase with `stage`, a load by files. See `BulkLoad`."""
         if stage is not None:
             return capable(self.store, LoadsFiles).staged(Path(folder), stage)
-        return capable(self.store, LoadsInBulk).bulk(Path(folder), step_documents)
+        if isinstance(self.store, LoadsInBulk):
+            return self.store.bulk(Path(folder), step_documents)
+        return InsertedLoad(self.store, Path(folder), step_documents)
 
     def close(self) -> None:
         """Close the store; closing it again is harmless."""

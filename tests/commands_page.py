@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from hsimhash.cli.program import COMMANDS, main
 from hsimhash.store import Backend, backends
-from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk, WalksRanges
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, WalksRanges
 
 PAGE = Path(__file__).parents[1] / "hsimhash" / "cli" / "COMMANDS.md"
 HEAD = """# Commands
@@ -19,7 +19,6 @@ What `--help` says of each command. `python -m tests.commands_page` writes this 
 
 # What commands do with the capabilities of stores.
 WHAT = {
-    "`ingest` sorts many documents, then writes them in order": LoadsInBulk,
     "`bulk-load`, `relayout --stage`: files written beside the servers": LoadsFiles,
     "`check`, `count`, `expire` by several processes that resume": WalksRanges,
     "`describe` and `status` of regions": HasTable,

@@ -259,7 +259,9 @@ def test_the_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["numpy", "pydantic", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "yaml"])
+@pytest.mark.parametrize(
+    "module", ["numpy", "pydantic", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "yaml"]
+)
 def test_interruption_of_the_start_ends_with_130_and_no_traceback(
     module: str, sent: signal.Signals, tmp_path: Path
 ) -> None:

@@ -43,7 +43,7 @@ class BacksUp(Protocol):
 
 @runtime_checkable
 class LoadsInBulk(Protocol):
-    """Many documents are sorted first, then written in the order of the rows."""
+    """Many sorted documents are written faster than by `insert`; other stores get them by `insert`, in slices."""
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
         """Return a bulk load with its runs in `folder`.

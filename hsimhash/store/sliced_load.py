@@ -16,9 +16,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from hsimhash.files import file_errors, write_json
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.store.base import Mark
+from hsimhash.store.base import Mark, Store
 from hsimhash.store.runs import BulkLoad, Slice
 
 SLICE_DOCUMENTS = 5_000  # whose rows wait for their registers on HBase
@@ -94,3 +97,25 @@ class SlicedLoad(BulkLoad):
 
         self._write(self.slice_of(state.slice, state.slices), Mark(state.token, state.slice + 1), announce)
         return self._save(replace(state, slice=state.slice + 1, added=state.added + (state.pending or 0), pending=None))
+
+
+class InsertedLoad(SlicedLoad):
+    """A bulk load into any store that has none of its own: by `insert`."""
+
+    def __init__(self, store: Store, folder: Path, step_documents: int | None) -> None:
+        super().__init__(folder, step_documents, has_signatures=store.record.has_signatures)
+        self._store = store
+
+    def _marked(self, token: str) -> int:
+        return self._store.marked(token)
+
+    def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
+        ids, signatures = list(documents), Signatures.collected(signature for signature, _ in documents.values())
+        first_seen = np.array([seen for _, seen in documents.values()], np.int64)
+        if self._store.estimate():
+            known = self._store.lookup(ids)
+            same = [one is not None and one.signature == new for one, new in zip(known, signatures, strict=True)]
+            announce(len(ids) - sum(same))
+        else:
+            announce(len(ids))
+        self._store.insert(ids, signatures, first_seen, mark=mark)

@@ -8,7 +8,7 @@ from types import ModuleType
 from hsimhash.cover import Prices
 from hsimhash.store.backend import Backend, Instead, Opening
 from hsimhash.store.base import Record, Store
-from hsimhash.store.capabilities import BacksUp, Collects, Compacts, LoadsInBulk
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts
 from hsimhash.store.checkup import Check
 from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress
 
@@ -39,7 +39,7 @@ class _RedisBackend(Backend):
         is_ordered=False,
     )
     shares_queries = True
-    capabilities = frozenset({Collects, LoadsInBulk})
+    capabilities = frozenset({Collects})
     flags = frozenset({"--ttl"})
 
     def parse(self, url: str) -> RedisAddress:

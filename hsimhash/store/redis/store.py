@@ -18,7 +18,6 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
 from hsimhash.store.redis.audit import audit_redis
-from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.claims import decide_claims
 from hsimhash.store.redis.codec import SHARDS, pack_fingerprint
 from hsimhash.store.redis.rows import REDIS_LIMITS, RedisLimits, RedisRows
@@ -27,7 +26,6 @@ from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
 from hsimhash.store.reports import CheckReport, CollectReport
-from hsimhash.store.runs import BulkLoad
 
 
 class RedisStore(Store):
@@ -126,9 +124,6 @@ class RedisStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
-
-    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
-        return RedisLoad(self, folder, step_documents)
 
     def close(self) -> None:
         self.session.close()

@@ -113,8 +113,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.url = store.url
         self.distance = store.record.reach
         self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
-        # Of any working folder.
-        self._pickled_url = self.backend.name_of(store.url) if self.backend.is_embedded else store.url
+        # For other processes, and after this one changed its working folder.
+        self.full_url = self.backend.name_of(store.url) if self.backend.is_embedded else store.url
         self._opening = Opening()
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, self.backend.prices)
@@ -218,7 +218,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
                 f"instead of password=, or open the index in the other process"
             )
-        return _reopened, (self._pickled_url, self.profile, self.slow_s, self._opening)
+        return _reopened, (self.full_url, self.profile, self.slow_s, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change its signature; durable on return. See `add_many`."""

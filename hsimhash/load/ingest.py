@@ -122,7 +122,7 @@ def ingest(
         StoreBusyError: another process works on the same job, or writes the index.
         StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
     """
-    folder = options.job or default_job(_url(index), inputs)
+    folder = options.job or default_job(index.full_url, inputs)
     check_options(index.layout, inputs, options)
     distance = index.distance if options.max_distance is None else options.max_distance
     rule = DuplicateRule(distance, options.max_sketch, leaves_out=options.on_duplicate == "skip")
@@ -131,7 +131,7 @@ def ingest(
     options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
     if options.claims:
         index.claim_many([], [])  # which a store without claims refuses
-    if options.tags is not None and index.backend.is_own_file(_url(index), options.tags):
+    if options.tags is not None and index.backend.is_own_file(index.full_url, options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
@@ -178,7 +178,7 @@ def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
 def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: DuplicateRule) -> JobSpec:
     decides = options.on_duplicate != "add"
     settings: dict[str, object] = {
-        "store": store_name(_url(index)),
+        "store": store_name(index.full_url),
         "layout": index.layout.name,
         "profile": index.profile.name,
         "on_duplicate": options.on_duplicate,
@@ -210,11 +210,6 @@ def _refuse_numbered(one: Input, count: int) -> None:
             f"replace them: save the stream to a file, or "
             + Remedy("pass the field with the id as id_field", "pass --id-field")
         )
-
-
-def _url(index: HSimIndex) -> str:
-    """Return the index's URL with its own path: a relative one would go along when the process changes its folder."""
-    return f"lmdb://{index.describe()['path']}" if index.url.startswith("lmdb://") else index.url
 
 
 class _Run:

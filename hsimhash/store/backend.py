@@ -39,7 +39,7 @@ class Opening:
 
 
 class Instead(NamedTuple):
-    """What to do if a kind of store cannot do something itself: an explanation, and lines to run."""
+    """What to do if a kind of store cannot do something itself: an explanation, lines to run, and what to say then."""
 
     said: str
     lines: Sequence[str] = ()
@@ -82,7 +82,7 @@ class Backend(ABC):
         """Return the URL of the same store from any working folder, without options for talking to it."""
 
     def jobs_of(self, url: str) -> Path:
-        """Return the parent folder of an index's job folders."""
+        """Return the parent folder of an index's job folders, which need not exist; an embedded index has its own."""
         return SERVER_JOBS
 
     def is_own_file(self, url: str, path: Path) -> bool:
@@ -102,13 +102,25 @@ class Backend(ABC):
 
     @abstractmethod
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        """Delete an index, even a damaged one, once `is_sure` agrees; return whether it was deleted."""
+        """Delete an index, even a damaged one, and its own job folders; return whether that was done.
+
+        Args:
+            url: of the index.
+            opening: how to open it.
+            is_sure: answers a question that names what would be deleted.
+            say: prints a message.
+
+        Raises:
+            IndexNotFoundError: it does not exist.
+        """
 
     @abstractmethod
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
         """Check an index from the outside in.
+
+        `check_record` and `check_read` of `checkup.py` are for every store; `doctor` prints settings by the former.
 
         Args:
             url: of the index.

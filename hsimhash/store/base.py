@@ -303,7 +303,8 @@ class View(ABC):
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         """Return the drawer rows, not the key drawer's, of ranges of prefixes: shape (m, 13), uint8, in any order.
 
-        The ranges are half-open and disjoint; their ends have 5 bytes, and are no drawer's prefix where they end all.
+        The ranges are half-open and disjoint, and their ends have 5 bytes. The end of the last may be five bytes of
+        0xff, which is no drawer's prefix and lies after all of them.
         """
 
     @abstractmethod
@@ -362,7 +363,15 @@ class Store(View, AbstractContextManager["Store"]):
     """The storage of an index. Thread-safe and fork-safe; `close` twice is harmless.
 
     Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
-    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
+    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be,
+    and `IndexNotFoundError` (`gone`) when the index was dropped or replaced since it was opened: `Backend.create` keeps
+    a random `IDENTITY_PART` beside the record, and every write compares it.
+
+    Other threads may be within calls when a process forks. The child then calls the same store, but it must not use
+    the connections of its parent.
+
+    `hsimhash/rowkey.py` has what every store needs: `bucket_range`, `filed_rowkeys`, `last_occurrences`; see also
+    `Record.stored`.
     """
 
     url: str
@@ -405,7 +414,8 @@ class Store(View, AbstractContextManager["Store"]):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Keep other processes and threads from writing during the block, if the store can; reentrant.
 
-        On HBase it does nothing: its writers never wait for each other.
+        It is a lock, not a transaction: an `insert` within the block is durable when it returns. `insert`, `remove` and
+        a repair take it themselves. On HBase it does nothing: its writers never wait for each other.
 
         Args:
             stop: asked again and again while another writes.
@@ -491,7 +501,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def describe(self) -> dict[str, str | int]:
-        """Return facts about the storage: rows, bytes."""
+        """Return facts about the storage by name, which commands show as they are: `drawer_rows`, `file_bytes`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -24,6 +24,7 @@ class CheckReport:
 
     Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted write,
     are harmless. `repaired` counts the problems repaired and leftovers deleted; `examples` are the first few of both.
+    `drawer_rows` counts the rows of the key drawer too.
     """
 
     documents: int = 0

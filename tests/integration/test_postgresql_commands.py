@@ -136,7 +136,9 @@ def test_what_only_others_have_is_refused_with_the_remedy(filled: str) -> None:
     backed_up = run("backup", "pages.dump", "--store", filled)
     assert backed_up.exit_code == 2
     assert re.fullmatch(r"pg_dump -Fc (-t \S+ ){3}-f pages.dump postgresql://\S+\n", backed_up.stdout)
-    for command in (("collect",), ("check", "--sample", "5"), ("export", "--shards", "2", "--output", "x")):
+    collected = run("collect", "--store", filled)
+    assert (collected.exit_code, "nothing is left to collect" in collected.stderr) == (2, True)
+    for command in (("check", "--sample", "5"), ("export", "--shards", "2", "--output", "x")):
         refused = run(*command, "--store", filled)
         assert (refused.exit_code, "HBase" in refused.stderr) == (2, True)
 

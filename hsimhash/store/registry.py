@@ -7,6 +7,7 @@ module's `Backend`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -55,7 +56,8 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
     return backend
 
 
-def backends() -> dict[str, Backend]:
+@cache
+def backends() -> Mapping[str, Backend]:
     """Return the backends whose indexes last, by name; those of other packages, if they can be imported, come last."""
     found = [_own_backend(schemes[0]) for schemes in _OWN.values()]
     for scheme in sorted(one.name for one in entry_points(group=GROUP)):
@@ -77,10 +79,14 @@ def default_backend() -> Backend:
     return _own_backend(_DEFAULT)
 
 
+def _named_backend(url: str) -> Backend | None:
+    scheme, _, place = url_of(url).partition("://")
+    return _backend_of_scheme(scheme) if place else None
+
+
 def backend_of(url: str) -> Backend:
     """Return the backend for a URL or path; raise `ValueError` if there is none."""
-    scheme, _, place = url_of(url).partition("://")
-    backend = _backend_of_scheme(scheme) if place else None
+    backend = _named_backend(url)
     if backend is None:
         raise ValueError(f"store {masked(url)!r} is not the URL of a store: {_expected(url)}")
     return backend
@@ -89,8 +95,7 @@ def backend_of(url: str) -> Backend:
 def check_url(url: str) -> None:
     """Raise `ValueError`, with the remedy, unless it is the URL or path of a store."""
     url.encode()
-    scheme, _, place = url_of(url).partition("://")
-    backend = _backend_of_scheme(scheme) if place else None
+    backend = _named_backend(url)
     if backend is None:
         raise ValueError(_expected(url))
     backend.parse(url)

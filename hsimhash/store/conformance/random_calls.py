@@ -68,7 +68,7 @@ class Trial:
     documents: int = 40
 
 
-class Caller:
+class TrialRun:
     """Makes the calls of a trial; `documents` is what the index must hold."""
 
     def __init__(self, place: StorePlace, index: HSimIndex, trial: Trial) -> None:
@@ -296,7 +296,7 @@ def run_trial(place: StorePlace, trial: Trial) -> Counter[str]:
     async def run() -> Counter[str]:
         profile = Profile.named(trial.profile)
         record = Record(Layout.parse(trial.layout), profile.to_json())
-        caller = Caller(place, HSimIndex(place.create(place.url(), record), profile, slow_s=None), trial)
+        caller = TrialRun(place, HSimIndex(place.create(place.url(), record), profile, slow_s=None), trial)
         await caller.run()
         return caller.done
 

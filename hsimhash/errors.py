@@ -69,7 +69,7 @@ REPAIR = Remedy("repair it with index.check(repair=True)", "repair it with 'hsim
 START_OVER = Remedy("pass fresh=True to start over", "start over with --fresh")
 OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job")
 OTHER_STAGE = Remedy("pass another stage", "choose another --stage")
-WAIT_LONGER = Remedy("pass a greater lock_timeout_s", "allow more with --lock-timeout")
+WAIT_LONGER = "set a longer lock_timeout= in the URL"
 
 # What to do where a limit of the operating system is reached, by its number.
 LIMITS = {
@@ -145,7 +145,7 @@ class StoreUnavailableError(HsimhashError):
 
 
 class LostRightError(StoreUnavailableError):
-    """The right to write was lost; others may have written since."""
+    """The right to write alone, or to see one state, was lost; others may have written since."""
 
 
 class StoreTimeoutError(StoreUnavailableError):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
@@ -66,10 +66,11 @@ from hsimhash.store import (
     open_store,
     url_of,
 )
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, View
+from hsimhash.store.base import View, with_view
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.reports import Explanation, ProbeRead
 from hsimhash.store.sliced_load import InsertedLoad
+from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, with_options
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.distance = store.record.reach
         self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
         # For other processes, and after this one changed its working folder.
-        self.full_url = self.backend.name_of(store.url) if self.backend.is_embedded else store.url
+        self.full_url = self.backend.full_url(store.url)
         self._opening = Opening()
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, self.backend.prices)
@@ -129,7 +130,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         layout: Layout | str | None = None,
         profile: Profile | str = DEFAULT_PROFILE,
         distance: int | None = None,
-        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        lock_timeout_s: float | None = None,
         password: str | None = None,
         ttl_s: int | None = None,
     ) -> HSimIndex:
@@ -139,9 +140,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             url: a URL, or the path of an embedded index's folder: a `Path`, "./pages" or "/data/pages".
             layout: a layout, or text for `Layout.parse`; by default `4`, on HBase `10`.
             profile: a profile, or its name.
-            distance: the default distance of queries, in bits; by default the layout's k, but 6 for layout `4` in an
-                embedded index.
-            lock_timeout_s: how long a write waits for another writer on LMDB and PostgreSQL, in seconds.
+            distance: the default distance of queries, in bits; by default the layout's k, but 6 for layout `4`, except
+                on HBase.
+            lock_timeout_s: deprecated; write `lock_timeout=` into the URL.
             password: the password on Redis, if the URL does not have `password_file=`.
             ttl_s: how many seconds after they were last added documents expire on Redis; by default never.
 
@@ -151,11 +152,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
-        url = url_of(url)
+        url = _with_keywords(url_of(url), lock_timeout_s)
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
             check_distance(whole_number(distance, "distance"), record.layout)
-        opening = Opening(lock_timeout_s=lock_timeout_s, password=password)
+        opening = Opening(password=password)
         index = cls(create_store(url, record, opening, ttl_s=ttl_s), profile)
         index._opening = opening
         return index
@@ -167,9 +168,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         layout: Layout | str | None = None,
         profile: Profile | str | None = None,
-        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        lock_timeout_s: float | None = None,
         exclusive: bool = False,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float | None = None,
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
@@ -179,10 +180,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             url: as for `create`.
             layout: the layout that the index must have; None: any.
             profile: the profile that the index must have; None: any.
-            lock_timeout_s: how long a write waits for another writer on LMDB and PostgreSQL, in seconds.
-            exclusive: promises that nobody else writes the same documents meanwhile, or within 20 minutes after; makes
-                writes to HBase faster.
-            deadline_s: how long a call to HBase is retried without an answer, unless the URL has `deadline=`.
+            lock_timeout_s: deprecated; write `lock_timeout=` into the URL.
+            exclusive: deprecated; write `exclusive=yes` into the URL of an index on HBase.
+            deadline_s: deprecated; write `deadline=` into the URL.
             password: the password on Redis, if the URL does not have `password_file=`.
             slow_s: log queries, or batches of them, that take longer, with what they read, as warnings of the logger
                 `hsimhash.slow`; in seconds, None or 0: never.
@@ -192,10 +192,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             LayoutMismatchError, ProfileMismatchError: the index has another layout or profile.
             FormatVersionError: a newer, unknown release wrote the index.
         """
+        url = _with_keywords(url_of(url), lock_timeout_s, deadline_s, exclusive=exclusive)
+        return cls._opened(url, Opening(password=password), layout=layout, profile=profile, slow_s=slow_s)
+
+    @classmethod
+    def _opened(
+        cls,
+        url: str,
+        opening: Opening,
+        *,
+        layout: Layout | str | None = None,
+        profile: Profile | str | None = None,
+        slow_s: float | None = SLOW_S,
+    ) -> HSimIndex:
+        """Open an index as `open` does, and as `opening` says."""
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        opening = Opening(lock_timeout_s, exclusive, deadline_s, password)
-        store = open_store(url_of(url), opening)
+        store = open_store(url, opening)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
@@ -218,7 +231,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
                 f"instead of password=, or open the index in the other process"
             )
-        return _reopened, (self.full_url, self.profile, self.slow_s, self._opening)
+        # The profile brings the user's word lists along.
+        again = partial(type(self)._opened, profile=self.profile, slow_s=self.slow_s)
+        return again, (self.full_url, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change its signature; durable on return. See `add_many`."""
@@ -431,7 +446,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             return matches_of_one(view, self.cover(rule.max_distance, view=view), query, exclude, rule, stats)
 
         try:
-            found = self.store.with_view(answered, timeout_s=timeout)
+            found = with_view(self.store, answered, timeout_s=timeout)
             stats.matches = len(found)
             metrics.current.matches.inc(stats.matches)
             return found
@@ -487,7 +502,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             return matches_of(view, cover, asked, exclude, rule, stats)
 
         try:
-            found = self.store.with_view(answered, timeout_s=timeout)
+            found = with_view(self.store, answered, timeout_s=timeout)
             stats.matches = sum(map(len, found))
             metrics.current.matches.inc(stats.matches)
             return found
@@ -630,8 +645,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.count(before=before, workers=workers)
 
     def is_empty(self) -> bool:
-        """Whether the index is empty; on HBase far cheaper than to count its documents."""
-        return self.store.is_empty()
+        """Whether the index is empty; on a server far cheaper than to count its documents."""
+        return not any(self.store.walk())
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
         """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.
@@ -742,9 +757,22 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return known
 
 
-def _reopened(url: str, profile: Profile, slow_s: float | None, opening: Opening) -> HSimIndex:
-    """Return an index that was pickled; its profile brings the user's word lists along."""
-    return HSimIndex.open(url, profile=profile, slow_s=slow_s, **asdict(opening))
+opened_index = HSimIndex._opened  # for the rest of hsimhash: a job has another deadline
+
+
+def _with_keywords(
+    url: str, lock_timeout_s: float | None, deadline_s: float | None = None, *, exclusive: bool = False
+) -> str:
+    """Return the URL with the options that deprecated keywords stand for, if its kind of store has them."""
+    given = {LOCK_TIMEOUT: lock_timeout_s, DEADLINE: deadline_s}
+    named = {name: f"{seconds:g}s" for name, seconds in given.items() if seconds is not None}
+    named |= {EXCLUSIVE: "yes"} if exclusive else {}
+    if not named:
+        return url
+    options = "&".join(f"{name}={text}" for name, text in named.items())
+    message = f"lock_timeout_s, deadline_s and exclusive will go; write them into the URL: {options}"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return with_options(url, {name: text for name, text in named.items() if name in backend_of(url).options})
 
 
 def _now_ms() -> int:

@@ -109,7 +109,7 @@ class Settings(BaseModel):
     max_distance: int | None = Field(None, ge=0, le=64)
     max_sketch: Annotated[int | None, BeforeValidator(_bits_or_off)] = MAX_SKETCH
     workers: int | None = Field(None, ge=1)
-    lock_timeout_s: float = Field(30.0, ge=0, le=LOCK_TIMEOUT_MOST_S)
+    lock_timeout_s: float | None = Field(None, ge=0, le=LOCK_TIMEOUT_MOST_S)  # deprecated: in the URL
     on_duplicate: OnDuplicate = "add"
     text_field: str = Field("text", min_length=1)
     id_field: str | None = Field(None, min_length=1)

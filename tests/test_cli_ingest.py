@@ -238,7 +238,6 @@ def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> N
         (["in.tsv", "--job", "pages.txt"], "job folder pages.txt"),
         (["in.tsv", "--job", "pages.txt/job"], "job folder pages.txt/job"),
         (["in.tsv", "--job", "loop"], "job folder loop"),
-        (["in.tsv", "--exclusive"], "--exclusive is for an index on HBase"),
         (["in.tsv", "--no-such-flag"], "No such option"),
     ],
 )
@@ -338,7 +337,7 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
 def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: str, tmp_path: Path) -> None:
     job = tmp_path / "job"
     arguments = ["ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--on-duplicate", mode, "--job", str(job)]
-    arguments += ["--store", url, "--lock-timeout", "3600"]
+    arguments += ["--store", f"{url}?lock_timeout=1h"]
     with HSimIndex.create(url) as index:
         with index.store.writing():
             process = own_process(*arguments)

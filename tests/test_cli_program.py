@@ -177,7 +177,7 @@ def test_verbose_error_has_a_traceback_others_have_none() -> None:
 def test_index_that_another_process_writes_is_left_alone(command: tuple[str, ...], tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 0):
-        refused = run_apart(*command, "--yes", "--store", url, "--lock-timeout", "0.1")
+        refused = run_apart(*command, "--yes", "--store", f"{url}?lock_timeout=100ms")
     assert refused.returncode == ExitCode.STORE_UNREACHABLE
     assert b"is writing" in refused.stderr
     assert ids_in(url) == sorted(DOCUMENTS)

@@ -34,7 +34,7 @@ from hsimhash.errors import (
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.progress import Observer, Progress
-from hsimhash.store import Document, Opening, Record, create_store, open_store
+from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
@@ -94,7 +94,7 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
     with in_another_process(code, path) as other:
         assert answer(other) == "held"
         with (
-            open_store(f"lmdb://{path}", Opening(lock_timeout_s=0.1)) as impatient,
+            open_store(f"lmdb://{path}?lock_timeout=100ms") as impatient,
             pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"),
         ):
             put(impatient, ("a", 1))
@@ -481,7 +481,7 @@ def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(stor
 
 def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
     path.mkdir()
-    error = files.as_our_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
+    error = files.store_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
     assert isinstance(error, CorruptionError)
     assert "though the disk has room" in str(error)
 
@@ -677,7 +677,7 @@ def test_an_exception_that_is_kept_keeps_no_lock(store: LmdbStore, path: Path) -
                 interrupted(put(store, ("a", 1)))
         except KeyboardInterrupt as error:
             kept.append(error)
-        with open_store(f"lmdb://{path}", Opening(lock_timeout_s=0)) as other:
+        with open_store(f"lmdb://{path}?lock_timeout=0s") as other:
             assert other.remove([b"a"]) == 1
     assert len(kept) == 2
 
@@ -709,7 +709,7 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path
     with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
         damaged.backup(target)
     assert list(target.iterdir()) == []
-    files.drop_index(path, lock_timeout_s=1)
+    files.drop_at(path, lock_timeout_s=1)
     assert [file.name for file in path.iterdir()] == [mine.name]
 
 

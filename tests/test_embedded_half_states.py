@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash.fingerprint.wordlists import keep_list
-from hsimhash.store.lmdb.files import drop_index
+from hsimhash.store.lmdb.files import drop_at
 from tests.support.command_line import run
 from tests.support.effort import thorough
 from tests.support.half_states import (
@@ -137,7 +137,7 @@ def test_files_of_others_with_the_names_of_an_index_stay(folder: Path, url: str,
 
 
 def test_creations_and_drops_at_once_meet_nothing_else(folder: Path, url: str) -> None:
-    assert create_and_drop_at_once(url, lambda: drop_index(folder, lock_timeout_s=60)) == []
+    assert create_and_drop_at_once(url, lambda: drop_at(folder, lock_timeout_s=60)) == []
     assert way_out(url) in ("create-table", "")
     assert not folder.exists()
 

@@ -36,8 +36,16 @@ def at(*gateways: Endpoint, **options: object) -> Address:
         ("hbase://[::1],[fe80::2]:7/t", at(Endpoint("::1", 7), Endpoint("fe80::2", 7))),
         ("hbase://gw/crawl:pages.v2-1", Address("hbase", (GW,), "crawl", "pages.v2-1")),
         (
-            "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4",
-            at(GW, transport="framed", protocol="compact", timeout_s=0.5, deadline_s=90.0, connections=4),
+            "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4&exclusive=yes",
+            at(
+                GW,
+                transport="framed",
+                protocol="compact",
+                timeout_s=0.5,
+                deadline_s=90.0,
+                connections=4,
+                exclusive=True,
+            ),
         ),
         (
             "hbase+https://gw:443/t?ca=/etc/ca.pem&cert=/c.pem&key=/k.pem&path=/thrift",

@@ -20,7 +20,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Opening, Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
+from hsimhash.store.hbase.checkup import check_ttl, checks, load_checks
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.balancing import Choice
 from hsimhash.store.hbase.gateway.base import Change
@@ -237,7 +237,7 @@ def test_thrift2_behind_an_address_of_thrift1_is_named_in_the_same_words_by_all(
     with pytest.raises(StoreUnavailableError) as refused:
         open_gateway(Address.parse(url))
     assert str(refused.value).endswith(told)
-    assert [found.message for found in hbase_checks(url, writes=False) if found.status == "fail"] == [told]
+    assert [found.message for found in checks(url, writes=False) if found.status == "fail"] == [told]
 
 
 def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hsimhash.errors import IndexNotFoundError
 from hsimhash.store.hbase.gateway.connection import THRIFT2
-from hsimhash.store.hbase.gateway.failures import TransientError, failure
+from hsimhash.store.hbase.gateway.failures import TransientError, store_error
 
 NO_MASTER = """Failed after attempts=16, exceptions:
 2026-11-22T00:00:01.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \
@@ -18,7 +18,7 @@ org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Ca
 
 
 def told(message: str, method: str = "getMultiple", *, can_retry: bool = True) -> Exception:
-    return failure(THRIFT2.TIOError(message=message, canRetry=can_retry), method, "default:pages", "gw1:9090")
+    return store_error(THRIFT2.TIOError(message=message, canRetry=can_retry), method, "default:pages", "gw1:9090")
 
 
 def test_the_last_cause_follows_the_first_line() -> None:

@@ -115,11 +115,11 @@ def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
     assert not {"createTable", "checkAndPut", "putMultiple"} & set(gateway.methods)
     assert operations.plan(url(gateway), RECORD, WANTED) == again
     with pytest.raises(IndexExistsError, match="there is an index"):
-        operations.create_hbase_store(url(gateway), RECORD)
+        operations.create_at(url(gateway), RECORD)
 
 
 def test_an_index_that_was_made_otherwise_is_refused(gateway: TableStandIn) -> None:
-    operations.create_hbase_store(url(gateway), RECORD).close()
+    operations.create_at(url(gateway), RECORD).close()
     assert len(gateway.splits) == 15
     other = Record(Layout.named("4"), {"name": "any"})
     for call in (operations.plan, operations.create):
@@ -136,11 +136,11 @@ def test_a_table_that_another_process_makes_meanwhile_becomes_the_index(gateway:
 
 def test_a_table_of_others_is_refused(gateway: TableStandIn) -> None:
     gateway.made = THRIFT2.TTableDescriptor(columns=[THRIFT2.TColumnFamilyDescriptor(name=b"theirs")])
-    for call in (operations.plan, operations.create, operations.create_hbase_store):
+    for call in (operations.plan, operations.create, operations.create_at):
         with pytest.raises(IndexExistsError, match="lacks the column families d, f, i"):
             call(url(gateway), RECORD, WANTED)
     with pytest.raises(HsimhashError, match="its column families are theirs"):
-        operations.drop(url(gateway), lambda _: True)
+        operations.drop_at(url(gateway), lambda _: True)
     assert gateway.made is not None
 
 
@@ -149,14 +149,14 @@ def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
 ) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.cells, gateway.is_hidden = {}, True
-    operations.create_hbase_store(url(gateway), RECORD).close()
+    operations.create_at(url(gateway), RECORD).close()
     assert "cannot tell the table's TTL" in caplog.text
     assert gateway.cells.pop(IDENTITY_PART)
     assert gateway.cells == RECORD.to_parts()
 
 
 def test_deviations_are_described(gateway: TableStandIn) -> None:
-    with operations.create_hbase_store(url(gateway), RECORD, WANTED) as store:
+    with operations.create_at(url(gateway), RECORD, WANTED) as store:
         assert store.table().deviations == ()
         gateway.made.attributes = {}
         found = store.table()
@@ -171,19 +171,19 @@ def test_a_disabled_table_is_named_where_the_record_took_all_of_the_deadline(gat
     gateway.is_disabled, gateway.thinks_s = True, 0.3
     gateway.hung |= {"get", "getMultiple"}  # HBase itself tries for minutes
     with pytest.raises(StoreUnavailableError, match="is disabled; enable it"):
-        operations.open_hbase_store(url(gateway).replace("timeout=30s", "timeout=1s&deadline=1s"))
+        operations.open_at(url(gateway).replace("timeout=30s", "timeout=1s&deadline=1s"))
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
 def test_an_index_is_dropped_by_who_is_sure(gateway: TableStandIn, is_disabled: bool) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.is_disabled = is_disabled
-    assert not operations.drop(url(gateway), lambda line: not line.startswith("snapshot 'default:t', 't-"))
+    assert not operations.drop_at(url(gateway), lambda line: not line.startswith("snapshot 'default:t', 't-"))
     assert gateway.made is not None
-    assert operations.drop(url(gateway), lambda _: True)
+    assert operations.drop_at(url(gateway), lambda _: True)
     assert gateway.made is None
     with pytest.raises(IndexNotFoundError, match="no such table"):
-        operations.drop(url(gateway), lambda _: True)
+        operations.drop_at(url(gateway), lambda _: True)
 
 
 def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gateway: TableStandIn) -> None:
@@ -191,9 +191,9 @@ def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gat
     gateway.made.attributes = {}
     gateway.cells = {}
     with pytest.raises(HsimhashError, match="not its record; if it must go"):
-        operations.drop(url(gateway), lambda _: True)
+        operations.drop_at(url(gateway), lambda _: True)
     gateway.cells = {b"layout": b"damaged"}
-    assert operations.drop(url(gateway), lambda _: True)
+    assert operations.drop_at(url(gateway), lambda _: True)
 
 
 OTHER = Record(Layout.named("4"), {"name": "any"})
@@ -215,7 +215,7 @@ def test_create_table_ends_a_creation_that_was_killed_at_any_step_or_names_drop_
         operations.create(place, RECORD, WANTED)
         with open_store(place) as store:
             assert store.record == RECORD
-        assert operations.drop(place, lambda _: True)
+        assert operations.drop_at(place, lambda _: True)
 
 
 def test_drop_table_ends_a_drop_that_was_killed_at_any_step(gateway: TableStandIn) -> None:
@@ -225,12 +225,12 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(gateway: TableStandI
         if gateway.made is None:
             operations.create(place, RECORD, WANTED)
 
-    for _ in killed_at_each_step(prepare, lambda: operations.drop(place, lambda _: True), STEPS):
+    for _ in killed_at_each_step(prepare, lambda: operations.drop_at(place, lambda _: True), STEPS):
         seen.add((gateway.made is not None, gateway.is_disabled))
         if gateway.is_disabled:
             with pytest.raises(StoreUnavailableError, match="'hsimhash drop-table' again"):
                 operations.create(place, RECORD, WANTED)
         if gateway.made is not None:
-            assert operations.drop(place, lambda _: True)
+            assert operations.drop_at(place, lambda _: True)
         assert gateway.made is None
     assert seen == {(True, False), (True, True), (False, False)}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -252,6 +253,28 @@ def test_a_path_means_an_embedded_index(tmp_path: Path, monkeypatch: pytest.Monk
         assert index.count() == len(spellings)
 
 
+@pytest.mark.parametrize("old", [{"lock_timeout_s": 7}, {"deadline_s": 5}, {"exclusive": True}], ids=str)
+def test_old_keywords_are_options_of_the_url_for_one_release(old: dict[str, Any], tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    HSimIndex.create(url).close()
+    with pytest.warns(DeprecationWarning, match="write them into the URL"), HSimIndex.open(url, **old) as index:
+        assert index.url == (f"{url}?lock_timeout=7s" if "lock_timeout_s" in old else url)  # an option it does not have
+    with pytest.warns(DeprecationWarning, match="URL"), HSimIndex.open(f"{url}?lock_timeout=3s", **old) as index:
+        assert index.url == f"{url}?lock_timeout=3s"
+
+
+def test_the_url_says_how_long_a_write_waits_on_lmdb(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'a folder?x=1'}"
+    with HSimIndex.create(f"{url}?lock_timeout=1500ms") as index:
+        assert index.store.session.lock_timeout_s == 1.5
+        assert index.full_url == f"{url}?lock_timeout=1500ms"
+    with HSimIndex.open(url) as index:
+        assert index.store.session.lock_timeout_s == 30
+    for wrong in ("lock_timeout=soon", "lock_timeout=25h", "lock_timout=5s"):
+        with pytest.raises(ValueError, match="lock_timeout"):
+            HSimIndex.create(f"{url}?{wrong}")
+
+
 def test_a_pickled_index_is_opened_again_in_another_process_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +283,7 @@ def test_a_pickled_index_is_opened_again_in_another_process_and_folder(
     monkeypatch.chdir(tmp_path)
     with HSimIndex.create("./pages", profile=f"auto-2:idf={words}") as index:
         index.add(5, "a")
-        sent = pickle.dumps(HSimIndex.open("./pages", lock_timeout_s=7, slow_s=None))
+        sent = pickle.dumps(HSimIndex.open("./pages?lock_timeout=7", slow_s=None))
         words.unlink()
         code = (
             "import pickle, sys; index = pickle.load(sys.stdin.buffer); print(index.query(5)[0].doc_id, index.slow_s)"

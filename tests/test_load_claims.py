@@ -56,8 +56,6 @@ def test_claim_without_skip_and_with_exclusive_is_refused(tmp_path: Path) -> Non
     refused = run("ingest", str(path), "--store", f"lmdb://{tmp_path / 'index'}", "--claim")
     assert refused.exit_code == 2
     assert "--claim needs --on-duplicate skip" in refused.stderr
-    both = ("--claim", "--exclusive", "--on-duplicate", "skip")
-    assert run("ingest", str(path), "--store", "hbase://127.0.0.1:1/t", *both).exit_code == 2
 
 
 @thorough

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -140,7 +141,8 @@ def stage_url(random: Random) -> str:
 def told_by(call: Callable[[], object]) -> str:
     """Everything that a call's error says, to people, to programs and in a log."""
     try:
-        call()
+        with warnings.catch_warnings(action="ignore"):  # of old keywords
+            call()
     except (HsimhashError, ValueError, OSError) as error:
         return f"{error} {error!r} {error.args} {''.join(traceback.format_exception(error))}"
     return ""

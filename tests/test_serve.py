@@ -230,7 +230,7 @@ def test_without_its_token_only_health_and_numbers_are_told(tmp_path: Path) -> N
 @thorough
 def test_what_is_busy_is_said_with_503_and_when_to_come_again(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    with served(url, "--lock-timeout", "0.1") as serving, HSimIndex.open(url) as index, index.store.writing():
+    with served(f"{url}?lock_timeout=100ms") as serving, HSimIndex.open(url) as index, index.store.writing():
         caller = serving.caller()
         status, answer = caller.call("/add", {"id": "x", "fingerprint": NEAR})
         assert status == 503

@@ -203,7 +203,7 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
         is_cheaper = cheapest.rows * cheapest.time_us < CHEAPER * default.rows * default.time_us
         return cheapest if is_cheaper else default
 
-    return {name: best(backends()[name]) for name in ("lmdb", "hbase")}
+    return {name: best(backend) for name, backend in backends().items()}
 
 
 def _spread(tried: _Tried) -> Spread:

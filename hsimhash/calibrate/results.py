@@ -12,6 +12,7 @@ from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
+from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # documents, for which false pairs are told
 
@@ -61,7 +62,7 @@ class Calibration:
             profile = f"{base}:sketch=off{changes and ','}{changes}"
         else:
             profile = self.written
-        layout = self.plans["lmdb"].layout.name
+        layout = self.plans[default_backend().name].layout.name
         create = f"--profile {profile} --layout {layout} --distance {self.choice.score.distance}"
         return Flags(profile, create, "--max-sketch off" if way.has_key and not way.has_sketch else "")
 

@@ -32,10 +32,11 @@ from hsimhash.cli.options import (
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, DedupSummary, Method
 from hsimhash.fingerprint import Profile
-from hsimhash.index import HSimIndex
+from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.store import Opening
 from hsimhash.store.base import JOB_DEADLINE_S
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -171,7 +172,7 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
         warn_of(profile)
         return nullcontext(profile)
     asked = settings.profile if "profile" in settings.model_fields_set else None
-    return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S, slow_s=None)
+    return opened_index(url, Opening(JOB_DEADLINE_S), profile=asked, slow_s=None)
 
 
 def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> ExitCode:

@@ -13,10 +13,10 @@ from hsimhash.cli.console import plural, say
 from hsimhash.cli.output_files import complete, written
 from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, write_json
-from hsimhash.index import HSimIndex
+from hsimhash.index import opened_index
 from hsimhash.processes import Workers, completed
 from hsimhash.progress import Observer
-from hsimhash.store import Document, store_name
+from hsimhash.store import Document, Opening, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 
 SHARD_FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "tsv", "tsv.gz", "tsv.zst", "parquet")
@@ -78,7 +78,7 @@ def _begin(shard: Shard) -> None:
 
 def write_shard(shard: Shard) -> int:
     """Write one file; return how many documents it has."""
-    with HSimIndex.open(shard.url, deadline_s=JOB_DEADLINE_S) as index:
+    with opened_index(shard.url, Opening(JOB_DEADLINE_S)) as index:
         pages = index.store.registered(shard.number, shard.count)
         if shard.form == "parquet":
             return write_parquet(str(shard.path), pages)

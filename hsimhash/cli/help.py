@@ -26,7 +26,7 @@ _GROUPS = {
     "Comparison": ("labels", "is_planted", "documents", "sample"),
     "HBase": (
         *("stage", "first_load", "regions", "splits_from", "compression", "family_options", "is_dry_run"),
-        *("is_plain_allowed", "exclusive", "print_commands", "hbase_command", "shards"),
+        *("is_plain_allowed", "print_commands", "hbase_command", "shards"),
     ),
     "Spark": ("master", "driver_memory"),
 }

@@ -26,9 +26,9 @@ from hsimhash.cli.options import (
     metrics_option,
     open_index,
     reading_of,
-    refuse_flags,
     wanted_record,
     with_settings,
+    with_url_option,
 )
 from hsimhash.cli.output_files import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -36,6 +36,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
 from hsimhash.store import backend_of
+from hsimhash.store.urls import EXCLUSIVE
 
 
 @click.command("ingest", cls=Command)
@@ -43,9 +44,7 @@ from hsimhash.store import backend_of
 @with_settings(
     "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
-@click.option(
-    "--exclusive", is_flag=True, help="HBase: write faster, while no other process writes the same documents."
-)
+@click.option("--exclusive", is_flag=True, hidden=True)
 @click.option("--claim", is_flag=True, help="With skip: stay exact while other processes claim too.")
 @click.option(
     "--rate",
@@ -83,7 +82,7 @@ def ingest_command(
              hsimhash ingest pages/ --store lmdb://pages --on-duplicate skip
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --store lmdb://pages
              hsimhash ingest crawl.warc.gz 's3://bucket/*.parquet' --id-field url --text-field html --store lmdb://pages
-             hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
+             hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --rate 5000
 
     An INPUT is a text (.txt, .md) or a page (.html), JSON lines or a JSON array (.jsonl, .json), a table with column
     names (.csv, .parquet), lines of an id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a
@@ -104,26 +103,25 @@ def ingest_command(
 
     Invalid records are listed in the job folder, and the exit code is then 7.
     """
-    _refuse_contradictions(settings, tags, exclusive=exclusive, claim=claim)
+    _refuse_contradictions(settings, tags, claim=claim)
+    if exclusive:
+        say("--exclusive is now exclusive=yes in the URL of the index; the next release will not accept the old name")
+        settings = with_url_option(settings, EXCLUSIVE, "yes")
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     is_stream = any(one.is_stream for one in found)
-    with _index(settings, found, options, exclusive=exclusive) as index, stoppable(is_stream=is_stream) as stop:
+    with _index(settings, found, options) as index, stoppable(is_stream=is_stream) as stop:
         with watching("read", stop, quiet=quiet) as observer:
             summary = load.ingest(index, found, options, observer)
         return report(summary, index, is_stream=is_stream, as_json=as_json)
 
 
-def _refuse_contradictions(settings: Settings, tags: Path | None, *, exclusive: bool, claim: bool) -> None:
+def _refuse_contradictions(settings: Settings, tags: Path | None, *, claim: bool) -> None:
     if tags is not None:
         refuse_format(str(tags), "--tags", JSON_LINES)
-    if exclusive:
-        refuse_flags(settings.store, "--exclusive")
     if claim and settings.on_duplicate != "skip":
         raise click.UsageError("--claim needs --on-duplicate skip; add it, or leave --claim out")
-    if claim and exclusive:
-        raise click.UsageError("--claim is for several writers and --exclusive for one; leave one of them out")
 
 
 def _options(
@@ -143,16 +141,16 @@ def _options(
     )
 
 
-def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
+def _index(settings: Settings, inputs: list[Input], options: IngestOptions) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
     if options.job or not backend_of(settings.store).is_embedded:
         check_job(options.job or default_job(settings.store, inputs))
     try:
-        return open_index(settings, exclusive=exclusive, is_job=True)
+        return open_index(settings, is_job=True)
     except IndexNotFoundError:
         check_options(wanted_record(settings, None).layout, inputs, options)
     with suppress(IndexExistsError):  # another process was quicker
         create_index(settings)
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
             say(f"fingerprints are taken for those of profile {settings.profile}; name another with --profile")
-    return open_index(settings, exclusive=exclusive, is_job=True)
+    return open_index(settings, is_job=True)

@@ -23,13 +23,13 @@ from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
-from hsimhash.index import HSimIndex
+from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
-from hsimhash.store.urls import masked
+from hsimhash.store.urls import LOCK_TIMEOUT, masked, with_options
 
 if TYPE_CHECKING:
     from hsimhash.settings import Loaded
@@ -90,9 +90,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "workers": click.option(
         "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."
     ),
-    "lock_timeout_s": click.option(
-        "--lock-timeout", "lock_timeout_s", metavar="SECONDS", help="Wait at most SECONDS for another writer."
-    ),
+    "lock_timeout_s": click.option("--lock-timeout", "lock_timeout_s", hidden=True),
     "on_duplicate": click.option(
         "--on-duplicate",
         metavar="add|skip|tag",
@@ -293,27 +291,38 @@ def load_settings(flags: dict[str, object]) -> Loaded:
         raise click.UsageError(in_shell(error)) from error
     for warning in loaded.warnings:
         say(f"warning: {warning}")
-    return loaded
+    if loaded.settings.lock_timeout_s is None:
+        return loaded
+    option = f"{loaded.settings.lock_timeout_s:g}s"
+    say(
+        f"lock_timeout_s and --lock-timeout are now {LOCK_TIMEOUT}={option} in the URL of the index; the next release "
+        f"will not accept the old names"
+    )
+    return replace(loaded, settings=with_url_option(loaded.settings, LOCK_TIMEOUT, option))
 
 
-def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
+def with_url_option(settings: Settings, name: str, value: str) -> Settings:
+    """Return the settings with an option in the URL of the index, if its kind of store has that option."""
+    if name not in backend_of(settings.store).options:
+        return settings
+    values = settings.model_dump() | {"store": with_options(settings.store, {name: value})}
+    return type(settings).model_construct(settings.model_fields_set, **values)
+
+
+def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
     """Open the index that the settings name; a layout or profile set explicitly must be the index's.
 
     Args:
         settings: which.
-        exclusive: see `HSimIndex.open`.
         is_job: the command works for minutes, and waits as long for a cluster that lost a server; no batch of its
             queries is logged as slow.
     """
     asked = settings.model_fields_set
-    return HSimIndex.open(
+    return opened_index(
         settings.store,
+        Opening(JOB_DEADLINE_S if is_job else DEADLINE_S, password_of(settings)),
         layout=settings.layout if "layout" in asked else None,
         profile=settings.profile if "profile" in asked else None,
-        lock_timeout_s=settings.lock_timeout_s,
-        exclusive=exclusive,
-        deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
-        password=password_of(settings),
         slow_s=None if is_job else settings.slow_query_s,
     )
 
@@ -341,7 +350,6 @@ def create_index(settings: Settings, distance: int | None = None, ttl_s: int | N
         layout=settings.layout,
         profile=settings.profile,
         distance=distance,
-        lock_timeout_s=settings.lock_timeout_s,
         password=password_of(settings),
         ttl_s=ttl_s,
     ) as index:
@@ -369,7 +377,7 @@ def warn_of(profile: Profile) -> None:
 
 def opening_of(settings: Settings) -> Opening:
     """Return how the settings want an index to be opened."""
-    return Opening(lock_timeout_s=settings.lock_timeout_s, password=password_of(settings))
+    return Opening(password=password_of(settings))
 
 
 def refuse_flags(url: str, *given: str) -> None:

@@ -143,11 +143,8 @@ def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
     print_line(f"recommended: create-table --layout {best.layout.name} --distance {best.cover.distance}: {reason}")
     if greater is not None:
         print_line(f"layout {greater[1].name} is better from about {greater[0]:,} documents")
-    if name == "hbase":
-        print_line(
-            "Bytes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if "
-            "the ids are URLs."
-        )
+    if note := backends()[name].size_note:
+        print_line(note)
 
 
 def _columns(*, is_sampled: bool) -> list[str]:

@@ -14,10 +14,11 @@ from hsimhash.cli.jobs import check_job, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
-from hsimhash.index import HSimIndex
+from hsimhash.index import HSimIndex, opened_index
 from hsimhash.load import default_job, relayout
-from hsimhash.store import backend_of
+from hsimhash.store import Opening, backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.urls import EXCLUSIVE, with_options
 
 
 @click.command("relayout", cls=Command)
@@ -61,7 +62,7 @@ def relayout_command(
         options = stage_options(stage, hbase_command, memory_mib, workers, is_first=False, tell_commands=None)
     with (
         open_index(settings, is_job=True) as old,
-        _made(settings, old, target, to_layout, distance) as new,
+        _made(old, target, to_layout, distance) as new,
         stoppable() as stop,
         watching("read", stop, quiet=quiet) as observer,
     ):
@@ -80,19 +81,13 @@ def relayout_command(
     return ExitCode.DONE
 
 
-def _made(settings: Settings, old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
+def _made(old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
     """Make the new index, or open it where it is there."""
     try:
-        with HSimIndex.create(
-            target, layout=layout, profile=old.profile, distance=distance, lock_timeout_s=settings.lock_timeout_s
-        ) as made:
+        with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
             say(f"made {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass
-    return HSimIndex.open(
-        target,
-        layout=layout,
-        lock_timeout_s=settings.lock_timeout_s,
-        exclusive="--exclusive" in backend_of(target).flags,
-        deadline_s=JOB_DEADLINE_S,
-    )
+    if EXCLUSIVE in backend_of(target).options:
+        target = with_options(target, {EXCLUSIVE: "yes"})
+    return opened_index(target, Opening(JOB_DEADLINE_S), layout=layout)

@@ -26,7 +26,7 @@ from hsimhash.cli.options import (
     with_settings,
     yes_option,
 )
-from hsimhash.cover import check_distance
+from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE, check_distance
 from hsimhash.durations import seconds_in
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
@@ -216,6 +216,12 @@ def _tell(plan: Plan) -> None:
         click.echo(line, err=True)
     for note in plan.notes:
         say(note)
+
+
+next(one for one in create_table_command.params if one.name == "max_distance").help = (
+    f"Queries match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}, unless they say otherwise. "
+    f"Default: {DEFAULT_DISTANCE} for layout 4, except on HBase; else the layout's own."
+)
 
 
 @click.command("drop-table", cls=Command)

@@ -196,7 +196,7 @@ def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
     counts = checkpoint.counts
     if checkpoint.token:
         return counts.settled > store.marked(checkpoint.token)
-    return counts.added + counts.unchanged > 0 and store.is_empty()
+    return counts.added + counts.unchanged > 0 and not any(store.walk())
 
 
 def _verify_size(path: Path, size: int) -> None:

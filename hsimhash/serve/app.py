@@ -30,7 +30,7 @@ from hsimhash.serve.cross_site import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.request_metrics import Watched
-from hsimhash.store.base import View
+from hsimhash.store.base import View, with_view
 
 T = TypeVar("T")
 
@@ -262,7 +262,7 @@ class _Service:
 
     def _within(self, work: Callable[[View], T]) -> T:
         """Return what the store answers in the time of one that is there."""
-        return self._index.store.with_view(work, timeout_s=self._limits.ready_s)
+        return with_view(self._index.store, work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Profile, Signatures
-from hsimhash.index import HSimIndex
+from hsimhash.index import opened_index
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents
 from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
@@ -36,7 +36,7 @@ from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.vertices import position_of
-from hsimhash.store import Record, StageOptions, backend_of, store_name
+from hsimhash.store import Opening, Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.capabilities import LoadsFiles
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
@@ -108,7 +108,7 @@ def bulk_load(
     """
     if LoadsFiles not in backend_of(store).capabilities:
         raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
-    with HSimIndex.open(store, profile=profile, deadline_s=JOB_DEADLINE_S) as index:
+    with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
         given = _given(documents, index.store.record, position)
         place = options.stage if "://" in options.stage else str(Path(options.stage).absolute())
         stage = open_stage(place)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hsimhash.cover import DEFAULT_DISTANCE, Prices
 from hsimhash.layout import Layout
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Record, Store
+from hsimhash.store.base import DEADLINE_S, Record, Store
 from hsimhash.store.capabilities import Collects
 from hsimhash.store.checkup import Check
 
@@ -26,14 +26,10 @@ class Opening:
     """Options for opening an index, beyond its URL; each backend uses those that apply to it.
 
     Args:
-        lock_timeout_s: how long a write waits for another process that writes alone.
-        exclusive: nobody else writes the documents that this store is given, so they can be written faster.
         deadline_s: how long a call is tried without an answer, unless the URL says.
         password: of the user, where the URL does not name a file with it.
     """
 
-    lock_timeout_s: float = LOCK_TIMEOUT_S
-    exclusive: bool = False
     deadline_s: float = DEADLINE_S
     password: str | None = None
 
@@ -59,11 +55,13 @@ class Backend(ABC):
     schemes: Collection[str]
     example: str  # the URL of an index
     prices: Prices
+    size_note = ""  # what `plan` says of the bytes that it estimates
     layout = "4"
     distance: int | None = DEFAULT_DISTANCE
     is_embedded = False  # in a folder or in this process: no server to wait for, and writers take turns
     is_lasting = True  # whether an index outlives the process
     shares_queries = False  # whether queries of many threads gain by sharing calls: measured, only across a network
+    options: frozenset[str] = frozenset()  # of its URLs: which of deadline, exclusive, lock_timeout
     capabilities: frozenset[type] = frozenset()  # of `capabilities.py`, that its stores have
     # Flags of commands that only some kinds of stores have; commands refuse the others.
     flags: frozenset[str] = frozenset()
@@ -80,6 +78,10 @@ class Backend(ABC):
     @abstractmethod
     def name_of(self, url: str) -> str:
         """Return the URL of the same store from any working folder, without options for talking to it."""
+
+    def full_url(self, url: str) -> str:
+        """Return the URL, with its options, as it is from any working folder."""
+        return self.name_of(url) if self.is_embedded else url
 
     def jobs_of(self, url: str) -> Path:
         """Return the parent folder of an index's job folders, which need not exist; an embedded index has its own."""

@@ -48,7 +48,7 @@ DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # the same for a job that takes minutes: losing a region server takes two
 
 
-MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work itself may be what ends the server
+MOST_LOSSES = 10  # of a right, in one call of `resumed`: the work itself may be what ends the server
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
@@ -385,30 +385,27 @@ class Store(View, AbstractContextManager["Store"]):
         On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
         document moves, so reads one after the other miss none.
 
+        A block that loses its state ends with `LostRightError`, and its view can be entered again; see `with_view`.
+
         Args:
             timeout_s: how long the block's reads may take together, in seconds; `StoreTimeoutError` when they take
                 longer. None: no such bound.
         """
 
-    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
-        """Call `work` with a view and return its result; call it again with a new view if the store lost the first."""
-        with self.view(timeout_s=timeout_s) as view:
-            return work(view)
-
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self.with_view(lambda view: view.scan(prefixes))
+        return with_view(self, lambda view: view.scan(prefixes))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        return self.with_view(lambda view: view.sweep(ranges))
+        return with_view(self, lambda view: view.sweep(ranges))
 
     def estimate(self) -> int:
-        return self.with_view(lambda view: view.estimate())
+        return with_view(self, lambda view: view.estimate())
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return self.with_view(lambda view: view.documents(fingerprints, limit))
+        return with_view(self, lambda view: view.documents(fingerprints, limit))
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return self.with_view(lambda view: view.lookup(doc_ids))
+        return with_view(self, lambda view: view.lookup(doc_ids))
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
@@ -472,10 +469,6 @@ class Store(View, AbstractContextManager["Store"]):
             return self.estimate()
         return sum(document.first_seen < before for page in self.walk() for document in page)
 
-    def is_empty(self) -> bool:
-        """Whether there are no documents."""
-        return self.count() == 0
-
     @abstractmethod
     def walk(self) -> Iterator[list[Document]]:
         """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
@@ -511,11 +504,22 @@ class Store(View, AbstractContextManager["Store"]):
         self.close()
 
 
+def with_view(store: Store, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
+    """Call `work` with a view and return its result; call it again if the view's state was lost meanwhile."""
+    view = store.view(timeout_s=timeout_s)
+
+    def read() -> T:
+        with view as entered:
+            return work(entered)
+
+    return resumed(read)
+
+
 def resumed(work: Callable[[], T]) -> T:
-    """Call `work` and return its result; call it again if it lost the right to write, so it must be able to continue.
+    """Call `work` and return its result; call it again if it lost its right, so it must be able to continue.
 
     Raises:
-        LostRightError: the right to write was lost too often.
+        LostRightError: the right was lost too often.
     """
     for _ in range(MOST_LOSSES):
         with suppress(LostRightError):

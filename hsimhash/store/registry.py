@@ -151,11 +151,7 @@ def create_store(url: str, record: Record, opening: Opening | None = None, *, tt
 
 def open_store(url: str, opening: Opening | None = None) -> Store:
     """Open the index at `url`; `IndexNotFoundError` if it does not exist, `ValueError` if the URL is not valid."""
-    backend, opening = backend_of(url), opening or Opening()
-    if opening.exclusive and "--exclusive" not in backend.flags:
-        able = titles("--exclusive")
-        raise ValueError(f"exclusive writing is for {able}, and {masked(url)} is not on it; leave it out")
-    return backend.open(url_of(url), opening)
+    return backend_of(url).open(url_of(url), opening or Opening())
 
 
 def lacking(capability: type, url: str) -> str:

@@ -16,11 +16,13 @@ from hsimhash.durations import seconds_in
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
+DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # options of some kinds of stores
 
 # `masked` shows the values of these options only. `key`, `auth` and the like are left out: elsewhere they are secrets.
 _HARMLESS = frozenset(
-    "application_name ca cert connect_timeout connections db dbname deadline host hostaddr passfile password_file path "  # noqa: SIM905
-    "port prefix protocol qop service sslmode sslrootcert table target_session_attrs timeout transport user".split()
+    "application_name ca cert connect_timeout connections db dbname deadline exclusive host "  # noqa: SIM905
+    "hostaddr lock_timeout passfile password_file path port prefix protocol qop service "
+    "sslmode sslrootcert table target_session_attrs timeout transport user".split()
 )
 _HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
 _AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
@@ -167,18 +169,24 @@ def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> d
     """Return the options, by name, that are not as usual, as a query has them; `fields` are their attributes."""
     given = {name: (getattr(options, field), getattr(usual, field)) for name, field in fields.items()}
     return {
-        name: f"{value:g}s" if isinstance(value, float) else str(value)
+        name: f"{value:g}s" if isinstance(value, float) else "yes" if value is True else str(value)
         for name, (value, default) in given.items()
         if value != default
     }
 
 
 def time_option(name: str, value: str) -> float:
-    """Return the seconds of an option that is a time; `ValueError` for any other text."""
-    seconds = seconds_in(value)
-    if seconds is None or not _LEAST_S <= seconds <= _MOST_S:
-        raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
+    """Return the seconds of an option that is a time; `ValueError` for any other text. A lock may not be waited for."""
+    seconds, (least, said) = seconds_in(value), (0, "0s") if name == LOCK_TIMEOUT else (_LEAST_S, "1ms")
+    if seconds is None or not least <= seconds <= _MOST_S:
+        raise ValueError(f"{name}={value} is not a time from {said} to 1 day; write {name}=5s or {name}=500ms")
     return seconds
+
+
+def with_options(url: str, options: Mapping[str, str]) -> str:
+    """Return the URL of a store with more options; those that it has stay."""
+    named = "&".join(f"{name}={value}" for name, value in options.items() if not re.search(rf"[?&]{name}=", url))
+    return f"{url}{'&' if '?' in url else '?'}{named}" if named else url
 
 
 def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:

@@ -1,10 +1,10 @@
 """Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load`.
 
 The commands `bulk-load` and `spark bulk-load`, from a file of ids and fingerprints to the last register in the table,
-each in a process of its own, Spark's start included; against `add_many` of an exclusive writer, which is what `ingest
---exclusive` does, and happybase `batch()` putting the same rows, both of the first documents in batches of 10,000. All
-into tables of ten regions on the same server, in turns; rates are medians. Of `bulk-load` also its memory, of all its
-processes but HBase's own, and bytes a row; and a query before and after a major compaction.
+each in a process of its own, Spark's start included; against `add_many` of an exclusive writer, which is what `ingest`
+with `exclusive=yes` does, and happybase `batch()` putting the same rows, both of the first documents in batches of
+10,000. All into tables of ten regions on the same server, in turns; rates are medians. Of `bulk-load` also its memory,
+of all its processes but HBase's own, and bytes a row; and a query before and after a major compaction.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from hsimhash import HSimIndex
 from hsimhash.layout import Layout
+from hsimhash.store.urls import with_options
 from tests.bench.bench_hbase import Peer, made, p50_ms
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
@@ -136,7 +137,7 @@ def race(server: HBaseServer, folder: Path) -> None:
     def exclusive() -> float:
         with made(server.gateways, layout) as table:
             url = table_url(server.gateways, table)
-            with HSimIndex.open(url, exclusive=True) as index:
+            with HSimIndex.open(with_options(url, {"exclusive": "yes"})) as index:
                 return SLOW_DOCUMENTS / seconds(partial(add_in_batches, index.add_many, fingerprints))
 
     def batch() -> float:
@@ -149,7 +150,7 @@ def race(server: HBaseServer, folder: Path) -> None:
     contestants = {
         "bulk-load": partial(bulk, command),
         "spark bulk-load": partial(bulk, from_spark),
-        "ingest --exclusive": exclusive,
+        "ingest, exclusive=yes": exclusive,
         "happybase batch()": batch,
     }
     rates = in_turns(contestants, ROUNDS)
@@ -158,7 +159,9 @@ def race(server: HBaseServer, folder: Path) -> None:
         ratio = median_ratio(rates["bulk-load"], its)
         print(f"{name:24}{statistics.median(its):12,.0f}{ratio:14.2f}", flush=True)
     print_bar(
-        "bulk-load / ingest --exclusive", median_ratio(rates["bulk-load"], rates["ingest --exclusive"]), at_least=5
+        "bulk-load / ingest, exclusive=yes",
+        median_ratio(rates["bulk-load"], rates["ingest, exclusive=yes"]),
+        at_least=5,
     )
     print_bar(
         "bulk-load / happybase batch()", median_ratio(rates["bulk-load"], rates["happybase batch()"]), at_least=10

@@ -44,8 +44,9 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
-from hsimhash.store.hbase.operations import create_hbase_store
+from hsimhash.store.hbase.operations import create_at
 from hsimhash.store.hbase.rows.cells import Register
+from hsimhash.store.urls import with_options
 from tests.support.fingerprint_sets import Numbers, half_near, page_ids, random_fingerprints
 from tests.support.hbase_server import Gateways, HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
@@ -115,7 +116,7 @@ def made(gateways: Gateways, layout: Layout) -> Iterator[str]:
     """Make a table of ten regions with an empty index, and give its name; it is dropped at the end."""
     with new_table(gateways) as name:
         settings = TableSettings(tuple(splits(layout, REGIONS)))
-        create_hbase_store(table_url(gateways, name), Record(layout, PROFILE.to_json()), settings).close()
+        create_at(table_url(gateways, name), Record(layout, PROFILE.to_json()), settings).close()
         yield name
 
 
@@ -166,7 +167,7 @@ def p50_ms(ask: Query, fingerprints: Numbers) -> float:
 
 def fill(url: str, fingerprints: Numbers) -> None:
     """Load an index."""
-    with HSimIndex.open(url, exclusive=True) as index:
+    with HSimIndex.open(with_options(url, {"exclusive": "yes"})) as index:
         for start in range(0, len(fingerprints), LOADED_AT_ONCE):
             part = fingerprints[start : start + LOADED_AT_ONCE]
             index.add_many(part, page_ids(start, len(part)))
@@ -376,8 +377,8 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
         peer = Peer(server.gateways, tables["happybase"], layout)
         stack.callback(peer.connection.close)
         exclusive, shared = (
-            stack.enter_context(HSimIndex.open(table_url(server.gateways, tables[name]), exclusive=name == "exclusive"))
-            for name in ("exclusive", "shared")
+            stack.enter_context(HSimIndex.open(with_options(table_url(server.gateways, tables[name]), options)))
+            for name, options in (("exclusive", {"exclusive": "yes"}), ("shared", {}))
         )
         numbers = iter(range(0, 1 << 40, LOADED))
 

@@ -13,14 +13,14 @@ from hsimhash import HSimIndex
 from hsimhash.aio import AsyncHSimIndex
 from hsimhash.store import Record
 from hsimhash.store.hbase.gateway.table import TableSettings
-from hsimhash.store.hbase.operations import create_hbase_store
+from hsimhash.store.hbase.operations import create_at
 from tests.support.fingerprint_sets import half_near, page_ids, random_fingerprints
 from tests.test_call_sharing import LAYOUT, PROFILE, THREADS
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["thrift2", "thrift1"])
 def test_they_add_and_find_as_one_would_do_it(stores: tuple[str, str], place: int) -> None:
-    create_hbase_store(stores[0], Record(LAYOUT, PROFILE.to_json()), TableSettings()).close()
+    create_at(stores[0], Record(LAYOUT, PROFILE.to_json()), TableSettings()).close()
     rng = np.random.default_rng(7)
     fingerprints = random_fingerprints(rng, 300)
     asked = list(zip(half_near(rng, fingerprints, 200, 3).tolist(), itertools.cycle([None, 1, 2]), strict=False))

@@ -71,12 +71,14 @@ def counts(summary: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "options", [["--on-duplicate", "skip"], ["--on-duplicate", "tag"], ["--exclusive"], []], ids=str
+    ("option", "options"),
+    [("", ["--on-duplicate", "skip"]), ("", ["--on-duplicate", "tag"]), ("exclusive=yes", []), ("", [])],
 )
-def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store: str, options: list[str]) -> None:
-    usual = [option for option in options if option != "--exclusive"]
-    expected = ingest(given, "lmdb://embedded", "--job", "embedded-job", "--max-distance", "3", *usual)
-    found = ingest(given, store, "--job", "job", *options)
+def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(
+    given: Path, store: str, option: str, options: list[str]
+) -> None:
+    expected = ingest(given, "lmdb://embedded", "--job", "embedded-job", "--max-distance", "3", *options)
+    found = ingest(given, f"{store}&{option}" if option else store, "--job", "job", *options)
     assert counts(found) == counts(expected)
     assert documents(store) == documents("lmdb://embedded")
     for name in ("tags", "rejects"):
@@ -129,7 +131,7 @@ def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> N
     ingest(given, "lmdb://first")
     assert run("export", "--store", "lmdb://first", "--output", "first.jsonl.zst").exit_code == 0
     reading = ("--fingerprint-field", "fingerprint", "--quiet")
-    assert run("ingest", "first.jsonl.zst", "--store", store, "--exclusive", *reading).exit_code == 0
+    assert run("ingest", "first.jsonl.zst", "--store", f"{store}&exclusive=yes", *reading).exit_code == 0
     assert run("export", "--store", store, "--output", "second.jsonl").exit_code == 0
     assert run("ingest", "second.jsonl", "--store", "lmdb://back", *reading).exit_code == 0
     assert documents("lmdb://first") == documents(store) == documents("lmdb://back")
@@ -184,7 +186,7 @@ def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
             assert (index.count(), index.get("c")) == (3, Document("c", 0xFFFF << 40, 5))
         (tmp_path / "more.tsv").write_text("d\t0000000000000004\n")
         ingests = ("ingest", "more.tsv", "--format", "fingerprints")
-        for writing in (ingests, (*ingests, "--exclusive"), ("remove", "a", "--yes"), ("check", "--repair")):
+        for writing in (ingests, ("remove", "a", "--yes"), ("check", "--repair")):
             result = run(*writing, "--store", reader)
             assert result.exit_code == 1, result.stderr
             assert f"gateway 127.0.0.1:{gateway.port} is read-only" in result.stderr

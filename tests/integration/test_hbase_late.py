@@ -45,8 +45,8 @@ def test_registers_that_land_late_undo_no_later_write_of_an_exclusive_writer(
     port = hbase.thrift2_port if scheme == "hbase" else hbase.thrift1_port
     HSimIndex.create(thrift2, layout=Layout.named("4")).close()
     with proxied(port, held.delay, held.let_pass) as proxy:
-        url = f"{scheme}://127.0.0.1:{proxy.port}/{table}?timeout=2s&deadline=60s"
-        with HSimIndex.open(url, exclusive=True) as index:
+        url = f"{scheme}://127.0.0.1:{proxy.port}/{table}?timeout=2s&deadline=60s&exclusive=yes"
+        with HSimIndex.open(url) as index:
             assert index.add_many([BEFORE] * len(IDS), IDS) == len(IDS)
             if later == "move":
                 assert index.add_many([AFTER] * len(IDS), IDS) == len(IDS)

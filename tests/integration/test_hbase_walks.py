@@ -17,6 +17,7 @@ from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.range_jobs import RangeJob, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, expire_range
+from hsimhash.store.urls import with_options
 from tests.support.command_line import own_process, run
 from tests.support.fingerprint_sets import random_fingerprints
 
@@ -29,7 +30,7 @@ def filled(stores: tuple[str, str]) -> Iterator[tuple[str, HBaseStore]]:
     """A table of 12 regions: two thirds of its documents are old; some were removed, one register is empty."""
     url = stores[0]
     assert run("create-table", "--store", url, "--regions", "12", "--layout", "4").exit_code == 0
-    with HSimIndex.open(url, exclusive=True) as index:
+    with HSimIndex.open(with_options(url, {"exclusive": "yes"})) as index:
         times = [YOUNG_MS if number % 3 == 0 else OLD_MS for number in range(COUNT)]
         index.add_many(
             random_fingerprints(np.random.default_rng(2), COUNT), [f"d{n}" for n in range(COUNT)], first_seen=times

@@ -10,7 +10,7 @@ import pytest
 
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
-from hsimhash.store.postgresql.operations import drop_database_tables
+from hsimhash.store.postgresql.operations import drop_at
 from hsimhash.store.postgresql.session import Link
 from tests.support.half_states import (
     calls_of,
@@ -196,6 +196,6 @@ def test_a_user_without_the_rights_changes_nothing(
 def test_creations_and_drops_at_once_meet_nothing_else(
     admin: psycopg.Connection[tuple[object, ...]], table: str, url: str
 ) -> None:
-    assert create_and_drop_at_once(url, lambda: drop_database_tables(url)) == []
+    assert create_and_drop_at_once(url, lambda: drop_at(url)) == []
     assert way_out(url) in ("create-table", "")
     assert relations(admin, table) == []

@@ -30,9 +30,9 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.progress import Observer
-from hsimhash.store import Document, Opening, Record, Store, create_store, open_store
+from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
-from hsimhash.store.postgresql.operations import drop_database_tables
+from hsimhash.store.postgresql.operations import drop_at
 from hsimhash.store.postgresql.store import DatabaseStore
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
@@ -163,7 +163,7 @@ def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: 
 
 def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:
     asked = iter([False, True])
-    with open_store(url, Opening(lock_timeout_s=0.2)) as other, ThreadPoolExecutor(1) as thread:
+    with open_store(f"{url}&lock_timeout=200ms") as other, ThreadPoolExecutor(1) as thread:
         with store.writing(), store.writing():
             put(store, ("a", 5))
             assert other.count() == 1
@@ -474,7 +474,7 @@ def test_a_process_that_has_an_index_open_notices_that_it_was_dropped(
         assert (index.remove(["none"]), index.query(5)[0].doc_id, index.check().is_sound) == (0, "a", True)
         load = index.bulk(tmp_path / "load")
         load.add_run([7], ["d"], 0)
-        drop_database_tables(url)
+        drop_at(url)
         if is_made_anew:
             HSimIndex.create(url, layout="10", profile="auto-2").close()
         for name, write in WRITES.items():
@@ -489,7 +489,7 @@ def test_a_process_that_has_an_index_open_notices_that_it_was_dropped(
 
 def test_an_index_made_alike_is_another_one(url: str) -> None:
     with HSimIndex.create(url, layout="4", profile="auto-1") as index:
-        drop_database_tables(url)
+        drop_at(url)
         HSimIndex.create(url, layout="4", profile="auto-1").close()
         with pytest.raises(IndexNotFoundError, match="open it again"):
             index.add(5, "a")
@@ -500,7 +500,7 @@ def test_serve_is_not_ready_once_its_index_was_made_anew(url: str) -> None:
     with served(url) as serving:
         caller = serving.caller()
         assert caller.call("/readyz")[0] == 200
-        drop_database_tables(url)
+        drop_at(url)
         assert caller.call("/readyz")[0] == 503
         HSimIndex.create(url, layout="10", profile="auto-2").close()
         status, answer = caller.call("/readyz")

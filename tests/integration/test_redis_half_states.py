@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from hsimhash.store.redis.operations import drop_redis_index
+from hsimhash.store.redis.operations import drop_at
 from hsimhash.store.redis.session import RedisSession
 from tests.support.half_states import (
     calls_of,
@@ -144,6 +144,6 @@ def test_who_lacks_a_right_to_drop_an_index_is_told_and_another_user_gets_out(
 
 
 def test_creations_and_drops_at_once_meet_nothing_else(client: redis.Redis, prefix: str, url: str) -> None:
-    assert create_and_drop_at_once(url, lambda: drop_redis_index(url)) == []
+    assert create_and_drop_at_once(url, lambda: drop_at(url)) == []
     assert way_out(url) in ("create-table", "drop-table", "")
     assert keys_of(client, prefix) == []

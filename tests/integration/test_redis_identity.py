@@ -18,7 +18,7 @@ from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundErro
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.store import Mark
-from hsimhash.store.redis.operations import drop_redis_index
+from hsimhash.store.redis.operations import drop_at
 from tests.stress.stores_identity import outcomes
 from tests.support.command_line import run
 from tests.support.processes import wait_until
@@ -46,7 +46,7 @@ def contents(client: redis.Redis, url: str) -> dict[bytes, object]:
 
 
 def dropped(url: str, client: redis.Redis) -> None:
-    drop_redis_index(url)
+    drop_at(url)
     assert keys_of(client, url) == []
 
 

@@ -1,9 +1,9 @@
 """Random calls with every option, compared with brute force: `python -m tests.stress.calls_exactness [--store NAME]`.
 
-Each trial makes an index and calls on it as `tests/support/random_calls.py` says: in crowds of a dozen documents, of
-hundreds that share a fingerprint, and of more than a store reads in one call. Documents move, go and come back, and
-what they leave stays in the index, or is collected at random. On Redis every other index has a TTL, and documents pass
-it; through HBase's gateways every other index is reached by Thrift1.
+Each trial makes an index and calls on it as `hsimhash/store/conformance/random_calls.py` says: in crowds of a dozen
+documents, of hundreds that share a fingerprint, and of more than a store reads in one call. Documents move, go and come
+back, and what they leave stays in the index, or is collected at random. On Redis every other index has a TTL, and
+documents pass it; through HBase's gateways every other index is reached by Thrift1.
 """
 
 from __future__ import annotations

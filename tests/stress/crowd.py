@@ -61,7 +61,7 @@ def _query(url: str, is_over: Any, begun: Callable[[], None]) -> tuple[int, int]
 
 def _write(url: str, is_over: Any, begun: Callable[[], None]) -> None:
     rng, number = np.random.default_rng(SEED), 0
-    with HSimIndex.open(url, lock_timeout_s=LATEST_S) as index:
+    with HSimIndex.open(f"{url}?lock_timeout={LATEST_S:g}s") as index:
         begun()
         while not is_over.is_set():
             index.add_many(rng.integers(0, 2**64, 20, np.uint64), [f"w{number + one}" for one in range(20)])
@@ -107,7 +107,7 @@ def check_signals(folder: Path, signals: int) -> Outcome:
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, HSimIndex.open(url) as _:
+        with HSimIndex.create(f"{url}?lock_timeout={LATEST_S:g}s") as index, HSimIndex.open(url) as _:
             index.add(FIRST, "doc")
             with beside(_probe, [(url,)]) as answers:
                 for number in range(2 * signals):
@@ -133,7 +133,7 @@ def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:
     """Write now and then; tell how often that failed."""
     faults, number = 0, 0
     begun()
-    with HSimIndex.open(url, lock_timeout_s=LATEST_S / 2) as index:
+    with HSimIndex.open(f"{url}?lock_timeout={LATEST_S / 2:g}s") as index:
         while not is_over.wait(0.05):
             number += 1
             try:
@@ -147,7 +147,7 @@ def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:
 def check_forks(folder: Path, forks: int, load: int) -> Outcome:
     """Fork under threads that read and write; each child reads, writes and ends."""
     url, is_over, faults = f"lmdb://{folder / 'forks'}", threading.Event(), 0
-    with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, ExitStack() as stack:
+    with HSimIndex.create(f"{url}?lock_timeout={LATEST_S:g}s") as index, ExitStack() as stack:
         index.add(FIRST, "doc")
 
         def read() -> None:

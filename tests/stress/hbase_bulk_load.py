@@ -111,7 +111,7 @@ def check_layout(
     with new_table(server) as one:
         ingested = _made(server, one, layout)
         reading = ("--fingerprint-field", "fingerprint")
-        _command("ingest", path, "--store", ingested, *reading, "--exclusive", "--job", folder / f"ingest-{layout}")
+        _command("ingest", path, "--store", f"{ingested}&exclusive=yes", *reading, "--job", folder / f"ingest-{layout}")
         for name, load in (loads or {"bulk-load": by_program(server)}).items():
             what, stage = f"layout {layout}, {name}", folder / f"{name}-{layout}"
             with new_table(server) as other:

@@ -25,6 +25,7 @@ from hsimhash.rowkey import encode, splits
 from hsimhash.store.base import Store
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.urls import with_options
 from tests.stress.exactness import SEED, SIGNED_LAYOUTS, Given, Way, check_layout, check_signatures, profile_of
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, read_documents
@@ -53,7 +54,7 @@ def filled(server: Gateways, layout: str, fingerprints: Given, *options: object)
         create = ["create-table", "--store", url, "--layout", layout, "--profile", profile_of(fingerprints)]
         create += ["--regions", str(REGIONS)]
         subprocess.run([*PROGRAM, *map(str, [*create, *options])], check=True, capture_output=True)
-        with HSimIndex.open(url, exclusive=True) as index, ThreadPoolExecutor(WRITERS) as pool:
+        with HSimIndex.open(with_options(url, {"exclusive": "yes"})) as index, ThreadPoolExecutor(WRITERS) as pool:
 
             def add(start: int) -> None:
                 part = fingerprints[start : start + BATCH]

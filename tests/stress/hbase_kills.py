@@ -1,6 +1,6 @@
 """`kill -9` of ingests into HBase at random moments: `python -m tests.stress.hbase_kills [--kills 20]`.
 
-The victims are `ingest` in bulk, with `--exclusive`, with `--on-duplicate skip` and `tag`, and `bulk-load`, whose
+The victims are `ingest` in bulk, with `exclusive=yes`, with `--on-duplicate skip` and `tag`, and `bulk-load`, whose
 program to load files is not killed with it, and ends what it has begun. After every kill the index
 is checked: no problems, and every document of before and what was acknowledged since is in it. The same command goes on
 and is killed again. At the end documents, lists and counts are those of a run that nobody disturbed.

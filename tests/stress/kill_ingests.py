@@ -20,6 +20,7 @@ from hsimhash.load.decisions import Decision, Verdict
 from hsimhash.load.job import Counts
 from hsimhash.store.hbase.files.load_tool import only_one
 from hsimhash.store.lmdb.store import LmdbStore
+from hsimhash.store.urls import with_options
 from tests.stress.killing import (
     LATEST_S,
     Tally,
@@ -64,7 +65,8 @@ class Trial:
 
     def run(self, delay_s: float, tally: Tally, what: str) -> bool:
         """Let the ingest run for so long at most; return whether it was killed before its end."""
-        places = ("--store", self.url, "--job", self.folder / "job", "--quiet")
+        option = {"exclusive": "yes"} if self.ingest.name == "exclusive" else {}
+        places = ("--store", with_options(self.url, option), "--job", self.folder / "job", "--quiet")
         if self.ingest.command == "bulk-load":
             places = (*places, "--stage", self.folder / "stage")
         with victim("program", self.ingest.command, *self.ingest.options, *places) as one:
@@ -112,10 +114,10 @@ def prepare(
         for doc_id, signature in zip(ids, given, strict=True):
             allowed.setdefault(doc_id, set()).add(signature)
     reading = ("--workers", 2) if is_text else ("--fingerprint-field", "fingerprint")
-    special = {"skip": ("--on-duplicate", "skip"), "tag": ("--on-duplicate", "tag"), "exclusive": ("--exclusive",)}
+    special = {"skip": ("--on-duplicate", "skip"), "tag": ("--on-duplicate", "tag")}
     if name == "staged":
         return Ingest(name, folder, base, allowed, (*inputs, *reading, *options), "bulk-load")
-    return Ingest(name, folder, base, allowed, (*inputs, *reading, *special.get(name, ()), "--lock-timeout", 60))
+    return Ingest(name, folder, base, allowed, (*inputs, *reading, *special.get(name, ())))
 
 
 def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> str:

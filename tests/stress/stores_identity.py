@@ -29,6 +29,7 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
+from hsimhash.store.urls import with_options
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import table_url
@@ -56,9 +57,10 @@ def write(url: str, number: int, started: Barrier, is_over: Event, told: Queue[W
     rng = np.random.default_rng((SEED, number))
     held: dict[str, int] = {}
     batches = errors = 0
+    url = url if url.startswith("lmdb:") else with_options(url, {"deadline": "60s"})
     while True:
         try:
-            with HSimIndex.open(url, deadline_s=60) as index:
+            with HSimIndex.open(url) as index:
                 is_last = False
                 while not is_last:
                     is_last = is_over.is_set()

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from hsimhash import HSimIndex
+from hsimhash.store.urls import with_options
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.redis_server import DURABLE, redis_running
@@ -53,7 +54,7 @@ class Load:
         self.number, self.lossy_s, self.lost, self.oldest_s = number, lossy_s, 0, 0.0
         self.acknowledged_s: dict[str, float] = {}  # when each document was last written
         self.calling = threading.Lock()
-        self.index = HSimIndex.open(url, deadline_s=60)
+        self.index = HSimIndex.open(with_options(url, {"deadline": "60s"}))
         self.rng = np.random.default_rng((seed, number))
         self.centres = np.random.default_rng(seed).integers(0, 2**64, 50, np.uint64)  # documents share fingerprints
         self.fixed = {f"{number} fixed {place}": value for place, value in enumerate(self._values(FIXED))}

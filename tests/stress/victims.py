@@ -90,7 +90,7 @@ def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
     """Carry out operations [start, stop) of a writer."""
     from hsimhash import HSimIndex, StoreBusyError
 
-    with HSimIndex.open(url, lock_timeout_s=60) as index:
+    with HSimIndex.open(f"{url}?lock_timeout=60s") as index:
         os.write(1, READY)
         for done in range(start, stop):
             one = operation(seed, number, done)
@@ -109,7 +109,7 @@ def compact(url: str, times: str) -> None:
     """Compact an index so many times."""
     from hsimhash import HSimIndex
 
-    with HSimIndex.open(url, lock_timeout_s=60) as index:
+    with HSimIndex.open(f"{url}?lock_timeout=60s") as index:
         os.write(1, READY)
         for _ in range(int(times)):
             index.compact()

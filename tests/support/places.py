@@ -13,7 +13,7 @@ from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
-from hsimhash.store.hbase.operations import create_hbase_store, make_table
+from hsimhash.store.hbase.operations import create_at, make_table
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.redis.rows import RedisLimits
@@ -56,7 +56,7 @@ def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[StorePlace]:
         with open_gateway(Address.parse(table_url(hbase, Address.parse(store_url).table))) as gateway:
             if is_first and not gateway.exists():
                 make_table(gateway, TableSettings())
-        return create_hbase_store(store_url, record, TableSettings())
+        return create_at(store_url, record, TableSettings())
 
     def settle(store: Store) -> None:
         assert isinstance(store, HBaseStore)

@@ -116,8 +116,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
     assert store.lookup([b"a"]) == [None]
     assert store.remove([b"a"]) == 0
     assert store.count() == 0
-    assert store.is_empty()
-    assert list(store.walk()) in ([], [[]])
+    assert not any(store.walk())
     assert store.check().is_sound
 
 
@@ -213,7 +212,7 @@ def test_documents_are_removed_only_if_they_were_first_seen_before(store: Store)
     put(store, ("b", 5), seen=2)
     assert [store.count(before=time) for time in (0, 2, 3)] == [0, 1, 2]
     assert store.remove([b"a", b"b", b"nobody"], before=2) == 1
-    assert not store.is_empty()
+    assert any(store.walk())
     assert store.lookup([b"a", b"b"]) == [None, Document("b", 5, 2)]
 
 

@@ -12,7 +12,7 @@ from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk, WalksRanges
 from hsimhash.store.checkup import Check
 from hsimhash.store.hbase.gateway.address import DEFAULT_PORTS, Address
-from hsimhash.store.urls import masked
+from hsimhash.store.urls import DEADLINE, EXCLUSIVE, masked
 
 
 def _operations() -> ModuleType:
@@ -39,16 +39,20 @@ class _HBaseBackend(Backend):
         neighbour_us=12,
         swept_us=2.9,
     )
+    size_note = (
+        "Bytes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if the "
+        "ids are URLs."
+    )
     layout = "10"
     distance = None  # a query within 6 bits takes five times as long there
     shares_queries = True
+    options = frozenset({DEADLINE, EXCLUSIVE})
     capabilities = frozenset({Collects, HasTable, LoadsFiles, LoadsInBulk, WalksRanges})
     flags = frozenset(
         {
             "--allow-plain",
             "--compression",
             "--dry-run",
-            "--exclusive",
             "--family-option",
             "--load",
             "--print-commands",
@@ -73,12 +77,11 @@ class _HBaseBackend(Backend):
             raise ValueError(
                 f"leave ttl_s out for {masked(url)}; 'hsimhash create-table --ttl' makes a table with a TTL"
             )
-        made: Store = _operations().create_hbase_store(url, record)
+        made: Store = _operations().create_at(url, record)
         return made
 
     def open(self, url: str, opening: Opening) -> Store:
-        given = {"exclusive": opening.exclusive, "deadline_s": opening.deadline_s}
-        opened: Store = _operations().open_hbase_store(url, **given)
+        opened: Store = _operations().open_at(url, deadline_s=opening.deadline_s)
         return opened
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
@@ -87,14 +90,14 @@ class _HBaseBackend(Backend):
             say("a table made of the snapshot needs 'hsimhash check --repair' before use: its rows are of many moments")
             return is_sure(f"Drop {url} and everything in it?")
 
-        return bool(_operations().drop(url, is_sure_without))
+        return bool(_operations().drop_at(url, is_sure_without))
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
+        from hsimhash.store.hbase.checkup import checks, quick_checks
 
-        return quick_checks(url) if is_quick else hbase_checks(url, writes=writes, processes=processes)
+        return quick_checks(url) if is_quick else checks(url, writes=writes, processes=processes)
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         from hsimhash.store.hbase.gateway.table import compact_line, snapshot_line

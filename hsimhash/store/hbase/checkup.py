@@ -25,7 +25,7 @@ from hsimhash.store.hbase.gateway.connection import Connection, server_type_at, 
 from hsimhash.store.hbase.gateway.failures import explain_failure, reason
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
-from hsimhash.store.hbase.operations import check_enabled, open_hbase_store
+from hsimhash.store.hbase.operations import check_enabled, open_at
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
@@ -40,7 +40,7 @@ ADVICE = (
 )
 
 
-def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
+def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
     """Check everything; a check is left out if one that it needs failed.
 
     With `processes`, also at what the connections of so many do to the gateways.
@@ -70,7 +70,7 @@ def quick_checks(url: str) -> Iterator[Check]:
     """Check whether any gateway can read the index."""
     address = _impatient(url)
     try:
-        with open_hbase_store(str(address)) as store:
+        with open_at(str(address)) as store:
             yield check_record(store.record)
     except HsimhashError as error:
         yield Check.failed("index", error)

@@ -53,17 +53,17 @@ _UNREPORTED = (
 _log = logging.getLogger("hsimhash.store")
 
 
-def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = DEADLINE_S) -> HBaseStore:
+def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
     """Open the index at `url`; raise `IndexNotFoundError` if there is no table, or no record in it.
 
     Args:
         url: of the index; a deadline in it beats `deadline_s`.
-        exclusive: see `HBaseStore`.
         deadline_s: how long a call is tried without an answer.
     """
     address = Address.parse(url)
     gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
-    read = partial(HBaseStore.open, url, gateway, ask_times=partial(_asked_times, gateway), exclusive=exclusive)
+    ask_times = partial(_asked_times, gateway)
+    read = partial(HBaseStore.open, url, gateway, ask_times=ask_times, exclusive=address.options.exclusive)
     try:
         with gateway.one_deadline():
             try:
@@ -149,7 +149,7 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
     return done.with_record(record, is_new=True)
 
 
-def create_hbase_store(url: str, record: Record, wanted: TableSettings | None = None) -> HBaseStore:
+def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> HBaseStore:
     """Make an index as `create` does, by default with `AUTO_REGIONS`, and open it.
 
     Raises:
@@ -240,7 +240,7 @@ def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
     return True
 
 
-def drop(url: str, is_sure: Callable[[str], bool]) -> bool:
+def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
     """Delete an index, even a damaged one, and its table; return whether that was done.
 
     Args:

@@ -246,9 +246,6 @@ class HBaseStore(Store):
         with job.alone(f"works on '{purpose}'"):
             return sum(job.run(purpose, work, observer))
 
-    def is_empty(self) -> bool:
-        return not any(self.walk())
-
     def walk(self) -> Iterator[list[Document]]:
         # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.
         for page in pages(self.gateway, DOCUMENT_FAMILY, flag=DOCUMENTS_FLAG):

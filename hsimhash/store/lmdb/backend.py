@@ -1,20 +1,44 @@
-"""Embedded indexes: a folder with one LMDB file."""
+"""Embedded indexes: a folder with one LMDB file; `lmdb:///data/pages?lock_timeout=5m` waits longer for other writers.
+
+Any other `?` is part of the folder's name.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hsimhash.cover import Prices
 from hsimhash.store.backend import Backend, Opening
-from hsimhash.store.base import Record
+from hsimhash.store.base import LOCK_TIMEOUT_S, Record
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb import files
-from hsimhash.store.lmdb.checkup import embedded_checks
+from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
-from hsimhash.store.urls import masked, url_of
+from hsimhash.store.urls import LOCK_TIMEOUT, masked, time_option, url_of
+
+_OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return the URL of the folder, and the option behind it with its question mark."""
+    url = url_of(url)
+    found = _OPTION.search(url)
+    if found and found[1] == LOCK_TIMEOUT:
+        time_option(LOCK_TIMEOUT, found[2])
+        return url[: found.start()], found[0]
+    if found and difflib.get_close_matches(found[1], [LOCK_TIMEOUT]):
+        raise ValueError(f"unknown option {found[1]}; the nearest known one is {LOCK_TIMEOUT}")
+    return url, ""
+
+
+def _lock_timeout_s(url: str) -> float:
+    option = _parts(url)[1]
+    return time_option(LOCK_TIMEOUT, option.partition("=")[2]) if option else LOCK_TIMEOUT_S
 
 
 class _LmdbBackend(Backend):
@@ -36,16 +60,20 @@ class _LmdbBackend(Backend):
         swept_us=0.6,
     )
     is_embedded = True
+    options = frozenset({LOCK_TIMEOUT})
     capabilities = frozenset({BacksUp, Compacts, LoadsInBulk})
 
     def parse(self, url: str) -> Path:
         try:
-            return Path(url_of(url).removeprefix("lmdb://")).expanduser()
+            return Path(_parts(url)[0].removeprefix("lmdb://")).expanduser()
         except RuntimeError as error:
             raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
 
     def name_of(self, url: str) -> str:
         return f"lmdb://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)
+
+    def full_url(self, url: str) -> str:
+        return self.name_of(url) + _parts(url)[1]
 
     def jobs_of(self, url: str) -> Path:
         return self.parse(url) / files.JOBS
@@ -54,17 +82,17 @@ class _LmdbBackend(Backend):
         return files.is_own(self.parse(url), path)
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> LmdbStore:
-        return LmdbStore.create(url, self.parse(url), record, lock_timeout_s=opening.lock_timeout_s)
+        return LmdbStore.create(url, self.parse(url), record, lock_timeout_s=_lock_timeout_s(url))
 
     def open(self, url: str, opening: Opening) -> LmdbStore:
-        return LmdbStore(url, self.parse(url), lock_timeout_s=opening.lock_timeout_s)
+        return LmdbStore(url, self.parse(url), lock_timeout_s=_lock_timeout_s(url))
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         folder = self.parse(url)
         files.refuse_no_index(folder)
         if not is_sure(f"Delete the index in {folder} and everything in it?"):
             return False
-        files.drop_index(folder, lock_timeout_s=opening.lock_timeout_s)
+        files.drop_at(folder, lock_timeout_s=_lock_timeout_s(url))
         if folder.is_dir():
             say(f"{folder} has files that are not the index's; they stay")
         return True
@@ -72,7 +100,7 @@ class _LmdbBackend(Backend):
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        return embedded_checks(url, self.parse(url))
+        return checks(url, self.parse(url))
 
 
 BACKEND = _LmdbBackend()

@@ -16,7 +16,7 @@ from hsimhash.store.lmdb.store import LmdbStore
 _SPARE_BYTES = 1 << 30
 
 
-def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
+def checks(url: str, folder: Path) -> Iterator[Check]:
     """Check an embedded index: folder, record, locks, disk."""
     try:
         store = LmdbStore(url, folder)

@@ -66,7 +66,7 @@ _CORRUPT = (
     lmdb.PanicError,
 )
 _RESTORE = "restore a backup, or delete the index with 'hsimhash drop-table' and ingest again"
-FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `as_our_error` takes
+FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `store_error` takes
 
 
 def damaged(path: Path, found: object) -> CorruptionError:
@@ -74,7 +74,7 @@ def damaged(path: Path, found: object) -> CorruptionError:
     return CorruptionError(f"index {path} is damaged: {found}; {_RESTORE}")
 
 
-def as_our_error(path: Path, error: BaseException) -> HsimhashError:
+def store_error(path: Path, error: BaseException) -> HsimhashError:
     """Return what to raise for one of `FOREIGN_ERRORS` at the index `path`."""
     if isinstance(error, _CORRUPT):
         return damaged(path, error)
@@ -140,7 +140,7 @@ def lmdb_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FOREIGN_ERRORS as error:
-        raise as_our_error(path, error) from error
+        raise store_error(path, error) from error
 
 
 def open_lmdb(
@@ -189,7 +189,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
             put_in_place(data, folder / DATA)
     except lmdb.Error as error:
-        raise as_our_error(folder, error) from error
+        raise store_error(folder, error) from error
     except OSError as error:
         raise StoreUnavailableError(
             f"cannot make an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
@@ -324,7 +324,7 @@ def _is_readable(data: Path) -> bool:
     return True
 
 
-def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
+def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
     """Delete an index, even a damaged one, and its folder unless that has other files.
 
     Raises:

@@ -26,7 +26,7 @@ from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
-from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_errors, read_only
+from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, lmdb_errors, read_only, store_error
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
@@ -176,7 +176,7 @@ class LmdbView(View):
     def _our_error(self, error: BaseException) -> Exception:
         if self._environment.is_over:
             return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
-        return as_our_error(self._session.path, error)
+        return store_error(self._session.path, error)
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])

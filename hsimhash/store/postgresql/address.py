@@ -1,8 +1,8 @@
 """Where an index on PostgreSQL is: `postgresql://user@host:5432/db?table=pages&timeout=5s&sslmode=verify-full`.
 
-`table`, `timeout` and `deadline` are ours; all other options, and the hosts, are libpq's. No URL holds a password:
-libpq takes it from ~/.pgpass, from the file of `passfile=` or from PGPASSWORD. That is why an option that is not known
-is refused: it may be a secret, and a URL is printed.
+`table`, `timeout`, `deadline` and `lock_timeout` are ours; all other options, and the hosts, are libpq's. No URL holds
+a password: libpq takes it from ~/.pgpass, from the file of `passfile=` or from PGPASSWORD. That is why an option that
+is not known is refused: it may be a secret, and a URL is printed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.store.urls import options_in, parsed_url, time_option
+from hsimhash.store.base import LOCK_TIMEOUT_S
+from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT, options_in, parsed_url, time_option
 
 POSTGRESQL_SCHEME = "postgresql"
 DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
-_TIMES = {"timeout": 5.0, "deadline": None}
+_TIMES = ("timeout", DEADLINE, LOCK_TIMEOUT)
 _REMEDY = "a URL holds no password; write it into ~/.pgpass, or into the file of passfile="
 # Those of libpq 18 that hold no secret.
 _OPTIONS = frozenset(
@@ -42,6 +43,7 @@ class DatabaseAddress:
         table: the name of the documents' table, with which the others begin.
         timeout_s: to connect.
         deadline_s: for a call with all its retries; None: as the caller says.
+        lock_timeout_s: how long a write waits for another.
     """
 
     conninfo: str
@@ -50,6 +52,7 @@ class DatabaseAddress:
     table: str
     timeout_s: float
     deadline_s: float | None
+    lock_timeout_s: float
 
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
@@ -67,9 +70,7 @@ class DatabaseAddress:
         if len(named) < len(options):
             raise ValueError("an option is given twice")
         schema, table = _table_of(named.pop("table", ""))
-        timeout_s, deadline_s = (
-            time_option(name, named.pop(name)) if name in named else usual for name, usual in _TIMES.items()
-        )
+        times = {name: time_option(name, named.pop(name)) for name in _TIMES if name in named}
         for name in [name for name in named if name not in _OPTIONS]:
             nearest = difflib.get_close_matches(name, [*_OPTIONS, "table", *_TIMES], n=1, cutoff=0)[0]
             raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
@@ -80,7 +81,15 @@ class DatabaseAddress:
         if named.get("port"):
             hosts = f"{hosts}:{named['port']}"
         name = f"{hosts}/{unquote(database) or named.get('dbname', '')}"
-        return cls(conninfo, name, schema, table, timeout_s or 5.0, deadline_s)
+        return cls(
+            conninfo,
+            name,
+            schema,
+            table,
+            timeout_s=times.get("timeout", 5.0),
+            deadline_s=times.get(DEADLINE),
+            lock_timeout_s=times.get(LOCK_TIMEOUT, LOCK_TIMEOUT_S),
+        )
 
     @property
     def full_table(self) -> str:

@@ -20,7 +20,7 @@ _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
-def audit_tables(
+def audit(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
     """Compare documents and fingerprints, and look for the indexes; see the module."""

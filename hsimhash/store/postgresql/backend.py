@@ -14,6 +14,7 @@ from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
+from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT
 
 _SUFFIXES = ("", "_fingerprints", "_record")  # of an index's tables
 
@@ -46,6 +47,7 @@ class _DatabaseBackend(Backend):
         neighbour_us=1.7,
         swept_us=0.4,
     )
+    options = frozenset({DEADLINE, LOCK_TIMEOUT})
     capabilities = frozenset({LoadsInBulk})
     flags = frozenset({"--print-commands"})
 
@@ -56,26 +58,25 @@ class _DatabaseBackend(Backend):
         return str(DatabaseAddress.parse(url))
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
-        made: Store = _operations().create_database_store(url, record, lock_timeout_s=opening.lock_timeout_s)
+        made: Store = _operations().create_at(url, record)
         return made
 
     def open(self, url: str, opening: Opening) -> Store:
-        given = {"lock_timeout_s": opening.lock_timeout_s, "deadline_s": opening.deadline_s}
-        opened: Store = _operations().open_database_store(url, **given)
+        opened: Store = _operations().open_at(url, deadline_s=opening.deadline_s)
         return opened
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         operations = _operations()
-        operations.check_droppable(url)
+        operations.refuse_no_index(url)
         if not is_sure(f"Drop the tables of {url} and everything in them?"):
             return False
-        operations.drop_database_tables(url, lock_timeout_s=opening.lock_timeout_s)
+        operations.drop_at(url)
         return True
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        found: Iterator[Check] = _operations().database_checks(url, is_quick=is_quick)
+        found: Iterator[Check] = _operations().checks(url, is_quick=is_quick)
         return found
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:

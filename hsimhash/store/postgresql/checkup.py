@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hsimhash.errors import HsimhashError
-from hsimhash.store.base import LOCK_TIMEOUT_S
 from hsimhash.store.checkup import Check, check_read, check_record, median_ms
 from hsimhash.store.postgresql.audit import missing_indexes
 from hsimhash.store.postgresql.session import Link
@@ -17,10 +16,10 @@ _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])"
 _ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "synchronous_commit"]
 
 
-def database_checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
+def checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
     """Check an index on PostgreSQL; `is_quick`: only whether it can be read."""
     try:
-        store = DatabaseStore.open(url, lock_timeout_s=LOCK_TIMEOUT_S, deadline_s=_DEADLINE_S)
+        store = DatabaseStore.open(url, deadline_s=_DEADLINE_S)
     except (HsimhashError, ValueError) as error:
         found = error if isinstance(error, HsimhashError) else HsimhashError(str(error))
         yield Check.failed("server", found)

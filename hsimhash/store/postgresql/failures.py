@@ -67,10 +67,6 @@ class LostLinkError(psycopg.OperationalError):
     """A connection was lost, or no answer came in time."""
 
 
-class LostViewError(StoreUnavailableError):
-    """A view lost its connection and so its snapshot; all its reads may be repeated."""
-
-
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
     """Whether a connection is over."""
     return connection.closed or connection.broken

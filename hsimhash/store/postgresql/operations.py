@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
-from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Record
+from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, Record
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
@@ -11,8 +11,8 @@ from hsimhash.store.postgresql.existing_tables import remains_at
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 
-open_database_store = DatabaseStore.open
-database_checks = checkup.database_checks
+open_at = DatabaseStore.open
+checks = checkup.checks
 
 
 def table_sql(url: str, record: Record) -> list[str]:
@@ -30,12 +30,10 @@ def _literal(text: str) -> str:
     return f"'{quoted}'" if "\\" not in text else " E'" + quoted.replace("\\", "\\\\") + "'"
 
 
-def create_database_store(
-    url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S, deadline_s: float = DEADLINE_S
-) -> DatabaseStore:
+def create_at(url: str, record: Record, *, deadline_s: float = DEADLINE_S) -> DatabaseStore:
     """Make an empty index in one transaction, and open it; `IndexExistsError` where one of its tables is."""
     address = DatabaseAddress.parse(url)
-    session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
+    session = DatabaseSession(url, address, deadline_s)
 
     def make(link: Link) -> str:
         link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)
@@ -67,18 +65,18 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
         )
 
 
-def check_droppable(url: str) -> None:
+def refuse_no_index(url: str) -> None:
     """Raise if there are no tables at `url`, or if one does not belong to an index, not even a damaged one."""
-    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, LOCK_TIMEOUT_S)
+    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S)
     try:
         session.call(lambda link: _remaining_tables(link, session.address))
     finally:
         session.close()
 
 
-def drop_database_tables(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+def drop_at(url: str) -> None:
     """Delete the tables of an index, or those that are left of one, in one transaction."""
-    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, lock_timeout_s)
+    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S)
     address = session.address
 
     def drop(link: Link) -> None:

@@ -169,14 +169,13 @@ class DatabaseSession:
         url: for messages.
         address: of the database.
         deadline_s: how long a call is tried.
-        lock_timeout_s: how long a write waits for another.
     """
 
-    def __init__(self, url: str, address: DatabaseAddress, deadline_s: float, lock_timeout_s: float) -> None:
+    def __init__(self, url: str, address: DatabaseAddress, deadline_s: float) -> None:
         self.url = url
         self.address = address
         self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
-        self.lock_timeout_s = lock_timeout_s
+        self.lock_timeout_s = address.lock_timeout_s
         self.made: str | None = None  # what `made_sql` finds of the index that was opened; before that None
         self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
@@ -418,7 +417,7 @@ class DatabaseSession:
                 if time.monotonic() >= deadline:
                     raise StoreBusyError(
                         f"{self.url}: another process has been writing for over {self.lock_timeout_s:g} s; try again, "
-                        f"or wait longer"
+                        f"or set a longer lock_timeout= in the URL"
                     ) from error
             else:
                 return

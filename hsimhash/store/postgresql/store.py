@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
 
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import last_occurrences
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store, View
+from hsimhash.store.base import DEADLINE_S, Document, Mark, Record, Store
 from hsimhash.store.postgresql.address import DatabaseAddress
-from hsimhash.store.postgresql.audit import audit_tables
+from hsimhash.store.postgresql.audit import audit
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.existing_tables import refuse_no_tables
-from hsimhash.store.postgresql.failures import LostViewError
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.reports import CheckReport
 from hsimhash.store.runs import BulkLoad
-
-T = TypeVar("T")
 
 _PAGE_DOCUMENTS = 10_000
 _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each, bigints have their order
@@ -42,10 +37,10 @@ class DatabaseStore(Store):
         self.tables = Tables(session.address, record)
 
     @classmethod
-    def open(cls, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, deadline_s: float = DEADLINE_S) -> DatabaseStore:
+    def open(cls, url: str, *, deadline_s: float = DEADLINE_S) -> DatabaseStore:
         """Open the index in the tables at `url`; `IndexNotFoundError` where there is none."""
         address = DatabaseAddress.parse(url)
-        session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
+        session = DatabaseSession(url, address, deadline_s)
         try:
             record, session.made = session.call(lambda link: stored_record(link, address))
             return cls(url, session, record)
@@ -55,16 +50,6 @@ class DatabaseStore(Store):
 
     def view(self, *, timeout_s: float | None = None) -> DatabaseView:
         return DatabaseView(self.session, self.tables, timeout_s)
-
-    def with_view(self, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
-        view, until = self.view(timeout_s=timeout_s), time.monotonic() + self.session.deadline_s
-        while True:
-            try:
-                with view:
-                    return work(view)
-            except LostViewError:  # the view's own time ends with another error
-                if time.monotonic() >= until:
-                    raise
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop)
@@ -97,13 +82,8 @@ class DatabaseStore(Store):
 
     def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
         old = "" if before is None else f" WHERE first_seen < {before:d}"
-        return self._number(f"SELECT count(*) FROM {self.tables.documents}{old}")
-
-    def _number(self, statement: str) -> int:
+        statement = f"SELECT count(*) FROM {self.tables.documents}{old}"
         return int(self.session.call(lambda link: link.rows(statement), is_long=True)[0][0])
-
-    def is_empty(self) -> bool:
-        return not self._number(f"SELECT EXISTS (SELECT FROM {self.tables.documents})::int")
 
     def walk(self) -> Iterator[list[Document]]:
         return self.registered(0, 1)
@@ -133,7 +113,7 @@ class DatabaseStore(Store):
     def check(
         self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return audit_tables(self.session, self.tables, repair=repair, observer=observer)
+        return audit(self.session, self.tables, repair=repair, observer=observer)
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
         return DatabaseLoad(self.session, self.tables, folder, step_documents)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import psycopg
 
-from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
+from hsimhash.errors import LostRightError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
@@ -29,7 +29,7 @@ from hsimhash.store.postgresql.codec import (
     signed_word,
     signed_words,
 )
-from hsimhash.store.postgresql.failures import LostViewError, is_lost, store_error
+from hsimhash.store.postgresql.failures import is_lost, store_error
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class DatabaseView(View):
                 return link.rows(statement, *values)
             except psycopg.Error as error:
                 if is_lost(link):
-                    raise LostViewError(*store_error(error, self._session.address).args) from error
+                    raise LostRightError(*store_error(error, self._session.address).args) from error
                 raise
 
         return self._timed(read)

@@ -36,7 +36,7 @@ _WORD = 64  # drawers in a number
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
-def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer = UNWATCHED) -> CheckReport:
+def audit(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer = UNWATCHED) -> CheckReport:
     """Compare everything with everything; see the module's text."""
     if repair:
         rows.forget()

@@ -11,6 +11,7 @@ from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts
 from hsimhash.store.checkup import Check
 from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress
+from hsimhash.store.urls import DEADLINE
 
 
 def _operations() -> ModuleType:
@@ -39,6 +40,7 @@ class _RedisBackend(Backend):
         is_ordered=False,
     )
     shares_queries = True
+    options = frozenset({DEADLINE})
     capabilities = frozenset({Collects})
     flags = frozenset({"--ttl"})
 
@@ -49,28 +51,28 @@ class _RedisBackend(Backend):
         return RedisAddress.parse(url).index_url
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
-        made: Store = _operations().create_redis_store(url, record, password=opening.password, ttl_s=ttl_s or 0)
+        made: Store = _operations().create_at(url, record, password=opening.password, ttl_s=ttl_s or 0)
         return made
 
     def open(self, url: str, opening: Opening) -> Store:
         given = {"deadline_s": opening.deadline_s, "password": opening.password}
-        opened: Store = _operations().open_redis_store(url, **given)
+        opened: Store = _operations().open_at(url, **given)
         return opened
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         operations = _operations()
-        operations.refuse_no_redis_index(url, opening.password)
+        operations.refuse_no_index(url, opening.password)
         if not is_sure(f"Delete the index {url} and everything in it?"):
             return False
-        operations.drop_redis_index(url, opening.password)
+        operations.drop_at(url, opening.password)
         return True
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        from hsimhash.store.redis.checkup import redis_checks
+        from hsimhash.store.redis.checkup import checks
 
-        return redis_checks(url, is_quick=is_quick, password=opening.password)
+        return checks(url, is_quick=is_quick, password=opening.password)
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         if capability is Compacts:

@@ -16,7 +16,7 @@ _FULL = 0.8  # of maxmemory
 _UNTOLD = "the server does not tell; see it in redis.conf"
 
 
-def redis_checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
+def checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
     """Look at everything; what cannot be looked at, because something before it failed, is left out."""
     deadline_s = RedisAddress.parse(url).options.timeout_s  # who asks a doctor wants to know now
     try:

@@ -45,7 +45,7 @@ _REMEDIES = (
 )
 
 
-def redis_failure(error: Exception, address: RedisAddress, tried_s: float = 0) -> HsimhashError:
+def store_error(error: Exception, address: RedisAddress, tried_s: float = 0) -> HsimhashError:
     """Return our error for one of redis-py's; `tried_s`: for how long the call was tried."""
     said = " ".join(str(error).split())
     named = f"{type(error).__name__} {said}"

@@ -35,13 +35,13 @@ def session_at(
         session.close()
 
 
-def open_redis_store(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
+def open_at(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
     """Open the index at `url`; `IndexNotFoundError` where there is none."""
     with session_at(url, deadline_s=deadline_s, password=password, is_kept=True) as session:
         return opened(session)
 
 
-def create_redis_store(url: str, record: Record, *, password: str | None = None, ttl_s: int = 0) -> RedisStore:
+def create_at(url: str, record: Record, *, password: str | None = None, ttl_s: int = 0) -> RedisStore:
     """Make an empty index at `url`; `IndexExistsError` where there is one. `ttl_s`: see `RedisStore`."""
     with session_at(url, password=password, is_kept=True) as session:
         _refuse_existing(session)
@@ -125,7 +125,7 @@ def opened(session: RedisSession) -> RedisStore:
     return RedisStore(session, record, ttl_s=ttl_s)
 
 
-def refuse_no_redis_index(url: str, password: str | None = None) -> None:
+def refuse_no_index(url: str, password: str | None = None) -> None:
     """Raise `IndexNotFoundError` where there is no index, not even one that was dropped half."""
     with session_at(url, password=password) as session:
         if not _is_anything_there(session):
@@ -136,7 +136,7 @@ def _not_found(url: str) -> IndexNotFoundError:
     return IndexNotFoundError(f"no index at {url}: there is none with that prefix; " + CREATE_ONE)
 
 
-def drop_redis_index(url: str, password: str | None = None) -> None:
+def drop_at(url: str, password: str | None = None) -> None:
     """Delete an index, or what is left of one, even if it is damaged; keys of others with the prefix stay."""
     with session_at(url, password=password) as session:
         keys = session.keys

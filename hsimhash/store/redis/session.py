@@ -32,7 +32,7 @@ from hsimhash.errors import (
 from hsimhash.store.base import gone
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.codec import Keys
-from hsimhash.store.redis.failures import redis_failure
+from hsimhash.store.redis.failures import store_error
 from hsimhash.store.redis.scripts import Script
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class RedisSession:
                 raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
-                raise redis_failure(failed, self.address, tried_s) from failed
+                raise store_error(failed, self.address, tried_s) from failed
             time.sleep(pause_s)
 
     def _is_passing(self, error: Exception) -> bool:

@@ -17,7 +17,7 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
-from hsimhash.store.redis.audit import audit_redis
+from hsimhash.store.redis.audit import audit
 from hsimhash.store.redis.claims import decide_claims
 from hsimhash.store.redis.codec import SHARDS, pack_fingerprint
 from hsimhash.store.redis.rows import REDIS_LIMITS, RedisLimits, RedisRows
@@ -111,7 +111,7 @@ class RedisStore(Store):
     def check(
         self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        return audit_redis(self.rows, self.listed, repair=repair, observer=observer)
+        return audit(self.rows, self.listed, repair=repair, observer=observer)
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
         self.rows.forget()

@@ -29,7 +29,7 @@ from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, bucket_range, filed_rowkeys, last_occurrences
 from hsimhash.store import Backend, CheckReport, Document, Instead, Mark, Opening, Record, Store
-from hsimhash.store.base import IDENTITY_PART, View, gone
+from hsimhash.store.base import IDENTITY_PART, LOCK_TIMEOUT_S, View, gone
 from hsimhash.store.capabilities import BacksUp, Compacts
 from hsimhash.store.checkup import Check, check_read, check_record
 
@@ -70,19 +70,19 @@ def connect(path: Path) -> closing[sqlite3.Connection]:
     return closing(connection)
 
 
-def wait(attempt: Callable[[], bool], path: Path, wait_s: float, stop: Callable[[], bool] | None) -> None:
+def wait(attempt: Callable[[], bool], path: Path, stop: Callable[[], bool] | None) -> None:
     """Repeat an attempt to get what another writer has, until it succeeds."""
-    end = time.monotonic() + wait_s
+    end = time.monotonic() + LOCK_TIMEOUT_S
     while not attempt():
         if stop and stop():
             raise errors.StopAskedError
         if time.monotonic() > end:
-            raise errors.StoreBusyError(f"another writer held {path} for {wait_s:g} s; " + errors.WAIT_LONGER)
+            raise errors.StoreBusyError(f"another writer held {path} for {LOCK_TIMEOUT_S:g} s; try again")
         time.sleep(PAUSE_S)
 
 
 @contextmanager
-def locked(path: Path, wait_s: float, stop: Callable[[], bool] | None = None) -> Iterator[None]:
+def locked(path: Path, stop: Callable[[], bool] | None = None) -> Iterator[None]:
     """Keep other processes out that lock the same index."""
     try:
         descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -97,7 +97,7 @@ def locked(path: Path, wait_s: float, stop: Callable[[], bool] | None = None) ->
         return True
 
     try:
-        wait(is_locked, path, wait_s, stop)
+        wait(is_locked, path, stop)
         yield
     finally:
         os.close(descriptor)
@@ -171,8 +171,8 @@ class SqliteView(View):
 class SqliteStore(Store):
     """An index in a SQLite file."""
 
-    def __init__(self, url: str, path: Path, opening: Opening) -> None:
-        self.url, self._path, self._wait_s = url, path, opening.lock_timeout_s
+    def __init__(self, url: str, path: Path) -> None:
+        self.url, self._path = url, path
         self._is_closed, self._depth = False, 0
         with TURN, own_errors(url), connect(path) as connection:
             self.record = read_record(connection, url)
@@ -206,9 +206,9 @@ class SqliteStore(Store):
     @contextmanager
     def writing(self, *, stop: Callable[[], bool] | None = None) -> Iterator[None]:
         self._check_usable()
-        wait(lambda: TURN.acquire(timeout=PAUSE_S), self._path, self._wait_s, stop)
+        wait(lambda: TURN.acquire(timeout=PAUSE_S), self._path, stop)
         try:
-            with nullcontext() if self._depth else locked(self._path, self._wait_s, stop):
+            with nullcontext() if self._depth else locked(self._path, stop):
                 self._depth += 1
                 try:
                     yield
@@ -346,7 +346,7 @@ class SqliteBackend(Backend):
         path = self.parse(url)
         parts = record.list_parts() | {IDENTITY_PART: uuid.uuid4().bytes} | record.to_parts()
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with TURN, own_errors(url), locked(path, opening.lock_timeout_s):
+        with TURN, own_errors(url), locked(path):
             path.touch()
             with connect(path) as connection:
                 if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -357,19 +357,19 @@ class SqliteBackend(Backend):
                     connection.execute(statement)
                 connection.executemany("INSERT INTO parts VALUES (?, ?)", parts.items())
                 connection.execute("COMMIT")
-        return SqliteStore(url, path, opening)
+        return SqliteStore(url, path)
 
     def open(self, url: str, opening: Opening) -> SqliteStore:
         if not is_index(path := self.parse(url)):
             raise errors.IndexNotFoundError(f"no index at {url}; " + errors.CREATE_ONE)
-        return SqliteStore(url, path, opening)
+        return SqliteStore(url, path)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         if not is_index(path := self.parse(url)):
             raise errors.IndexNotFoundError(f"no index at {url}")
         if not is_sure(f"Delete the index in {path} and everything in it?"):
             return False
-        with TURN, locked(path, opening.lock_timeout_s):
+        with TURN, locked(path):
             for file in [Path(f"{path}{suffix}") for suffix in SUFFIXES]:
                 file.unlink(missing_ok=True)
         shutil.rmtree(self.jobs_of(url), ignore_errors=True)

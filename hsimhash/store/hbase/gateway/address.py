@@ -56,6 +56,7 @@ class Options:
     protocol: str = "binary"
     timeout_s: float = 5.0  # to connect, and for each call
     deadline_s: float | None = None  # for a call with all its retries, counted anew from each reply; None: see `Pool`
+    exclusive: bool = False  # see `HBaseStore`
     connections: int = 8  # in use at most, over all gateways
     path: str = "/"  # in HTTP mode
     ca: str = ""  # file of certificates to trust; the system's where empty
@@ -71,6 +72,7 @@ _CHOICES = {
     "transport": ("buffered", "framed"),
     "protocol": ("binary", "compact"),
     "auth": ("kerberos",),
+    "exclusive": ("yes", "no"),
     "qop": ("auth", "auth-int", "auth-conf"),
 }
 
@@ -176,6 +178,8 @@ def _value(name: str, value: str) -> object:
         raise ValueError(f"{name}={value} is not one of {', '.join(_CHOICES[name])}")
     if name in ("timeout", "deadline"):
         return time_option(name, value)
+    if name == "exclusive":
+        return value == "yes"
     if name == "connections":
         if not re.fullmatch(r"[1-9]\d{0,2}", value):
             raise ValueError(f"connections={value} is outside [1, 999]")

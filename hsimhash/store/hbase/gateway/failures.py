@@ -62,7 +62,7 @@ class RefusedError(HsimhashError):
     """A call that the servers will never accept."""
 
 
-def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
+def store_error(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
     """Translate an error from a gateway; `TransientError` if a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = set(_JAVA.findall(message))

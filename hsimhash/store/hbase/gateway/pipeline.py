@@ -25,7 +25,7 @@ from hsimhash.durations import pauses
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
-from hsimhash.store.hbase.gateway.failures import TransientError, failure, reason
+from hsimhash.store.hbase.gateway.failures import TransientError, reason, store_error
 from hsimhash.store.hbase.gateway.pool import Pool
 
 Steps = Generator[Call, Any, Any]
@@ -270,7 +270,7 @@ class _PipelineRun:
         """Take a gateway's answer that is an error."""
         number = lane.begun.popleft()
         table = self._pool.address.full_table.decode()
-        meaning = failure(error, lane.connection.last_method, table, lane.connection.endpoint)
+        meaning = store_error(error, lane.connection.last_method, table, lane.connection.endpoint)
         if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
             if not self._has_met_internal_error and not self._once:  # it may be a gateway that is being stopped
                 meaning = TransientError(str(meaning))

@@ -16,7 +16,7 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Change, Gateway, always
 from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
-from hsimhash.store.hbase.gateway.failures import failure, reason
+from hsimhash.store.hbase.gateway.failures import reason, store_error
 from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call, while_timely
 
 TABLE_CHANGE_S = 300.0  # a table of thousands of regions takes minutes
@@ -105,7 +105,7 @@ class ThriftGateway(Gateway):
             connection.receive()
         except Exception as error:
             if is_reply(error):
-                raise failure(error, method, self._table.decode(), connection.endpoint) from error
+                raise store_error(error, method, self._table.decode(), connection.endpoint) from error
             raise StoreUnavailableError(
                 f"gateway {connection.endpoint}: {method}: {reason(error, TABLE_CHANGE_S)}"
             ) from error

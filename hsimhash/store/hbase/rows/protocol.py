@@ -8,7 +8,7 @@ that all drawer rows of F, and the row of F under K in the key drawer, are visib
 3. puts the drawer rows, those of the key drawer among them,
 4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
 
-It deletes nothing: what it leaves behind is collected later (`audit.py`), but only once it is older than any write
+It deletes nothing: what it leaves behind is collected later (`upkeep/`), but only once it is older than any write
 that may still count on it. Where to look, the *log of orphans* says: before step 4 a write puts there what the document
 will leave, a fingerprint or a key; so does a removal. A crash in between leaves an entry for what is none, which is
 harmless, and an entry is worked off only once no register may follow it. It names the hour of its write, whose entries
@@ -25,12 +25,12 @@ it, by whomever: it is a server's time only where that is the latest that a cell
 is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
 
 HBase compares nothing across rows, so no write can ask in the same step whether the table still has the index that was
-opened. What a call wrote counts only once it has read the index's identity again, at its end (`SameIndex`): no other
-index has it, so until then all went into this one. And no register is sent unless the identity was read less than 30
-seconds before, so that little goes into another index that took its place. That is what its `check` then finds:
-registers without rows, or rows without registers.
+opened. What a call wrote counts only once it has read the index's identity again, at its end (`SameIndex`): it is
+unique, so if it is unchanged, all went into this index until then. And no register is sent unless the identity was read
+less than 30 seconds before, so that little goes into another index that took its place. That is what its `check` then
+finds: registers without rows, or rows without registers.
 
-A bulk load by files (`load_steps.py`) brings rows whose registers come hours later, all with the time at which it
+A bulk load by files (`files/load_steps.py`) brings rows whose registers come hours later, all with the time at which it
 began. So it says beside the record that it began, and while it is under way nothing is collected that is as young.
 """
 

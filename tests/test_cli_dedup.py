@@ -47,7 +47,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
     options = "--clusters components --max-cluster-size 3 --distance 2 --max-sketch off --keep last"
     source = fingerprints(tmp_path / "in.tsv", 1, 1, 3)
     result = run(
-        *("dedup", source, "--out", str(out), "--table-format", "jsonl", "--all-pairs", "--workers", "1"),
+        *("dedup", source, "--out", str(out), "--table-format", "jsonl", "--pairs", "all", "--workers", "1"),
         *f"{options} --keep shortest-id --memory 64M".split(),
     )
     assert result.exit_code == 0, result.stderr
@@ -59,7 +59,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
         "clusters": "components",
         "max_cluster_size": 3,
         "keep": ["last", "shortest-id"],
-        "all_pairs": True,
+        "pairs": "all",
         **json.loads(json.dumps(asdict(InputOptions(has_signatures=True)))),
     }
     assert (stats["run"]["memory_bytes"], stats["run"]["workers"]) == (64 << 20, 1)

@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +21,6 @@ from hsimhash.dedup.documents import Listener, collect
 from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
 from hsimhash.dedup.report_texts import Texts
-from hsimhash.dedup.tables import BLOCK_ROWS
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
@@ -105,31 +103,41 @@ def out(tmp_path: Path) -> Path:
 
 
 def plain_pairs(values: Sequence[int], k: int) -> list[tuple[str, str, int]]:
-    """Every pair of different fingerprints by the first document of each, and every equal one with the first."""
-    firsts = [values.index(value) for value in values]
     return [
         (f"d{left}", f"d{right}", bits)
-        for left in range(len(values))
-        for right in range(left + 1, len(values))
+        for left, right in combinations(range(len(values)), 2)
         if (bits := (values[left] ^ values[right]).bit_count()) <= k
-        and firsts[left] == left
-        and (firsts[right] == right or bits == 0)
     ]
 
 
 @settings(max_examples=tries(60, 15))
 @given(
-    crowds(25, bits=6), st.integers(0, 3), st.sampled_from(["star", "components"]), st.sampled_from(["first", "last"])
+    crowds(25, bits=6),
+    st.integers(0, 3),
+    st.sampled_from(["star", "components"]),
+    st.sampled_from(["first", "last"]),
+    st.sampled_from(["kept", "all", "none"]),
 )
-def test_pairs_and_clusters_are_those_of_the_plain_way(values: list[int], k: int, method: str, keep: str) -> None:
+def test_pairs_and_clusters_are_those_of_the_plain_way(
+    values: list[int], k: int, method: str, keep: str, pairs: str
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         source, folder = fingerprints(Path(name) / "in.tsv", values), Path(name) / "out"
         reading = {"format": "fingerprints"}
-        run(folder, source, max_distance=k, clusters=method, keep=[Policy(keep)], reading=reading)
+        run(folder, source, max_distance=k, clusters=method, keep=[Policy(keep)], pairs=pairs, reading=reading)
         order = list(range(len(values)))[:: 1 if keep == "first" else -1]
         kept = (plain_stars if method == "star" else plain_components)(values, order, k)
         members = {its: [one for one, other in enumerate(kept) if other == its] for its in kept}
-        assert rows(folder, "pairs") == plain_pairs(values, k)
+        if pairs == "none":
+            assert not (folder / "pairs.jsonl").exists()
+        elif pairs == "all":
+            assert sorted(rows(folder, "pairs")) == sorted(plain_pairs(values, k))
+        else:
+            assert rows(folder, "pairs") == [
+                (f"d{its}", f"d{number}", (values[its] ^ values[number]).bit_count())
+                for number, its in enumerate(kept)
+                if its != number
+            ]
         assert rows(folder, "clusters") == [
             (
                 f"d{number}",
@@ -162,14 +170,14 @@ def records(path: Path, signatures: Sequence[Signature]) -> Path:
     st.integers(0, 3),
     st.sampled_from([None, 0, 6, 16]),
     st.sampled_from([("star", plain_stars), ("components", plain_components)]),
-    st.booleans(),
+    st.sampled_from(["kept", "all"]),
 )
 def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
     signatures: list[Signature],
     k: int,
     most: int | None,
     method: tuple[str, Callable[..., list[int]]],
-    all_pairs: bool,
+    pairs: str,
 ) -> None:
     signatures = [*signatures, Signature(0, 0, 1)]  # else there may be no sketch and no key
     near = [
@@ -177,36 +185,34 @@ def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
         for left, right in combinations(range(len(signatures)), 2)
         if are_near(signatures[left], signatures[right], k, most)
     ]
-    firsts = [signatures.index(one) for one in signatures]
-    listed = (
-        near
-        if all_pairs
-        else [(left, right) for left, right in near if firsts[left] == left and firsts[right] in (left, right)]
-    )
+    kept = method[1](signatures, range(len(signatures)), k, most)
+    listed = near if pairs == "all" else [(its, one) for one, its in enumerate(kept) if its != one]
     with tempfile.TemporaryDirectory() as name:
         source, folder = records(Path(name) / "in.jsonl", signatures), Path(name) / "out"
         reading = {"fingerprint_field": "fingerprint"}
-        run(folder, source, max_distance=k, max_sketch=most, clusters=method[0], all_pairs=all_pairs, reading=reading)
-        kept = method[1](signatures, range(len(signatures)), k, most)
+        run(folder, source, max_distance=k, max_sketch=most, clusters=method[0], pairs=pairs, reading=reading)
         expected = []
         for left, right in listed:
             one, other = signatures[left], signatures[right]
             bits = (one.fingerprint ^ other.fingerprint).bit_count()
-            found_by = "distance" if bits <= k else "key"
+            found_by = "distance" if bits <= k else "key" if one.key and one.key == other.key else "chain"
             expected.append((f"d{left}", f"d{right}", bits, similarity(one.sketch, other.sketch), found_by))
         assert sorted(rows(folder, "pairs"), key=repr) == sorted(expected, key=repr)
         assert [row[3] for row in rows(folder, "clusters")] == [f"d{number}" for number in kept]
-        if not all_pairs:
-            ways, found = Counter(row[4] for row in expected), stats(folder)
-            assert [found[name] for name in ("by_distance", "by_key")] == [ways["distance"], ways["key"]]
-            distances = Counter(row[2] for row in expected)
-            assert found["distances"] | found["key_distances"] == {str(bits): n for bits, n in distances.items()}
+        # Equal documents are counted once, with the first of them, whatever is listed.
+        firsts, found = [signatures.index(one) for one in signatures], stats(folder)
+        assert found["equal"] == sum(first != one for one, first in enumerate(firsts))
+        counted = near if pairs == "all" else [pair for pair in listed if tuple(sorted(pair)) in near]
+        counted = [(left, right) for left, right in counted if firsts[right] == right and firsts[left] != right]
+        if pairs == "all":
+            counted = [(left, right) for left, right in counted if firsts[left] == left]
             wider = find_pairs(signatures, max_distance=k, max_sketch=None)
             assert found["pairs"] + found["unconfirmed"] == len(wider.left) + found["equal"]
+        assert found["pairs"] == len(counted) + found["equal"]
 
 
 def test_all_pairs_lists_equal_documents_with_each_other(out: Path, tmp_path: Path) -> None:
-    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5, 7]), all_pairs=True)
+    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5, 7]), pairs="all")
     expected = {("d0", "d1", 0), ("d0", "d3", 0), ("d1", "d3", 0), ("d0", "d2", 1), ("d1", "d2", 1), ("d2", "d3", 1)}
     assert set(rows(out, "pairs")) == expected
     assert len(rows(out, "pairs")) == len(expected)
@@ -218,22 +224,6 @@ def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Pa
     summary = run(out, source, clusters="components", max_cluster_size=3)
     assert summary.totals.split == 1
     assert ids(out, "keep") == ["d0", "d2", "d4"]
-
-
-@thorough
-def test_many_pairs_stand_in_order_with_those_of_equal_documents_among_them(out: Path, tmp_path: Path) -> None:
-    values = np.array([*range(2_000), *range(1_500, 3_000), *range(100), 7, 7], np.uint64)
-    pairs = find_pairs(values, max_distance=3)
-    equal = np.flatnonzero(pairs.groups != np.arange(len(values)))
-    expected = sorted(
-        [
-            *zip(pairs.left.tolist(), pairs.right.tolist(), pairs.distance.tolist(), strict=True),
-            *((int(pairs.groups[number]), int(number), 0) for number in equal),
-        ]
-    )
-    assert len(pairs.left) > 2 * BLOCK_ROWS
-    run(out, fingerprints(tmp_path / "in.tsv", values.tolist()))
-    assert rows(out, "pairs") == [(f"d{left}", f"d{right}", bits) for left, right, bits in expected]
 
 
 # Deterministic.
@@ -400,7 +390,8 @@ def test_a_page_in_another_frame_is_found_by_its_key_and_shown(out: Path, tmp_pa
     report = (out / "report.html").read_text("utf-8")
     assert ">same key</span>" in report
     assert stats(out)["examples"][-1]["left"] == "p0"
-    run(tmp_path / "checked", pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=0)
+    checked = {"max_sketch": 0, "pairs": "all"}
+    run(tmp_path / "checked", pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), **checked)
     assert [stats(tmp_path / "checked")[name] for name in ("pairs", "unconfirmed")] == [0, 1]
 
 
@@ -454,7 +445,7 @@ def index(tmp_path: Path) -> Iterator[HSimIndex]:
 def test_documents_near_a_stored_one_give_way_to_the_nearest(out: Path, tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([0b1110000, 0b0010000], ["old-far", "old-near"], first_seen=[5, 6])
     run(out, fingerprints(tmp_path / "in.tsv", [0, 2**64 - 1, 2**64 - 1]), against=index)
-    assert rows(out, "matches") == [("d0", "old-near", 1, 6), ("d0", "old-far", 3, 5)]
+    assert rows(out, "matches") == [("d0", "old-near", 1, 6)]
     assert rows(out, "clusters") == [
         ("d0", "d0", False, "old-near", 1, 2, 1),
         ("d1", "d1", True, "d1", 0, 2, 0),
@@ -468,7 +459,7 @@ def test_what_is_near_a_matched_document_alone_is_kept(
     method: str, out: Path, tmp_path: Path, index: HSimIndex
 ) -> None:
     index.add(0b111, "old")
-    run(out, fingerprints(tmp_path / "in.tsv", [0, 0b111000]), against=index, clusters=method)
+    run(out, fingerprints(tmp_path / "in.tsv", [0, 0b111000]), against=index, clusters=method, pairs="all")
     assert rows(out, "pairs") == [("d0", "d1", 3)]
     assert ids(out, "keep") == ["d1"]
     assert rows(out, "clusters")[0][3] == "old"
@@ -488,7 +479,7 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
     values = rng.integers(0, 2**64, 3000, np.uint64)
     index.add_many(values ^ np.uint64(1) << rng.integers(0, 64, 3000, np.uint64), [f"old{n}" for n in range(3000)])
     batch = [*values[:1500].tolist(), *values[:700].tolist(), *rng.integers(0, 2**64, 500, np.uint64).tolist()]
-    run(out, fingerprints(tmp_path / "in.tsv", batch), against=index, max_distance=2)
+    run(out, fingerprints(tmp_path / "in.tsv", batch), against=index, max_distance=2, pairs="all")
     queried = index.query_many(batch, max_distance=2)
     found = [(f"d{n}", match.doc_id, match.distance) for n, matches in enumerate(queried) for match in matches]
     assert sorted(row[:3] for row in rows(out, "matches")) == sorted(found)
@@ -496,21 +487,27 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
 
 
 @settings(max_examples=tries(40, 10))
-@given(signed(crowds(12, bits=6)), signed(crowds(12, bits=6)), st.sampled_from([None, 0, 6]))
+@given(
+    signed(crowds(12, bits=6)),
+    signed(crowds(12, bits=6)),
+    st.sampled_from([None, 0, 6]),
+    st.sampled_from(["kept", "all"]),
+)
 def test_matches_of_signatures_are_those_of_a_query_for_each_document(
-    stored: list[Signature], signatures: list[Signature], most: int | None
+    stored: list[Signature], signatures: list[Signature], most: int | None, pairs: str
 ) -> None:
     signatures = [*signatures, Signature(0, 0, 1)]
     with tempfile.TemporaryDirectory() as name, HSimIndex.create(f"memory://{name}", profile="auto-2") as index:
         index.add_many(stored, [f"old{number}" for number in range(len(stored))], first_seen=5)
         source, folder = records(Path(name) / "in.jsonl", signatures), Path(name) / "out"
-        run(folder, source, against=index, max_sketch=most, reading={"fingerprint_field": "fingerprint"})
+        reading = {"fingerprint_field": "fingerprint"}
+        run(folder, source, against=index, max_sketch=most, pairs=pairs, reading=reading)
         queried = index.query_many(signatures, max_distance=3, max_sketch=most)
         assert sorted(rows(folder, "matches"), key=repr) == sorted(
             (
                 (f"d{number}", match.doc_id, match.distance, 5, match.similarity, match.found_by)
                 for number, matches in enumerate(queried)
-                for match in matches
+                for match in (matches if pairs == "all" else matches[:1])
             ),
             key=repr,
         )
@@ -523,9 +520,19 @@ def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_pat
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
     documents = collect(found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(list, list, UNWATCHED))
     sizes: list[int] = []
-    match_stored(index, documents, DedupOptions(), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
+    match_stored(index, documents, DedupOptions(pairs="all"), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500
     assert max(sizes) < ROWS_AT_ONCE + 500
+
+
+def test_the_nearest_of_many_matches_is_found_behind_the_batch_s_own_documents(
+    out: Path, tmp_path: Path, index: HSimIndex
+) -> None:
+    own = [f"d{number}" for number in range(30)]
+    index.add_many([7] * 30, own)
+    index.add_many([6, 5], ["old-a", "old-b"])
+    run(out, fingerprints(tmp_path / "in.tsv", [7] * 30), against=index)
+    assert [row[:3] for row in rows(out, "matches")] == [(doc_id, "old-a", 1) for doc_id in own]
 
 
 def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:

@@ -109,7 +109,7 @@ def test_every_command_runs_as_it_is_pasted(tmp_path: Path, monkeypatch: pytest.
     more, fewer, apply = page(Path("dup")).commands
     pasted(apply)
     assert [line.partition("\t")[0] for line in Path("kept.tsv").read_text().splitlines()] == ["a", "d"]
-    for command, distance, pairs in ((more, 7, 4), (fewer, 2, 2)):
+    for command, distance, pairs in ((more, 7, 3), (fewer, 2, 2)):
         pasted(command)
         after = stats(Path("dup"))
         assert after["options"] == {**before["options"], "max_distance": distance}
@@ -149,7 +149,7 @@ def test_a_pasted_command_has_every_option_of_the_run(profile: str, tmp_path: Pa
         *(str(tmp_path / name) for name in names),
         *("--out", str(out), "--distance", "6", "--profile", profile, "--id-field", "url", "--text-field", "body"),
         *("--max-sketch", "off", "--clusters", "components", "--max-cluster-size", "50", "--keep", "longest"),
-        *("--keep", "highest:score", "--table-format", "jsonl", "--all-pairs", "--extract", "none"),
+        *("--keep", "highest:score", "--table-format", "jsonl", "--pairs", "all", "--extract", "none"),
     )
     before = deduplicated(*given)
     more = page(out).commands[0]

@@ -6,7 +6,7 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, get_args
 
 import click
 
@@ -30,7 +30,7 @@ from hsimhash.cli.options import (
     with_settings,
 )
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.dedup import DedupOptions, DedupSummary, Method
+from hsimhash.dedup import DedupOptions, DedupSummary, Method, PairsListed
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
@@ -49,7 +49,7 @@ class _Plain(TypedDict):
     clusters: Method
     max_cluster_size: int | None
     table_format: str
-    all_pairs: bool
+    pairs: PairsListed
     overwrite: bool
 
 
@@ -101,7 +101,14 @@ def named_folder(text: str) -> Path:
     default="auto",
     help="Format of the tables. Default: Parquet if pyarrow is installed.",
 )
-@click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only those with the first.")
+@click.option(
+    "--pairs",
+    type=click.Choice(get_args(PairsListed)),
+    default="kept",
+    show_default=True,
+    help="Pairs to list. kept: each dropped document with the one kept for it; all: all near pairs, which grow with "
+    "the square of a cluster.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the results in DIR.")
 @json_option
 @metrics_option
@@ -133,15 +140,14 @@ def dedup_command(
     auto-1, compare only fingerprints.
 
     The results in DIR are report.html to look at, keep.txt and drop.txt with ids, the tables pairs and clusters, and
-    stats.json, which appears last. For equal documents, the table of pairs has each one with the first. A document too
-    short for a fingerprint is kept, and listed in short.jsonl.
+    stats.json, which appears last. A document too short for a fingerprint is kept, and listed in short.jsonl.
 
     If several records have the same id, the first one counts; a later record with other content is rejected. Rejected
     records are listed in rejects.jsonl, and the exit code is then 7.
 
-    --against compares with an index, using its profile and distance. The table of matches then lists the stored
-    documents near each one, and a document with a match is dropped. A stored document with the same id as an input's
-    document is ignored.
+    --against compares with an index, using its profile and distance. A document with a match there is dropped, and the
+    table of matches lists its nearest one, or with --pairs all every one. A stored document with the same id as an
+    input's document is ignored.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)

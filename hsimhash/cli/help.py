@@ -13,7 +13,7 @@ _GROUPS = {
     "Index": ("store", "target", "layout", "to_layout"),
     "Results": (
         *("out", "output", "form_of_output", "report", "tags", "as_json", "limit", "exclude", "tells_by_exit_code"),
-        *("table_format", "all_pairs", "overwrite"),
+        *("table_format", "pairs", "overwrite"),
     ),
     "Inputs": (
         *("doc_ids", "texts", "paths", "format", "form", "id_field", "text_field", "fields", "extract"),

@@ -2,13 +2,14 @@
 
 from hsimhash.dedup.apply import Applied, Which, apply, reading_of_run
 from hsimhash.dedup.job import dedup
-from hsimhash.dedup.options import DedupOptions, DedupSummary, Method
+from hsimhash.dedup.options import DedupOptions, DedupSummary, Method, PairsListed
 
 __all__ = [
     "Applied",
     "DedupOptions",
     "DedupSummary",
     "Method",
+    "PairsListed",
     "Which",
     "apply",
     "dedup",

@@ -74,7 +74,7 @@ def _option_words(options: DedupOptions) -> list[str]:
         words += [word for policy in options.keep for word in ("--keep", str(policy))]
     if options.table_format != usual.table_format:
         words += ["--table-format", options.table_format]
-    return [*words, *(["--all-pairs"] if options.all_pairs else [])]
+    return [*words, *(["--pairs", options.pairs] if options.pairs != usual.pairs else [])]
 
 
 def _apply_words(inputs: Sequence[Input], out: Path) -> list[str]:

@@ -5,7 +5,7 @@ Documents are numbered in the order of the inputs. Stored documents that are kep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -16,14 +16,18 @@ from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
-from hsimhash.fingerprint.signature import Signatures
-from hsimhash.index import HSimIndex
+from hsimhash.fingerprint.signature import Signatures, are_alike
+from hsimhash.index import ClaimOptions, HSimIndex
 from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
+from hsimhash.pairs.crowds import CrowdedPairs
 from hsimhash.pairs.keep_policies import Policy, needs_lengths, needs_places, rank
+from hsimhash.pairs.pair_blocks import pair_words, sorted_block
+from hsimhash.pairs.search import find_crowded
 from hsimhash.store.base import Match
 
+MATCHES_AT_ONCE = 4  # asked for first, where only the nearest stranger counts
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
 MatchRows = Sequence[ColumnValues]
@@ -62,8 +66,9 @@ class Grouping:
 def find_near(
     signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Pairs:
-    """Return the near pairs by the options; `tell` is passed to `find_pairs`."""
-    return find_pairs(
+    """Return the near pairs by the options, those of crowds only if all are listed; `tell`: as for `find_pairs`."""
+    find = find_pairs if options.pairs == "all" else find_crowded
+    return find(
         signatures,
         max_distance=options.max_distance,
         max_sketch=options.max_sketch,
@@ -84,6 +89,8 @@ def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
     """Return the documents that are near another one, or equal it."""
     is_near = np.bincount(pairs.groups, minlength=1) > 1
     is_near[pairs.left] = is_near[pairs.right] = True
+    for crowd in pairs.crowds if isinstance(pairs, CrowdedPairs) else ():
+        is_near[crowd.members] = True
     return documents.comparable[is_near[pairs.groups]]
 
 
@@ -116,6 +123,23 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
         clusters = components(fingerprints[among], pairs, ranks, max_cluster_size=options.max_cluster_size)
     kept[among] = among[clusters.kept]
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
+
+
+def kept_pairs(documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions) -> Pairs:
+    """Return each distinct document that is near the one kept for it, with that one; `groups` is `Pairs.groups`."""
+    among = documents.comparable
+    first = np.flatnonzero(groups == np.arange(len(groups)))
+    kept = grouping.kept[among[first]]
+    is_input = kept < len(documents.doc_ids)  # not a stored document
+    first = first[is_input]
+    centre = groups[np.searchsorted(among, kept[is_input])]
+    first, centre = first[first != centre], centre[first != centre]
+    some, others = documents.signatures(among[first]), documents.signatures(among[centre])
+    is_near = np.bitwise_count(some.fingerprints ^ others.fingerprints) <= options.max_distance
+    alike = are_alike(some.sketches, others.sketches, options.max_sketch, is_near=is_near)
+    chosen = alike & (is_near | ((some.keys == others.keys) & (some.keys != 0)))
+    words = pair_words(first[chosen], centre[chosen])
+    return Pairs(*sorted_block([words], documents.fingerprints[among]), groups)
 
 
 def _grouping(doc_ids: SpilledIds, stored: Stored, kept: Int64s, fingerprints: Uint64s, split: int) -> Grouping:
@@ -155,30 +179,47 @@ def match_stored(
     write: Callable[[MatchRows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
-    """Query an index for every signature once; omits matches with the batch's own documents.
+    """Query an index for every signature; omits matches with the batch's own documents.
 
-    Those are compared within the batch, as they are now; two that are stored already must not drop each other.
+    Those are compared within the batch, as they are now; two that are stored already must not drop each other. Unless
+    all pairs are listed, only the nearest match is: a document near a crowd has as many as that has documents.
 
     Args:
         index: only read.
         documents: the batch.
         options: what matches.
         write: told columns of document, stored document, distance, first seen, and, where there are signatures,
-            similarity and what it was found by: all matches, by signature in the order of its first document, then by
-            document, nearest first.
+            similarity and what it was found by: by signature in the order of its first document, then by document,
+            nearest first.
         progress: told (done, total) signatures.
     """
-    found = _StoredMatches(documents, write)
+    found = _StoredMatches(documents, write, has_all=options.pairs == "all")
     order, starts = _by_signature(documents, options.memory_bytes)
     for start in range(0, len(starts) - 1, QUERY_BATCH):
         batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
         groups = [order[starts[at] : starts[at + 1]].tolist() for at in batch]
         queries = documents.signatures(order[starts[batch.start : batch.stop]])
-        near = index.query_many(queries, max_distance=options.max_distance, max_sketch=options.max_sketch)
-        found.take(groups, near)
+        found.take(groups, _asked(index, queries, options, found))
         progress(batch.stop, len(starts) - 1)
     fingerprints = np.array([fingerprint for _, fingerprint in found.known.values()], np.uint64)
     return Stored(found.nearest, list(found.known), fingerprints)
+
+
+def _asked(
+    index: HSimIndex, queries: Signatures, options: DedupOptions, found: _StoredMatches
+) -> Sequence[Sequence[Match]]:
+    """Return matches of each query, nearest first: all, or so many that a stranger is among them if there is one."""
+    within: ClaimOptions = {"max_distance": options.max_distance, "max_sketch": options.max_sketch}
+    if options.pairs == "all":
+        return index.query_many(queries, **within)
+    limit = MATCHES_AT_ONCE
+    near = index.query_many(queries, **within, limit=limit)
+    again = list(range(len(near)))
+    while again := [at for at in again if len(near[at]) == limit and not found.strangers_in(near[at])]:
+        limit *= 16
+        for at, matches in zip(again, index.query_many(queries[again], **within, limit=limit), strict=True):
+            near[at] = matches
+    return near
 
 
 def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int64s]:
@@ -191,7 +232,8 @@ def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int6
 
 
 class _StoredMatches:
-    def __init__(self, documents: Collected, write: Callable[[MatchRows], object]) -> None:
+    def __init__(self, documents: Collected, write: Callable[[MatchRows], object], *, has_all: bool) -> None:
+        self._has_all = has_all
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
         self._doc_ids = documents.doc_ids
@@ -201,11 +243,15 @@ class _StoredMatches:
 
     def take(self, groups: Sequence[Sequence[int]], near: Sequence[Sequence[Match]]) -> None:
         """Record the matches, nearest first, of groups of equal documents."""
-        met = list(dict.fromkeys(match.doc_id for matches in near for match in matches))
-        strangers = frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist()))
+        strangers = self.strangers_in(match for matches in near for match in matches)
         for numbers, matches in zip(groups, near, strict=True):
             self._take_group(numbers, [match for match in matches if match.doc_id in strangers])
         self.write_rows()
+
+    def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
+        """Return the ids that are not the batch's."""
+        met = list(dict.fromkeys(match.doc_id for match in matches))
+        return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist())) if met else frozenset()
 
     def _take_group(self, numbers: Sequence[int], others: Sequence[Match]) -> None:
         if not others:
@@ -213,7 +259,7 @@ class _StoredMatches:
         nearest = others[0]
         self.nearest[numbers], _ = self.known.setdefault(nearest.doc_id, (len(self.known), nearest.fingerprint))
         for number in numbers:
-            self._rows += [(number, match) for match in others]
+            self._rows += [(number, match) for match in (others if self._has_all else others[:1])]
             if len(self._rows) >= ROWS_AT_ONCE:
                 self.write_rows()
 

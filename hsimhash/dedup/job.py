@@ -16,7 +16,7 @@ import numpy as np
 
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
-from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored, rank_documents
+from hsimhash.dedup.grouping import Stored, find_near, group, kept_pairs, match_stored, none_stored, rank_documents
 from hsimhash.dedup.options import DedupOptions, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
@@ -113,6 +113,8 @@ class _DedupRun:
         with self._stage("cluster"):
             ranks = rank_documents(documents, pairs, options.keep)
             grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
+            if options.pairs != "all":
+                pairs = kept_pairs(documents, grouping, pairs.groups, options)
         return Outcome(documents, pairs, options, grouping, stored)
 
     def write(self, outcome: Outcome, out: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
@@ -17,6 +17,7 @@ from hsimhash.pairs.keep_policies import Policy
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")
+PairsListed = Literal["kept", "all", "none"]
 
 
 def check_clusters(method: str, max_cluster_size: int | None) -> None:
@@ -42,15 +43,19 @@ class DedupOptions:
     workers: int | None = None  # processes that fingerprint texts; by default one per core
     memory_bytes: int = MEMORY_BYTES  # what finding pairs may take; beyond it disk is used
     table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there
-    all_pairs: bool = False  # write every pair of equal documents, not only each one's with the first
+    pairs: PairsListed = (
+        "kept"  # which to write: each dropped document with the one kept for it, all near ones, or none
+    )
     overwrite: bool = False  # replace results that are there
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
+        if self.pairs not in get_args(PairsListed):
+            raise ValueError(f"unknown pairs {self.pairs!r}; use {', '.join(get_args(PairsListed))}")
 
     def to_json(self) -> dict[str, object]:
         """Return the options that decide the results, as JSON values."""
-        own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "all_pairs")
+        own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "pairs")
         return {
             **{name: getattr(self, name) for name in own},
             "keep": [str(policy) for policy in self.keep],

@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| `pairs` | left id, right id, distance: near documents |
+| `pairs` | left id, right id, distance: the kept document and one that is dropped for it; or all near documents |
 | `clusters` | id, cluster, kept, kept id, distance to it, size, diameter: every document |
 | `matches` | id, old id, distance, first seen: near documents of a stored index |
 | `keep.txt`, `drop.txt` | ids, one a line |
@@ -12,7 +12,8 @@
 | `.dedup.new/` | files of a running process, with its lock; without a holder, of an unfinished run |
 
 Tables are `.parquet` or `.jsonl`. If documents have sketches or keys, the tables of pairs and matches also have the
-similarity (null if a sketch is missing) and what found the pair, `distance` or `key`.
+similarity (null if a sketch is missing) and what found the pair: `distance`, `key`, or, where only others connect the
+two, `chain`.
 """
 
 from __future__ import annotations

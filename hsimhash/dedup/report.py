@@ -139,7 +139,7 @@ class Totals:
     largest_cluster: int = 0
     pairs: int = 0
     by_key: int | None = None  # of these, found by their key alone; None: the profile makes fingerprints alone
-    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None as above
+    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None: not counted
     exact: int = 0  # so short that only equal texts match
     repeated: int = 0  # records that repeat an earlier one
     split: int = 0  # components that were larger than allowed, and were cut into stars

@@ -18,11 +18,11 @@ from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_repo
 from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
-from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
-from hsimhash.pairs import PairBlock, Pairs
+from hsimhash.pairs import PairBlock
 
 PAIR_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
 CLUSTER_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
@@ -59,12 +59,26 @@ class Results:
         """Write the pairs, the clusters, and the lists of ids."""
         documents = self.outcome.documents
         columns = (*PAIR_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
-        with open_table(folder / f"pairs.{form}", form, columns) as table:
-            for block in self.outcome.pairs.expand() if self.options.all_pairs else _blocks(self.outcome.pairs):
-                for start in range(0, len(block.left), BLOCK_ROWS):
-                    part = slice(start, start + BLOCK_ROWS)
-                    table.write(self._pair_rows(PairBlock(block.left[part], block.right[part], block.distance[part])))
+        if self.options.pairs != "none":
+            with open_table(folder / f"pairs.{form}", form, columns) as table:
+                for block in self._all_pairs() if self.options.pairs == "all" else self._kept_pairs():
+                    table.write(self._pair_rows(block))
         self._write_clusters(folder, form)
+
+    def _all_pairs(self) -> Iterator[PairBlock]:
+        among = self.outcome.documents.comparable
+        for block in self.outcome.pairs.expand():
+            for start in range(0, len(block.left), BLOCK_ROWS):
+                part = slice(start, start + BLOCK_ROWS)
+                yield PairBlock(among[block.left[part]], among[block.right[part]], block.distance[part])
+
+    def _kept_pairs(self) -> Iterator[PairBlock]:
+        """Yield each dropped document with the one kept for it, where that is no stored one; in order of the first."""
+        grouping = self.outcome.grouping
+        for start in range(0, len(grouping.kept), BLOCK_ROWS):
+            kept = grouping.kept[start : start + BLOCK_ROWS]
+            dropped = np.flatnonzero((kept != np.arange(start, start + len(kept))) & (kept < len(grouping.kept)))
+            yield PairBlock(kept[dropped], dropped + start, grouping.distance[dropped + start])
 
     def _write_clusters(self, folder: Path, form: Form) -> None:
         """Write what is said of every document: its cluster, and its id to one of the lists."""
@@ -83,13 +97,16 @@ class Results:
 
     def _pair_rows(self, block: PairBlock) -> tuple[ColumnValues, ...]:
         documents = self.outcome.documents
-        left, right = documents.comparable[block.left], documents.comparable[block.right]
+        left, right = block.left, block.right
         columns = documents.doc_ids.at(left), documents.doc_ids.at(right), block.distance
         if not documents.has_signatures:
             return columns
-        sketches = documents.sketches
-        found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
-        return (*columns, similarities(sketches[left], sketches[right]), found_by)
+        some, others = documents.signatures(left), documents.signatures(right)
+        has_same_key = (some.keys == others.keys) & (some.keys != 0)
+        found_by = np.where(
+            block.distance <= self.options.max_distance, "distance", np.where(has_same_key, "key", "chain")
+        )
+        return (*columns, similarities(some.sketches, others.sketches), found_by.tolist())
 
     def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:
         grouping, stop = self.outcome.grouping, start + len(own)
@@ -196,30 +213,3 @@ def _read_as(one: Input) -> dict[str, str]:
 
 def _lines(doc_ids: Iterable[str]) -> str:
     return "\n".join([*doc_ids, ""])
-
-
-def _blocks(pairs: Pairs) -> Iterator[PairBlock]:
-    """Yield the pairs, and each equal document's with the first, in order; only some are copied at once."""
-    equal = np.flatnonzero(pairs.groups != np.arange(len(pairs.groups)))
-    equal = equal[np.argsort(pairs.groups[equal], kind="stable")]
-    keys = pairs.groups[equal] << 32 | equal
-    done = 0
-    for start in range(0, max(1, len(pairs.left)), BLOCK_ROWS):
-        part = slice(start, start + BLOCK_ROWS)
-        left, right, distance = pairs.left[part], pairs.right[part], pairs.distance[part]
-        is_last = part.stop >= len(pairs.left)
-        upto = len(keys) if is_last else int(np.searchsorted(keys, left[-1] << 32 | right[-1]))
-        among = equal[done:upto]
-        yield from _in_order(
-            np.concatenate([left, pairs.groups[among]]),
-            np.concatenate([right, among]),
-            np.concatenate([distance, np.zeros(len(among), np.uint8)]),
-        )
-        done = upto
-
-
-def _in_order(left: Int64s, right: Int64s, distance: Uint8s) -> Iterator[PairBlock]:
-    order = np.lexsort((right, left))
-    for start in range(0, len(order), BLOCK_ROWS):
-        part = order[start : start + BLOCK_ROWS]
-        yield PairBlock(left[part], right[part], distance[part])

@@ -1,8 +1,8 @@
 """The outcome of a run: the numbers of `stats.json`, and the data of `report.html`.
 
 To count what a greater distance would add, `ROWS` fingerprints are compared with all, or as many as `CELLS` comparisons
-allow; in a small set these are all of them. This takes a few microseconds per document, whatever the distance and the
-distribution of the fingerprints.
+allow; in a small set these are all of them. In a crowd fewer tell as much, so `HITS` ends it. This takes a few
+microseconds per document, whatever the distance and the distribution of the fingerprints.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ BEYOND_BITS = 3
 ROWS = 4_000  # fingerprints compared with all, at least,
 CELLS = 250_000_000  # or more while comparisons are fewer than that
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # of a tile that stays in the processor's cache
+HITS = 2_000_000  # pairs beyond, after which no more fingerprints are compared: in a crowd each has many
 HELD = 1_000  # pairs of a distance among which some are chosen
 
 Couples = list[tuple[int, int]]
@@ -97,7 +98,7 @@ class Outcome:
             largest_cluster=int(clusters.size.max(initial=0)),
             pairs=sum(self.distances.values()) + sum(self.key_distances.values()),
             by_key=sum(self.key_distances.values()) if documents.has_signatures else None,
-            unconfirmed=self.pairs.unconfirmed if documents.has_signatures else None,
+            unconfirmed=self.pairs.unconfirmed if documents.has_signatures and self.options.pairs == "all" else None,
             exact=int(np.count_nonzero(kinds == EXACT)),
             repeated=documents.repeated,
             split=self.grouping.split,
@@ -314,13 +315,20 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
     last = min(max_distance + BEYOND_BITS, FINGERPRINT_BITS)
     met = dict.fromkeys(range(max_distance + 1, last + 1), 0)
     held: dict[int, Couples] = {bits: [] for bits in met}
-    for block in _near(values, rows, max_distance, last):
-        is_added = _is_added(signatures[first[block.left]], signatures[first[block.right]], options.max_sketch)
-        for bits in np.unique(block.distance).tolist():
-            is_such = is_added & (block.distance == bits)
-            met[bits] += int(np.count_nonzero(is_such))
-            some = slice(0, HELD - len(held[bits]))
-            held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
+    rows = np.random.default_rng(len(rows)).permutation(rows)  # so that the first of them are a sample too
+    hits = compared = 0
+    while compared < sampled and hits < HITS:
+        mine = rows[compared : compared + ROWS_AT_ONCE]
+        for block in _near(values, mine, max_distance, last):
+            hits += len(block.left)
+            is_added = _is_added(signatures[first[block.left]], signatures[first[block.right]], options.max_sketch)
+            for bits in np.unique(block.distance).tolist():
+                is_such = is_added & (block.distance == bits)
+                met[bits] += int(np.count_nonzero(is_such))
+                some = slice(0, HELD - len(held[bits]))
+                held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
+        compared += len(mine)
+    sampled = compared
     # Each pair is met from both its ends, where both are among the rows.
     pairs = {bits: round(count * len(values) / (2 * sampled)) if sampled else 0 for bits, count in met.items()}
     return Beyond(pairs, {bits: sorted(set(ones)) for bits, ones in held.items()}, sampled, len(values))
@@ -328,14 +336,12 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
     """Yield the pairs of a row and any value whose distance is in (least, most]."""
-    for row in range(0, len(rows), ROWS_AT_ONCE):
-        mine = rows[row : row + ROWS_AT_ONCE]
-        for column in range(0, len(values), COLUMNS_AT_ONCE):
-            bits = np.bitwise_count(values[mine, None] ^ values[column : column + COLUMNS_AT_ONCE])
-            is_near = bits - np.uint8(least + 1) < most - least  # below `least` it wraps around
-            if is_near.any():
-                left, right = np.nonzero(is_near)
-                yield PairBlock(mine[left], right + column, bits[left, right])
+    for column in range(0, len(values), COLUMNS_AT_ONCE):
+        bits = np.bitwise_count(values[rows, None] ^ values[column : column + COLUMNS_AT_ONCE])
+        is_near = bits - np.uint8(least + 1) < most - least  # below `least` it wraps around
+        if is_near.any():
+            left, right = np.nonzero(is_near)
+            yield PairBlock(rows[left], right + column, bits[left, right])
 
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:

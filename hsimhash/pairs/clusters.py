@@ -9,7 +9,7 @@ are numbered by their most preferred document: of two vertices, the one with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
@@ -44,11 +45,11 @@ def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
 
     Args:
         fingerprints: shape (n,), those that `pairs` were found in, or their signatures'.
-        pairs: all near pairs.
+        pairs: all near pairs, those in crowds need not be listed.
         rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
     """
     graph = _Graph.of(pairs, rank)
-    return graph.clusters(fingerprints, star_centres(graph.low, graph.high, len(graph.vertices)))
+    return graph.clusters(fingerprints, star_centres(graph.low, graph.high, len(graph.vertices), graph.crowds))
 
 
 def components(
@@ -67,13 +68,17 @@ def components(
     graph = _Graph.of(pairs, rank)
     label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
     _join(label, graph.low, graph.high)
+    for crowd in graph.crowds:
+        for lowest, others in links(crowd):
+            _join(label, np.full(len(others), lowest), others)
     if max_cluster_size is None:
         return graph.clusters(fingerprints, label)
     documents = np.bincount(pairs.groups, minlength=len(rank))[graph.vertices]
     is_large = np.bincount(label, documents, len(label)) > max_cluster_size
     is_cut = is_large[label]
     edges = is_cut[graph.low]
-    stars = star_centres(graph.low[edges], graph.high[edges], len(label))
+    crowds = [some for crowd in graph.crowds if len(some := crowd.at(is_cut[crowd.members]))]
+    stars = star_centres(graph.low[edges], graph.high[edges], len(label), crowds)
     return graph.clusters(fingerprints, np.where(is_cut, stars, label), split=int(is_large.sum()))
 
 
@@ -86,6 +91,7 @@ class _Graph:
     vertices: Int64s  # the first document of each vertex
     low: Int64s  # the vertices of each pair
     high: Int64s  # the vertices of each pair
+    crowds: Sequence[Crowd]  # of vertices, with more pairs
 
     @classmethod
     def of(cls, pairs: Pairs, rank: Int64s) -> _Graph:
@@ -96,12 +102,16 @@ class _Graph:
         best = by_rank[np.minimum(best_rank, count - 1)]
         is_vertex = np.zeros(count, np.bool_)
         is_vertex[pairs.left] = is_vertex[pairs.right] = True
+        crowds = pairs.crowds if isinstance(pairs, CrowdedPairs) else ()
+        for crowd in crowds:
+            is_vertex[crowd.members] = True
         vertices = np.flatnonzero(is_vertex)
         vertices = vertices[np.argsort(best_rank[vertices])]
         number = np.empty(count, np.uint32)  # half the memory: two for each pair
         number[vertices] = np.arange(len(vertices))
         left, right = number[pairs.left], number[pairs.right]
-        return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
+        renumbered = [crowd.renumbered(number) for crowd in crowds]
+        return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right), renumbered)
 
     def clusters(self, fingerprints: AnyFingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is the kept vertex of each vertex."""
@@ -124,42 +134,39 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
     return by_rank
 
 
-def star_centres(low: Int64s, high: Int64s, count: int) -> Int64s:
+def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] = ()) -> Int64s:
     """Return the kept vertex of each of `count` vertices, as a plain loop in order of their numbers would.
 
-    A vertex is kept once every lower neighbour has joined a star. Each edge is looked at once or twice in all.
+    A vertex is kept once every lower neighbour has joined a star, and every lower member of its crowds is decided. Each
+    edge is looked at once or twice in all.
 
     Args:
         low: shape (m,), the lower vertex of each edge, 0 to `count` - 1.
         high: shape (m,), the higher one.
         count: how many vertices there are.
+        crowds: of vertices, with more edges.
     """
-    above, ends = high[np.argsort(low, kind="stable")], np.cumsum(np.bincount(low, minlength=count))
-    waits_for = np.bincount(high, minlength=count)  # lower neighbours that are undecided
-    is_kept = np.zeros(count, np.bool_)
-    is_undecided = np.ones(count, np.bool_)
+    above, sizes = high[np.argsort(low, kind="stable")], np.bincount(low, minlength=count)
+    ends, queues = np.cumsum(sizes), CrowdQueues(crowds, count)
+    waits_for = np.bincount(high, minlength=count) + queues.waits_for()  # lower neighbours that are undecided
+
+    def neighbours(vertices: Int64s) -> Int64s:
+        found: Int64s = above[spans(ends[vertices] - sizes[vertices], sizes[vertices])]
+        return found
+
+    kept = np.full(count, count)  # of decided vertices the lowest kept neighbour so far, or itself
     fresh = np.flatnonzero(waits_for == 0)
     while len(fresh):
-        is_kept[fresh], is_undecided[fresh] = True, False
-        joined = _neighbours(above, ends, fresh)
-        joined = np.unique(joined[is_undecided[joined]])
-        is_undecided[joined] = False
-        touched = _neighbours(above, ends, joined)
-        touched = touched[is_undecided[touched]]
+        kept[fresh] = fresh
+        met, centres = queues.neighbours(fresh)
+        met = np.concatenate([met, neighbours(fresh)])
+        joined = np.unique(met[kept[met] == count])
+        np.minimum.at(kept, met, np.concatenate([centres, np.repeat(fresh, sizes[fresh])]))
+        touched = np.concatenate([neighbours(joined), queues.advance(np.concatenate([fresh, joined]), kept)])
+        touched = touched[kept[touched] == count]
         np.subtract.at(waits_for, touched, 1)
         fresh = np.unique(touched[waits_for[touched] == 0])
-    kept = np.arange(count)
-    edges = is_kept[low]
-    np.minimum.at(kept, high[edges], low[edges])
     return kept
-
-
-def _neighbours(above: Int64s, ends: Int64s, vertices: Int64s) -> Int64s:
-    """Return the higher neighbours of vertices, one after the other."""
-    stops = ends[vertices]
-    starts = np.where(vertices > 0, ends[vertices - 1], 0)
-    found: Int64s = above[spans(starts, stops - starts)]
-    return found
 
 
 def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:

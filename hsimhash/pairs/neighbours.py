@@ -3,7 +3,8 @@
 The values are permuted so that the segment's bits come first, and sorted. Each value is compared with the next one,
 then with the second next, and so on, all at once, as long as any two share a bucket. A bucket of more than
 `DENSE_BUCKET` values is cut again by the bits that vary in it, each part like a finer drawer. If that does not pay,
-all of its values are compared with each other.
+all of its values are compared with each other; or, for those who can do with less than all pairs, the bucket becomes a
+*crowd* if many of its values are near each other.
 
 A pair that shares a bucket in several drawers is found only in the first of them: each drawer knows the others' masks.
 The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
@@ -29,6 +30,8 @@ TILES = 256  # of them that are answered together, at most
 LEAST_FINER = 4096  # members of a dense bucket; fewer are soon compared all with all
 WORTH_FINER = 8  # times cheaper a finer cut must look: near pairs cost as well, however they are found
 FINER_BLOCKS = 8  # of a finer cut, beyond the distance
+CROWD_SAMPLE = 32  # values of a dense bucket that are compared with all of it to see whether it is a crowd:
+CROWD_NEAR = 32  # each is near so many others on average
 
 # Costs by which layouts and finer cuts are chosen; the answer never depends on them. Measured with numpy 2.4 on
 # AVX-512, random fingerprints, one thread.
@@ -61,6 +64,16 @@ class Meetings(NamedTuple):
         return Meetings(self.first + by, self.second + by)
 
 
+class CrowdedBucket(NamedTuple):
+    """The positions of many values, in order, most of which are near many others."""
+
+    members: Int64s
+
+    def shifted(self, by: int) -> CrowdedBucket:
+        """Return the crowd with an offset added to the positions."""
+        return CrowdedBucket(self.members + by)
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """The search of one drawer."""
@@ -68,6 +81,7 @@ class Search:
     drawer: Drawer  # by whose segment values meet
     max_distance: int
     earlier: tuple[int, ...]  # the segments' masks of the drawers that are searched before, permuted as by this one
+    has_crowds: bool = False  # whether crowds are yielded instead of their pairs
 
     @property
     def bucket_size(self) -> np.uint64:
@@ -82,21 +96,25 @@ class Search:
         permuted.sort()
         return permuted
 
-    def meetings(self, values: Uint64s) -> Generator[Meetings]:
+    def meetings(self, values: Uint64s) -> Generator[Meetings | CrowdedBucket]:
         """Yield pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
         return self.located(self.ordered(values), values)
 
-    def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings]:
+    def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings | CrowdedBucket]:
         """Yield `meetings` of the buckets in `ordered`, which are some or all of those of `values`."""
-        for pairs in self._near(ordered):
-            new = self._new(pairs, ordered)
+        for found in self._near(ordered):
+            if isinstance(found, CrowdedBucket):
+                yield CrowdedBucket(np.sort(np.searchsorted(values, self.drawer.restore(ordered[found.members]))))
+                continue
+            new = self._new(found, ordered)
             yield self._positions(new, ordered, values) if len(new.first) else new
 
     def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s]]:
         """Yield `located` as fingerprints, if only those are known."""
         for pairs in self._near(ordered):
-            new = self._new(pairs, ordered)
-            yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
+            if isinstance(pairs, Meetings):  # without `has_crowds`, all are
+                new = self._new(pairs, ordered)
+                yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
 
     def _new(self, pairs: Meetings, ordered: Uint64s) -> Meetings:
         """Return the pairs that do not share a bucket in an earlier drawer."""
@@ -124,13 +142,13 @@ class Search:
         places[met] = np.searchsorted(values, self.drawer.restore(ordered[met + start]))
         return Meetings(*(places[side - start] for side in pairs))
 
-    def _near(self, ordered: Uint64s) -> Generator[Meetings]:
+    def _near(self, ordered: Uint64s) -> Generator[Meetings | CrowdedBucket]:
         """Yield the near pairs of each bucket, as positions in `ordered`."""
         done = 0
         for start, stop in self._dense_buckets(ordered):
             yield from self._compared(ordered, done, start)
-            for pairs in self._dense(ordered[start:stop]):
-                yield pairs.shifted(start)
+            for found in self._dense(ordered[start:stop]):
+                yield found.shifted(start)
             done = stop
         yield from self._compared(ordered, done, len(ordered))
 
@@ -201,15 +219,17 @@ class Search:
             is_met &= second < len(ordered) - 1
             first, second = first[is_met], second[is_met] + 1
 
-    def _dense(self, members: Uint64s) -> Generator[Meetings]:
+    def _dense(self, members: Uint64s) -> Generator[Meetings | CrowdedBucket]:
         """Yield the near pairs of one dense bucket that no earlier drawer finds; and perhaps some that one does."""
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
         if any(not varying & mask for mask in self.earlier):
             return  # every pair of it was found there
-        finer = finer_searches(varying, len(members), self.max_distance)
+        finer = finer_searches(varying, len(members), self.max_distance, has_crowds=self.has_crowds)
         if finer and sum(search.meeting_pairs(members) for search in finer) <= len(members) ** 2 / 4:
             for search in finer:
                 yield from search.meetings(members)
+        elif self.has_crowds and _is_crowd(members, self.max_distance):
+            yield CrowdedBucket(np.arange(len(members)))
         else:
             yield from all_near(members, self.max_distance)
 
@@ -221,18 +241,26 @@ class Search:
         return int(np.sum(sizes * (sizes - 1) // 2))
 
 
-def searches(drawers: Sequence[Drawer], max_distance: int) -> list[Search]:
+def _is_crowd(members: Uint64s, max_distance: int) -> bool:
+    """Whether a sample of some values is near so many of all that a list of the pairs would be long."""
+    near = 0
+    for value in members[:: -(-len(members) // CROWD_SAMPLE)]:
+        near += int(np.count_nonzero(np.bitwise_count(members ^ value) <= max_distance)) - 1
+    return near >= CROWD_NEAR * CROWD_SAMPLE
+
+
+def searches(drawers: Sequence[Drawer], max_distance: int, *, has_crowds: bool = False) -> list[Search]:
     """Return the searches that find each pair once."""
     masks = np.array(
         [sum(1 << FINGERPRINT_BITS - 1 - bit for bit in drawer.positions) for drawer in drawers], np.uint64
     )
     return [
-        Search(drawer, max_distance, tuple(drawer.permute(masks[:number]).tolist()))
+        Search(drawer, max_distance, tuple(drawer.permute(masks[:number]).tolist()), has_crowds)
         for number, drawer in enumerate(drawers)
     ]
 
 
-def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]:
+def finer_searches(varying: int, values: int, max_distance: int, *, has_crowds: bool = False) -> list[Search]:
     """Return the cheapest searches by the bits that vary; none if comparing all pairs is cheaper."""
     bits = [bit for bit in range(FINGERPRINT_BITS) if varying >> FINGERPRINT_BITS - 1 - bit & 1]
     cheapest: list[tuple[int, ...]] = []
@@ -248,7 +276,8 @@ def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]
         expected = drawers_ns(values, map(len, chosen))
         if expected < least:
             cheapest, least = chosen, expected
-    return searches([Drawer(number, positions) for number, positions in enumerate(cheapest, start=1)], max_distance)
+    drawers = [Drawer(number, positions) for number, positions in enumerate(cheapest, start=1)]
+    return searches(drawers, max_distance, has_crowds=has_crowds)
 
 
 def all_near(values: Uint64s, max_distance: int) -> Generator[Meetings]:

@@ -27,10 +27,11 @@ from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint64s, as_finge
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
+from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, without_subsets
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
-from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
+from hsimhash.pairs.neighbours import CrowdedBucket, Meetings, Search, drawers_ns, searches
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
-from hsimhash.pairs.signatures import equal_signatures, near_signatures
+from hsimhash.pairs.signatures import crowded_signatures, equal_signatures, near_signatures
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
@@ -84,6 +85,33 @@ def find_pairs(
     with closing(task.meetings(groups, tell)) as found:
         pairs = Pairs(*sorted_block((pair_words(*pair) for pair in found), task.values), groups)
     return near_signatures(pairs, more, task.max_distance, max_sketch) if more else pairs
+
+
+def find_crowded(
+    signatures: AnySignatures,
+    *,
+    max_distance: int = 3,
+    max_sketch: int | None = MAX_SKETCH,
+    memory_bytes: int = MEMORY_BYTES,
+    tell: TellProgress = lambda *_: None,
+) -> CrowdedPairs:
+    """Return what `star` and `components` need to know, with crowds instead of their pairs; see `find_pairs`.
+
+    The clusters are those of all pairs.
+    """
+    check_max_sketch(max_sketch)
+    fingerprints, more = _parted(signatures)
+    task = _Task.of(fingerprints, max_distance, None, memory_bytes)
+    groups, crowds = np.arange(len(task.values)), list[Int64s]()
+    with closing(task.meetings(groups, tell, crowds)) as found:
+        words = [pair_words(*pair) for pair in found]
+    kept, crowd = without_subsets(map(np.sort, crowds), len(groups))
+    pairs = Pairs(*sorted_block((outside(one, crowd) for one in words), task.values), groups)
+    rule = NearRule(task.max_distance, max_sketch, is_plain=more is None)
+    if more:
+        return crowded_signatures(pairs, kept, more, rule)
+    named = [Crowd(members, Signatures.of(task.values[members]), rule) for members in kept]
+    return CrowdedPairs(pairs.left, pairs.right, pairs.distance, groups, crowds=named)
 
 
 def _parted(given: AnySignatures) -> tuple[AnyFingerprints, Signatures | None]:
@@ -160,8 +188,16 @@ class _Task:
             )
         return cls(values, max_distance, layout, memory_bytes)
 
-    def meetings(self, groups: Int64s | None = None, tell: TellProgress = lambda *_: None) -> Generator[Meetings]:
-        """Yield the pairs of distinct fingerprints by first positions, in any order; fill `groups`."""
+    def meetings(
+        self,
+        groups: Int64s | None = None,
+        tell: TellProgress = lambda *_: None,
+        crowds: list[Int64s] | None = None,
+    ) -> Generator[Meetings]:
+        """Yield the pairs of distinct fingerprints by first positions, in any order; fill `groups`.
+
+        With `crowds`, add the positions of each crowd to it, and do not yield pairs within one.
+        """
         with ExitStack() as stack:
             folder = None
             if len(self.values) * distinct.ROW_BYTES > self.memory_bytes:
@@ -169,11 +205,14 @@ class _Task:
             known = self._distinct(folder, groups)
             if self.max_distance == 0 or len(known.values) < 2:
                 return
-            found = self._found(known.values, folder, tell)
+            found = self._found(known.values, folder, tell, has_crowds=crowds is not None)
             stack.enter_context(closing(found))  # its threads end before their files are deleted
-            for first, second in found:
-                if len(first):
-                    yield Meetings(known.first[first].astype(np.int64), known.first[second].astype(np.int64))
+            for one in found:
+                if isinstance(one, Meetings):
+                    if len(one.first):
+                        yield Meetings(*(known.first[side].astype(np.int64) for side in one))
+                elif crowds is not None:
+                    crowds.append(known.first[one.members].astype(np.int64))
 
     def _distinct(self, folder: Path | None, groups: Int64s | None) -> Distinct:
         if folder is None:
@@ -185,10 +224,12 @@ class _Task:
         """Return how many threads can each sort so many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-    def _found(self, values: Uint64s, folder: Path | None, tell: TellProgress) -> Generator[Meetings]:
+    def _found(
+        self, values: Uint64s, folder: Path | None, tell: TellProgress, *, has_crowds: bool
+    ) -> Generator[Meetings | CrowdedBucket]:
         """Yield the pairs of all drawers, in order."""
         layout = self.layout or fastest_layout(len(values), self.max_distance)
-        shares = searches(layout.drawers, self.max_distance)
+        shares = searches(layout.drawers, self.max_distance, has_crowds=has_crowds)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
         done, parts = [0] * len(shares), 1  # of each drawer's parts; only the thread that searches it sets its number
@@ -220,13 +261,15 @@ def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout
     )
 
 
-def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meetings]:
+def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meetings | CrowdedBucket]:
     """Yield what `Search.meetings` does; `done` counts the parts, of which this is one."""
     yield from share.meetings(values)
     done[share.drawer.number - 1] = 1
 
 
-def _in_parts(share: Search, values: Uint64s, rows: int, folder: Path, done: list[int]) -> Generator[Meetings]:
+def _in_parts(
+    share: Search, values: Uint64s, rows: int, folder: Path, done: list[int]
+) -> Generator[Meetings | CrowdedBucket]:
     """Yield what `Search.meetings` does, of values in a file, in parts of about `rows` that cut no bucket."""
     step = max(1, len(values) // distinct.SAMPLE)
     sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))

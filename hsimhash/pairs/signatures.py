@@ -7,17 +7,20 @@ first, like equal fingerprints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.pairs.pair_blocks import Pairs, pair_words, sorted_block
+from hsimhash.pairs.clusters import linked
+from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, without_subsets
+from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
+CROWD = 128  # signatures with one key or fingerprint, or pairs of those with two near ones: more are a crowd
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
@@ -65,18 +68,104 @@ def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_ske
     ours = signatures[first]
     near = replace(pairs, left=number[pairs.left], right=number[pairs.right], groups=number[pairs.groups[first]])
     words, unconfirmed = [], 0
-    for left, right, is_near in _candidates(near, ours, max_distance):
+    for left, right, is_near in _candidates(near, ours, max_distance, _same_keys(ours.keys)):
         alike = are_alike(ours.sketches[left], ours.sketches[right], max_sketch, is_near=is_near)
         words.append(pair_words(first[left[alike]], first[right[alike]]))
         unconfirmed += len(left) - len(words[-1])
     return Pairs(*sorted_block(words, signatures.fingerprints), groups, unconfirmed)
 
 
-def _candidates(near: Pairs, signatures: Signatures, max_distance: int) -> Iterator[tuple[Int64s, Int64s, bool]]:
+def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signatures, rule: NearRule) -> CrowdedPairs:
+    """Return near pairs of distinct signatures, the groups of equal ones, and crowds that have all other near pairs.
+
+    Args:
+        pairs: those of the fingerprints, within the distance; they may lack some within crowds.
+        crowds: first positions of fingerprints.
+        signatures: shape (n,).
+        rule: which are near.
+    """
+    is_ours = _are_involved(pairs, signatures.keys)
+    for members in crowds:
+        is_ours[members] = True
+    is_ours[is_ours[pairs.groups]] = True  # all that have a crowd's fingerprint
+    ours = np.flatnonzero(is_ours)
+    left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
+    among, same = signatures[ours], np.arange(len(signatures))
+    found = equal_signatures(groups, among)
+    same[ours] = ours[found]
+    first = np.flatnonzero(found == np.arange(len(found)))
+    number = np.empty(len(found), np.int64)
+    number[first] = np.arange(len(first))
+    near = replace(pairs, left=number[left], right=number[right], groups=number[groups[first]])
+    distinct = _Distinct(among[first], near, rule)
+    words, vertex_crowds = distinct.split([number[np.searchsorted(ours, members)] for members in crowds])
+    kept, crowd = without_subsets(vertex_crowds, len(first))
+    places = ours[first]
+    outer = (outside(one, crowd) for one in words)
+    named = [
+        pair_words(places[one >> 32 & (FINGERPRINT_LIMIT - 1)], places[one & (FINGERPRINT_LIMIT - 1)]) for one in outer
+    ]
+    return CrowdedPairs(
+        *sorted_block(named, signatures.fingerprints),
+        same,
+        crowds=[Crowd(places[members], distinct.signatures[members], rule) for members in kept],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Distinct:
+    """Distinct signatures; `near` has the near pairs of their fingerprints, by the first signature of each."""
+
+    signatures: Signatures
+    near: Pairs
+    rule: NearRule
+
+    def split(self, crowds: Sequence[Int64s]) -> tuple[list[Int64s], list[Int64s]]:
+        """Return near pairs as `pair_words`, and crowds that have all others; those given are of fingerprints."""
+        near, keys = self.near, _same_keys(self.signatures.keys)
+        count = len(near.groups)
+        sizes = np.bincount(near.groups, minlength=count)
+        order, starts = np.argsort(near.groups, kind="stable"), np.cumsum(sizes) - sizes
+        is_large = sizes[near.left] * sizes[near.right] > CROWD
+        root = linked([PairBlock(near.left[is_large], near.right[is_large], near.distance[is_large])], count)
+        is_joined = np.zeros(count, np.bool_)
+        is_joined[near.left[is_large]] = is_joined[near.right[is_large]] = True
+        is_joined |= sizes > CROWD
+        found = [
+            *(np.sort(order[spans(starts[members], sizes[members])]) for members in crowds),
+            *_groups_of(np.where(is_joined[near.groups], root[near.groups], -1)),
+            *_groups_of(np.where(np.bincount(keys, minlength=count)[keys] > CROWD, keys, -1)),
+        ]
+        alone, is_few = np.arange(count), ~is_large
+        few = Pairs(
+            near.left[is_few],
+            near.right[is_few],
+            near.distance[is_few],
+            np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all pairs of those are large
+        )
+        few_keys = np.where(np.bincount(keys, minlength=count)[keys] > CROWD, alone, keys)
+        pairs = []
+        for left, right, is_near in _candidates(few, self.signatures, self.rule.max_distance, few_keys):
+            sketches = self.signatures.sketches
+            alike = are_alike(sketches[left], sketches[right], self.rule.max_sketch, is_near=is_near)
+            pairs.append(pair_words(left[alike], right[alike]))
+        return pairs, found
+
+
+def _groups_of(labels: Int64s) -> list[Int64s]:
+    """Return the places of each label, in order, but for the label -1."""
+    order = np.argsort(labels, kind="stable")
+    order = order[np.searchsorted(labels[order], 0) :]
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(order) else []
+
+
+def _candidates(
+    near: Pairs, signatures: Signatures, max_distance: int, same_keys: Int64s
+) -> Iterator[tuple[Int64s, Int64s, bool]]:
     """Yield each pair within the distance, then each one that is not, but has the same key; in blocks of either."""
     yield from ((left, right, True) for left, right, _ in near.expand())
     none = np.empty(0, np.int64)
-    for left, right, _ in Pairs(none, none, none.astype(np.uint8), _same_keys(signatures.keys)).expand():
+    for left, right, _ in Pairs(none, none, none.astype(np.uint8), same_keys).expand():
         distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
         is_new = distance > max_distance
         yield left[is_new], right[is_new], False

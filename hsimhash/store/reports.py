@@ -174,7 +174,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class CrowdedFingerprint:
     """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
 
     fingerprint: int
@@ -189,7 +189,7 @@ class Survey:
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
-    crowds: tuple[Crowd, ...]
+    crowds: tuple[CrowdedFingerprint, ...]
 
     @property
     def rows(self) -> int:

@@ -24,7 +24,7 @@ from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
-from hsimhash.store.reports import Counted, Crowd, Region, Survey
+from hsimhash.store.reports import Counted, CrowdedFingerprint, Region, Survey
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
@@ -70,7 +70,7 @@ def survey(gateway: Gateway, record: Record) -> Survey:
     return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot), crowds)
 
 
-def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
+def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[CrowdedFingerprint, ...]:
     """Return the fingerprints of very many documents, as far as registers at random places show."""
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
@@ -86,9 +86,9 @@ def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) 
     return tuple(crowd for crowd in crowds if crowd.documents >= HOT_LISTINGS)
 
 
-def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
+def _crowd(gateway: Gateway, fingerprint: int, share: float) -> CrowdedFingerprint:
     cells = gateway.cells(documents_rowkey(fingerprint), DOCUMENT_FAMILY, limit=MOST_LISTINGS)
-    return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
+    return CrowdedFingerprint(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:

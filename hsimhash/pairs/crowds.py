@@ -1,0 +1,196 @@
+"""Cluster crowds without listing their pairs.
+
+n documents made from one template have about n² / 2 near pairs, but only those with kept documents matter. A *crowd* is
+a set of documents that may be near each other. Its pairs are found when they are needed: a kept document is compared
+with those of its crowds that no document preferred to it has taken, so time grows with n and the kept ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Bools, Int64s, spans
+from hsimhash.fingerprint.signature import Signatures, are_alike
+from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs
+
+CELLS = 1 << 17  # comparisons of many members with many others, at once
+
+
+@dataclass(frozen=True, slots=True)
+class NearRule:
+    """What near signatures are; see `find_pairs`."""
+
+    max_distance: int
+    max_sketch: int | None
+    is_plain: bool  # the signatures are fingerprints alone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crowd:
+    """Members in ascending order, and their signatures."""
+
+    members: Int64s
+    signatures: Signatures
+    rule: NearRule
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def at(self, chosen: Bools | slice) -> Crowd:
+        """Return the chosen members as a crowd."""
+        return Crowd(self.members[chosen], self.signatures[chosen], self.rule)
+
+    def renumbered(self, number: NDArray[np.integer[Any]]) -> Crowd:
+        """Return the crowd with the new numbers of its members, again in order."""
+        members = number[self.members].astype(np.int64)
+        order = np.argsort(members)
+        return Crowd(members[order], self.signatures[order], self.rule)
+
+    def near(self, others: Crowd) -> Bools:
+        """Return which of `others` (columns) each member (rows) is near."""
+        mine, its, rule = self.signatures, others.signatures, self.rule
+        differing = np.bitwise_count(mine.fingerprints[:, None] ^ its.fingerprints)
+        is_near: Bools = differing <= rule.max_distance
+        if rule.is_plain:
+            return is_near
+        alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, is_near=is_near)
+        is_near |= (mine.keys[:, None] == its.keys) & (its.keys != 0)
+        return is_near & alike
+
+    def near_any(self, others: Crowd) -> Bools:
+        """Return which of `others` are near any member."""
+        found = np.zeros(len(others), np.bool_)
+        step = max(1, CELLS // max(1, len(others)))
+        for start in range(0, len(self), step):
+            found |= self.at(slice(start, start + step)).near(others).any(axis=0)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CrowdedPairs(Pairs):
+    """Near pairs of which those within crowds need not be listed; members are the first of equal inputs."""
+
+    crowds: Sequence[Crowd] = ()
+
+
+def without_subsets(crowds: Iterable[Int64s], count: int) -> tuple[list[Int64s], Int64s]:
+    """Return the crowds, the largest first, without most of those that lie within another one.
+
+    Args:
+        crowds: members of each, numbers below `count`.
+        count: how many documents there are.
+
+    Returns:
+        the crowds; and for each document the position of one that it is in, or -1.
+    """
+    kept: list[Int64s] = []
+    largest = np.full(count, -1, np.int64)
+    for members in sorted(crowds, key=len, reverse=True):
+        here = largest[members]
+        if here[0] < 0 or (here != here[0]).any():
+            largest[members] = len(kept)
+            kept.append(members)
+    return kept, largest
+
+
+def outside(words: Int64s, crowd: Int64s) -> Int64s:
+    """Return the pairs, as `pair_words` has them, that are not within one crowd; `crowd` is of `without_subsets`."""
+    left = crowd[words >> 32 & (FINGERPRINT_LIMIT - 1)]
+    found: Int64s = words[(left < 0) | (left != crowd[words & (FINGERPRINT_LIMIT - 1)])]
+    return found
+
+
+def links(crowd: Crowd) -> Iterator[tuple[int, Int64s]]:
+    """Yield the components of a crowd: the lowest member of each, and the others."""
+    left = crowd
+    while len(left) > 1:
+        first, new, left = int(left.members[0]), left.at(slice(1)), left.at(slice(1, None))
+        joined = []
+        while len(new) and len(left):
+            step = max(1, CELLS // len(left))
+            block, waiting = new.at(slice(step)), new.at(slice(step, None))
+            is_near = block.near_any(left)
+            found = left.at(is_near)
+            joined.append(found.members)
+            new, left = _both(waiting, found), left.at(~is_near)
+        if members := [one for one in joined if len(one)]:
+            yield first, np.concatenate(members)
+
+
+def _both(some: Crowd, others: Crowd) -> Crowd:
+    if not len(others):
+        return some
+    signatures = Signatures.joined([some.signatures, others.signatures])
+    return Crowd(np.concatenate([some.members, others.members]), signatures, some.rule)
+
+
+class CrowdQueues:
+    """The undecided members of crowds, whose first ones are decided one after the other.
+
+    Args:
+        crowds: of numbered vertices; those with lower numbers are kept first.
+        count: how many vertices there are.
+    """
+
+    def __init__(self, crowds: Sequence[Crowd], count: int) -> None:
+        self._crowds = list(crowds)
+        self._count = count
+        none = np.empty(0, np.int64)
+        members = np.concatenate([none, *(crowd.members for crowd in crowds)])
+        owners = np.repeat(np.arange(len(crowds)), np.array([len(crowd) for crowd in crowds], np.int64))
+        self._owners = owners[np.argsort(members, kind="stable")]
+        self._sizes = np.bincount(members, minlength=count)
+        self._ends = np.cumsum(self._sizes)
+        self._heads = [int(crowd.members[0]) for crowd in crowds]
+
+    def waits_for(self) -> Int64s:
+        """Return for each vertex the number of crowds in which it is not the first."""
+        waits = self._sizes.copy()
+        np.subtract.at(waits, np.array(self._heads, np.int64), 1)
+        return waits
+
+    def _crowds_of(self, vertices: Int64s) -> Int64s:
+        sizes = self._sizes[vertices]
+        found: Int64s = self._owners[spans(self._ends[vertices] - sizes, sizes)]
+        return found
+
+    def neighbours(self, fresh: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the higher vertices near fresh ones, which are the first of their crowds, and the fresh ones."""
+        near, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for vertex in fresh[self._sizes[fresh] > 0].tolist():
+            for number in self._crowds_of(np.array([vertex])).tolist():
+                crowd = self._crowds[number]
+                place = int(np.searchsorted(crowd.members, vertex))
+                others = crowd.at(slice(place + 1, None))
+                found = others.members[crowd.at(slice(place, place + 1)).near(others)[0]]
+                near.append(found)
+                sources.append(np.full(len(found), vertex))
+        return np.concatenate(near), np.concatenate(sources)
+
+    def advance(self, decided: Int64s, kept: Int64s) -> Int64s:
+        """Return the vertices that are now the first undecided ones of crowds, once for each crowd.
+
+        Args:
+            decided: the vertices that were decided since the last call.
+            kept: for each vertex the lowest kept neighbour known, or itself; `count` if it is undecided.
+        """
+        released = []
+        for number in sorted(set(self._crowds_of(decided).tolist())):
+            head, crowd = self._heads[number], self._crowds[number]
+            if kept[head] == self._count:
+                continue
+            if kept[head] == head:  # those that a lower vertex has taken need not be compared any more
+                crowd = crowd.at(kept[crowd.members] > head)
+            undecided = kept[crowd.members] == self._count
+            if undecided.any():
+                self._heads[number] = int(crowd.members[np.argmax(undecided)])
+                released.append(self._heads[number])
+            else:
+                crowd = crowd.at(slice(0))
+            self._crowds[number] = crowd
+        return np.array(released, np.int64)

@@ -1,0 +1,91 @@
+"""Many different documents in one cluster: `python -m tests.bench.bench_crowds [--large]`.
+
+`hsimhash dedup` of n documents made from one page, each with up to three words replaced, and of n unrelated ones: both
+as commands in processes of their own. Time may grow with n, not with its square. A part of the clusters is compared
+with the plain way. With `--large` also of 1,000,000 documents, half of them in ten clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.fingerprint import Profile
+from hsimhash.pairs import find_pairs, star
+from tests.support.programs import options, print_bar, print_conditions, scratch_folder, seconds
+
+SEED = 38
+SIZES = (10_000, 20_000, 40_000, 80_000)
+LARGE, LARGE_CROWDS = 1_000_000, 10
+COMPARED = 5_000  # documents whose clusters are compared with those of all pairs
+WORDS, WORDS_IN_DOCUMENT, REPLACED = 5_000, 130, 3
+MIB = 1 << 20
+
+
+def write_documents(path: Path, count: int, crowds: int, share: float = 1.0) -> None:
+    """Write documents, a share of them made from so many pages, the others unrelated."""
+    rng = np.random.default_rng(SEED)
+    pages = rng.integers(0, WORDS, (max(1, crowds), WORDS_IN_DOCUMENT))
+    with path.open("w", encoding="ascii") as file:
+        for number in range(count):
+            if crowds and rng.random() < share:
+                words = pages[rng.integers(0, crowds)].copy()
+                changed = rng.integers(0, WORDS_IN_DOCUMENT, rng.integers(0, REPLACED + 1))
+                words[changed] = rng.integers(0, WORDS, len(changed))
+            else:
+                words = rng.integers(0, WORDS, WORDS_IN_DOCUMENT)
+            text = " ".join(f"w{word}" for word in words.tolist())
+            file.write(json.dumps({"id": f"d{number:07}", "text": text}) + "\n")
+
+
+def dedup_s(path: Path, out: Path) -> float:
+    """Return the seconds that a dedup takes."""
+    words = ["-m", "hsimhash", "dedup", path, "--out", out, "--quiet", "--overwrite", "--table-format", "jsonl"]
+    return seconds(lambda: subprocess.run([sys.executable, *map(str, words)], check=True, stdout=subprocess.DEVNULL))
+
+
+def is_plain(path: Path, out: Path) -> bool:
+    """Whether the clusters of the first documents are those of all their pairs."""
+    part = path.with_name("part.jsonl")
+    part.write_text("".join(path.read_text().splitlines(keepends=True)[:COMPARED]))
+    dedup_s(part, out)
+    texts = [json.loads(line)["text"] for line in part.read_text().splitlines()]
+    signatures = Profile.named("auto-2").signatures(texts)
+    expected = star(signatures.fingerprints, find_pairs(signatures, max_distance=6), np.arange(len(texts))).kept
+    rows = [json.loads(line) for line in (out / "clusters.jsonl").read_text().splitlines()]
+    return [int(row["kept_id"][1:]) for row in rows] == expected.tolist()
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    given = options(str(__doc__), large=(False, "1,000,000 documents too"))
+    print_conditions("crowds")
+    with scratch_folder(given.scratch) as folder:
+        path, out = folder / "in.jsonl", folder / "out"
+        print(f"{'documents':>10}{'one cluster, s':>16}{'unrelated, s':>14}{'pairs':>9}{'memory, MiB':>13}")
+        times = []
+        for count in SIZES:
+            write_documents(path, count, 0)
+            alone = dedup_s(path, out)
+            write_documents(path, count, 1)
+            times.append(dedup_s(path, out))
+            pairs = json.loads((out / "stats.json").read_text())["pairs"]
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+            print(f"{count:10,}{times[-1]:16.2f}{alone:14.2f}{pairs:9,}{peak:13,}", flush=True)
+        print_bar("greatest time for twice the documents", max(b / a for a, b in pairwise(times)), at_most=2.3)
+        print_bar("clusters are those of all pairs", float(is_plain(path, out)), at_least=1)
+        if given.large:
+            write_documents(path, LARGE, 0)
+            alone = dedup_s(path, out)
+            write_documents(path, LARGE, LARGE_CROWDS, 0.5)
+            print_bar("half in ten clusters / unrelated", dedup_s(path, out) / alone, at_most=1.5)
+
+
+if __name__ == "__main__":
+    main()

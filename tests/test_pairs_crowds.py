@@ -1,0 +1,136 @@
+"""Clusters of crowds, whose pairs are not listed, against all compared with all."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.signature import Signatures, are_alike
+from hsimhash.pairs.clusters import components, star
+from hsimhash.pairs.crowds import CrowdedPairs, without_subsets
+from hsimhash.pairs.search import find_crowded, find_pairs
+from tests.support.effort import tries
+
+Numbers = NDArray[np.uint64]
+
+
+def flipped(rng: np.random.Generator, values: Numbers, most: int) -> Numbers:
+    """Values with up to `most` of their bits flipped."""
+    values = values.copy()
+    for _ in range(most):
+        values ^= np.uint64(1) << rng.integers(0, 64, len(values), np.uint64) * rng.integers(
+            0, 2, len(values), np.uint64
+        )
+    return values
+
+
+def crowded(seed: int, count: int, *, signed: bool) -> Signatures:
+    """A few crowds of different widths among documents alone, some equal, some with one key or one fingerprint."""
+    rng = np.random.default_rng(seed)
+    bases = rng.integers(0, 2**64, 5, np.uint64)
+    chosen = rng.integers(0, len(bases), count)
+    fingerprints = flipped(rng, bases[chosen], 4)
+    is_alone = rng.random(count) < 0.2
+    fingerprints[is_alone] = rng.integers(0, 2**64, int(is_alone.sum()), np.uint64)
+    fingerprints[rng.random(count) < 0.1] = bases[0]
+    if not signed:
+        return Signatures.of(fingerprints)
+    sketches = flipped(rng, rng.integers(1, 2**64, 2, np.uint64)[rng.integers(0, 2, count)], 14)
+    sketches[rng.random(count) < 0.02] = 0
+    keys = np.where(rng.random(count) < 0.5, chosen + 1, 0).astype(np.uint64) << np.uint64(32)
+    keys[is_alone] = 9 << 32
+    return Signatures.of(fingerprints, sketches, keys)
+
+
+def all_near(signatures: Signatures, k: int, most: int | None) -> NDArray[np.bool_]:
+    values, sketches, keys = signatures.fingerprints, signatures.sketches, signatures.keys
+    is_near = np.bitwise_count(values[:, None] ^ values) <= k
+    alike = are_alike(sketches[:, None], sketches, most, is_near=is_near)
+    found = (is_near | ((keys[:, None] == keys) & (keys != 0))) & alike
+    same = (values[:, None] == values) & (sketches[:, None] == sketches) & (keys[:, None] == keys)
+    result: NDArray[np.bool_] = found | same
+    return result
+
+
+def plain_stars(near: NDArray[np.bool_], order: list[int]) -> list[int]:
+    kept = np.full(len(near), -1)
+    for one in order:
+        if kept[one] < 0:
+            kept[near[one] & (kept < 0)] = one
+    return kept.tolist()
+
+
+def plain_components(near: NDArray[np.bool_], order: list[int]) -> list[int]:
+    kept = np.full(len(near), -1)
+    for one in order:
+        new = np.zeros(len(near), np.bool_)
+        new[one] = kept[one] < 0
+        while new.any():
+            kept[new] = one
+            new = near[new].any(axis=0) & (kept < 0)
+    return kept.tolist()
+
+
+@settings(max_examples=tries(40, 4), deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 6), st.sampled_from([None, 8, 16]))
+def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, signed: bool, k: int, most: int | None) -> None:
+    signatures = crowded(seed, 1_500, signed=signed)
+    rank = np.random.default_rng(seed).permutation(len(signatures))
+    order, values = np.argsort(rank).tolist(), signatures.fingerprints
+    near = all_near(signatures, k, most)
+    found = find_crowded(signatures, max_distance=k, max_sketch=most)
+    stars, whole = plain_stars(near, order), plain_components(near, order)
+    assert star(values, found, rank).kept.tolist() == stars
+    assert components(values, found, rank).kept.tolist() == whole
+    cut = components(values, found, rank, max_cluster_size=100)
+    is_large = np.bincount(whole)[whole] > 100
+    equal_only = {
+        one for one in set(whole) if len({signatures.at(place) for place in np.flatnonzero(np.equal(whole, one))}) == 1
+    }
+    is_large &= ~np.isin(whole, list(equal_only))
+    assert cut.kept.tolist() == np.where(is_large, stars, whole).tolist()
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 18])
+def test_a_crowd_is_one_whatever_the_memory(memory_bytes: int) -> None:
+    signatures = crowded(3, 20_000, signed=False)
+    rank = np.arange(len(signatures))
+    found = find_crowded(signatures, max_distance=6, memory_bytes=memory_bytes)
+    every = find_pairs(signatures.fingerprints, max_distance=6, memory_bytes=memory_bytes)
+    assert found.crowds
+    assert len(found.left) < len(every.left) / 10
+    assert (
+        star(signatures.fingerprints, found, rank).kept.tolist()
+        == star(signatures.fingerprints, every, rank).kept.tolist()
+    )
+
+
+def test_few_documents_have_no_crowds() -> None:
+    signatures = crowded(1, 200, signed=True)
+    found = find_crowded(signatures)
+    every = find_pairs(signatures)
+    assert not found.crowds
+    assert (found.left.tolist(), found.right.tolist()) == (every.left.tolist(), every.right.tolist())
+    assert found.groups.tolist() == every.groups.tolist()
+
+
+def test_a_crowd_within_another_is_left_out() -> None:
+    crowds = [np.array([1, 2]), np.array([0, 1, 2, 3]), np.array([3, 4, 5])]
+    assert [one.tolist() for one in without_subsets(crowds, 6)[0]] == [[0, 1, 2, 3], [3, 4, 5]]
+
+
+def test_pairs_within_crowds_are_not_listed() -> None:
+    """The pairs that are listed grow with the documents, not with the square of a crowd."""
+    listed = []
+    for count in (1_000, 2_000, 4_000):
+        rng = np.random.default_rng(count)
+        values = flipped(rng, np.full(count, 2**63, np.uint64), 5)
+        found = find_crowded(Signatures.of(values, np.full(count, 7, np.uint64), np.full(count, 1 << 32, np.uint64)))
+        assert isinstance(found, CrowdedPairs)
+        listed.append(len(found.left) + sum(map(len, found.crowds)))
+    assert all(more <= 3 * fewer for fewer, more in pairwise(listed))

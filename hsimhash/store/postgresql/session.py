@@ -69,7 +69,7 @@ T = TypeVar("T")
 OLDEST_SERVER = 140_000  # has bit_count
 _IDLE_CONNECTIONS = 8  # kept at most
 _LOCK_SLICE_MS = 500  # waited for the right to write, between two looks at `stop`
-_LOOKS, _LOOK_S = 3, 1.0  # for a server process that two connections share
+_LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # for a server process that two connections share, behind a pooler
 _OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each a `_timeout`
 _TRANSACTION_TIMEOUT = 170_000  # the first server that has it
 # An index is always read by its indexes, whatever the planner takes its tables to be, and by one process: before the
@@ -259,8 +259,9 @@ class DatabaseSession:
     def _is_passed_on(self, link: Link, process: int) -> bool:
         """Whether another connection has the server process of an idle one, or this one has another by now."""
         with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other:
-            if other.server_process() == process:
-                return True
+            for _ in range(_ASKS):  # the more, the busier others keep the pool
+                if other.server_process() == process or link.server_process() != process:
+                    return True
             with other.transaction():
                 return other.server_process() == process or link.server_process() != process
         return False  # no other connection came in time: a pool in session mode may be used up

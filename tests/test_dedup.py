@@ -195,20 +195,23 @@ def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
         for left, right in listed:
             one, other = signatures[left], signatures[right]
             bits = (one.fingerprint ^ other.fingerprint).bit_count()
-            found_by = "distance" if bits <= k else "key" if one.key and one.key == other.key else "chain"
+            found_by = "distance" if bits <= k else "key"
+            if tuple(sorted((left, right))) not in near:
+                found_by = "chain"
             expected.append((f"d{left}", f"d{right}", bits, similarity(one.sketch, other.sketch), found_by))
         assert sorted(rows(folder, "pairs"), key=repr) == sorted(expected, key=repr)
         assert [row[3] for row in rows(folder, "clusters")] == [f"d{number}" for number in kept]
         # Equal documents are counted once, with the first of them, whatever is listed.
         firsts, found = [signatures.index(one) for one in signatures], stats(folder)
         assert found["equal"] == sum(first != one for one, first in enumerate(firsts))
-        counted = near if pairs == "all" else [pair for pair in listed if tuple(sorted(pair)) in near]
-        counted = [(left, right) for left, right in counted if firsts[right] == right and firsts[left] != right]
         if pairs == "all":
-            counted = [(left, right) for left, right in counted if firsts[left] == left]
+            counted = [(left, right) for left, right in near if firsts[right] == right and firsts[left] == left]
             wider = find_pairs(signatures, max_distance=k, max_sketch=None)
             assert found["pairs"] + found["unconfirmed"] == len(wider.left) + found["equal"]
-        assert found["pairs"] == len(counted) + found["equal"]
+            assert found["pairs"] == len(counted) + found["equal"]
+        else:
+            assert found["by_key"] == sum(row[4] == "key" for row in expected)
+            assert found["pairs"] == sum(row[4] != "chain" for row in expected)
 
 
 def test_all_pairs_lists_equal_documents_with_each_other(out: Path, tmp_path: Path) -> None:

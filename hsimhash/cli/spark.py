@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import get_args
 
 import click
 
@@ -27,6 +28,7 @@ from hsimhash.cli.stage_options import (
     tell_lines,
 )
 from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup.options import PairsListed
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep_policies import Policy
@@ -144,6 +146,13 @@ def _cause(text: str) -> str:
 @click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
 @click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
 @click.option(
+    "--pairs",
+    type=click.Choice(get_args(PairsListed)),
+    default="kept",
+    show_default=True,
+    help="As for 'hsimhash dedup'.",
+)
+@click.option(
     "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
 )
 @_overwrite_option
@@ -155,6 +164,7 @@ def spark_dedup_command(
     form: str,
     clusters: str,
     max_cluster_size: int | None,
+    pairs: PairsListed,
     keep: tuple[str, ...],
     overwrite: bool,
     out: str,
@@ -174,7 +184,7 @@ def spark_dedup_command(
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
     distance = DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance
-    options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size)
+    options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size, pairs)
     with _session(master, driver_memory) as spark:
         totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite)
     print_json({**totals.to_json(), "out": out})

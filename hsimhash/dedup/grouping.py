@@ -126,19 +126,16 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
 
 
 def kept_pairs(documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions) -> Pairs:
-    """Return each distinct document that is near the one kept for it, with that one; `groups` is `Pairs.groups`."""
-    among = documents.comparable
-    first = np.flatnonzero(groups == np.arange(len(groups)))
-    kept = grouping.kept[among[first]]
-    is_input = kept < len(documents.doc_ids)  # not a stored document
-    first = first[is_input]
-    centre = groups[np.searchsorted(among, kept[is_input])]
-    first, centre = first[first != centre], centre[first != centre]
-    some, others = documents.signatures(among[first]), documents.signatures(among[centre])
+    """Return each dropped document that is near the one kept for it, with that one; `groups` is `Pairs.groups`."""
+    among, count = documents.comparable, len(documents.doc_ids)
+    kept = grouping.kept[among]
+    dropped = np.flatnonzero((kept != among) & (kept < count))  # not for a stored document
+    centre = np.searchsorted(among, kept[dropped])
+    some, others = documents.signatures(among[dropped]), documents.signatures(among[centre])
     is_near = np.bitwise_count(some.fingerprints ^ others.fingerprints) <= options.max_distance
     alike = are_alike(some.sketches, others.sketches, options.max_sketch, is_near=is_near)
     chosen = alike & (is_near | ((some.keys == others.keys) & (some.keys != 0)))
-    words = pair_words(first[chosen], centre[chosen])
+    words = pair_words(dropped[chosen], centre[chosen])
     return Pairs(*sorted_block([words], documents.fingerprints[among]), groups)
 
 

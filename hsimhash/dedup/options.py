@@ -30,6 +30,12 @@ def check_clusters(method: str, max_cluster_size: int | None) -> None:
         raise ValueError(f"max_cluster_size {max_cluster_size} must be at least 1")
 
 
+def check_pairs(listed: str) -> None:
+    """Raise `ValueError` unless `listed` says which pairs to list."""
+    if listed not in get_args(PairsListed):
+        raise ValueError(f"unknown pairs {listed!r}; use {', '.join(get_args(PairsListed))}")
+
+
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
     """Options of a run."""
@@ -50,8 +56,7 @@ class DedupOptions:
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
-        if self.pairs not in get_args(PairsListed):
-            raise ValueError(f"unknown pairs {self.pairs!r}; use {', '.join(get_args(PairsListed))}")
+        check_pairs(self.pairs)
 
     def to_json(self) -> dict[str, object]:
         """Return the options that decide the results, as JSON values."""

@@ -19,7 +19,7 @@ from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint.bits import Int64s
-from hsimhash.fingerprint.signature import similarities
+from hsimhash.fingerprint.signature import are_alike, similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock
@@ -102,10 +102,10 @@ class Results:
         if not documents.has_signatures:
             return columns
         some, others = documents.signatures(left), documents.signatures(right)
+        is_near = block.distance <= self.options.max_distance
+        alike = are_alike(some.sketches, others.sketches, self.options.max_sketch, is_near=is_near)
         has_same_key = (some.keys == others.keys) & (some.keys != 0)
-        found_by = np.where(
-            block.distance <= self.options.max_distance, "distance", np.where(has_same_key, "key", "chain")
-        )
+        found_by = np.select([~alike, is_near, has_same_key], ["chain", "distance", "key"], "chain")
         return (*columns, similarities(some.sketches, others.sketches), found_by.tolist())
 
     def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:

@@ -111,10 +111,17 @@ class Outcome:
         return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
 
     @cached_property
+    def _listed_pairs(self) -> Pairs:
+        """The pairs to count and to show: without those of equal documents, if each dropped one has its own."""
+        if self.options.pairs == "all":
+            return self.pairs
+        return replace(self.pairs, groups=np.arange(len(self.pairs.groups)))
+
+    @cached_property
     def distances(self) -> dict[int, int]:
-        """The number of pairs by distance; of equal documents each counts once, with the first of them."""
+        """The number of pairs by distance; of all pairs, equal documents count once, each with the first of them."""
         counts = self._counts[: self.options.max_distance + 1].copy()
-        counts[0] += np.count_nonzero(_is_equal(self.pairs))
+        counts[0] += np.count_nonzero(_is_equal(self._listed_pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
 
     @property
@@ -226,7 +233,9 @@ class Outcome:
     @cached_property
     def _samples(self) -> dict[int, Couples]:
         """Distance → some pairs of documents."""
-        found = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.options.max_distance + 1)}
+        found = {
+            bits: some_within(self._listed_pairs, bits, PAIRS_SHOWN) for bits in range(self.options.max_distance + 1)
+        }
         found |= {bits: some_beyond(self.beyond, bits, PAIRS_SHOWN) for bits in self.beyond.pairs}
         return {bits: self._numbered(some) for bits, some in found.items()}
 

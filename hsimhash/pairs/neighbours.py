@@ -109,10 +109,12 @@ class Search:
             new = self._new(found, ordered)
             yield self._positions(new, ordered, values) if len(new.first) else new
 
-    def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s]]:
-        """Yield `located` as fingerprints, if only those are known."""
+    def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s] | Uint64s]:
+        """Yield `located` as fingerprints, if only those are known: pairs, and the members of crowds."""
         for pairs in self._near(ordered):
-            if isinstance(pairs, Meetings):  # without `has_crowds`, all are
+            if isinstance(pairs, CrowdedBucket):
+                yield self.drawer.restore(ordered[pairs.members])
+            else:
                 new = self._new(pairs, ordered)
                 yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
 

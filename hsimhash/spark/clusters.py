@@ -11,12 +11,13 @@ from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS
-from hsimhash.fingerprint.signature import MAX_SKETCH
+from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
 from hsimhash.pairs.clusters import Clusters, diameters
+from hsimhash.pairs.crowds import NearRule
 from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
-from hsimhash.spark.components import component_roots, stars
+from hsimhash.spark.components import component_roots, crowd_links, stars
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import SparkDedupOptions, Vertices, position_of, vertices_of
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, position_of, similarity_of, vertices_of
 
 
 def clusters(
@@ -48,7 +49,7 @@ def clusters(
     Raises:
         ValueError: a column is missing or of another type, or a number is out of range.
     """
-    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits)
+    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
     order = position_of(documents, position)
     vertices = vertices_of(documents, order, options, rank=[order.alias("position")])
     without = documents.where("fingerprint is null and id is not null").select(F.col("id").cast("string").alias("id"))
@@ -60,11 +61,13 @@ def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
 
     `cut` is the least vertex of a component that was too large, else null.
     """
-    edges = vertices.edges.select("low", "high")
-    roots = component_roots(edges)
+    edges, crowds = vertices.edges.select("low", "high"), vertices.crowds
+    rule = NearRule(options.max_distance, options.max_sketch, is_plain=not vertices.has_signatures)
+    joining = edges if crowds is None else edges.unionByName(crowd_links(crowds, rule))
+    roots = component_roots(joining)
     uncut = F.lit(None).cast("bigint").alias("cut")
     if options.clusters == "star":
-        return stars(edges, roots).select("number", "kept", uncut)
+        return stars(edges, crowds, roots, rule).select("number", "kept", uncut)
     if options.max_cluster_size is None:
         return roots.select("number", F.col("root").alias("kept"), uncut)
     sizes = (
@@ -73,7 +76,8 @@ def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
     large = sizes.where(F.col("size") > options.max_cluster_size).select("root")
     whole, cut = roots.join(large, "root", "left_anti"), materialized(roots.join(large, "root"))
     inner = edges.join(cut.select("number"), F.col("low") == F.col("number"), "left_semi")
-    found = stars(inner, cut).join(cut, "number").select("number", "kept", F.col("root").alias("cut"))
+    within = None if crowds is None else crowds.join(cut.select("number"), "number", "left_semi")
+    found = stars(inner, within, cut, rule).join(cut, "number").select("number", "kept", F.col("root").alias("cut"))
     return whole.select("number", F.col("root").alias("kept"), uncut).unionByName(found)
 
 
@@ -99,6 +103,32 @@ def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
         "size",
         F.coalesce("diameter", F.lit(0)).alias("diameter"),
     ).unionByName(alone(vertices.others))
+
+
+def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> DataFrame:
+    """Return the table of pairs that has each dropped document with the one kept for it, as `left`."""
+    own = vertices.rows.join(kept.select("number", F.col("kept").alias("centre")), "number", "left")
+    own = own.select(*SIGNATURE, F.coalesce("centre", "number").alias("centre"))
+    centres = vertices.rows.select(
+        F.col("number").alias("centre"),
+        F.col("best.id").alias("left"),
+        *(F.col(one).alias(f"its_{one}") for one in SIGNATURE),
+    )
+    rows = vertices.documents.select(F.col("id").alias("right"), *SIGNATURE).join(own, list(SIGNATURE))
+    rows = rows.join(centres, "centre").where(F.col("left") != F.col("right"))
+    distance = distance_of(F.col("fingerprint"), F.col("its_fingerprint")).cast("int").alias("distance")
+    if not vertices.has_signatures:
+        return rows.select("left", "right", distance)
+    differing = distance_of(F.col("sketch"), F.col("its_sketch"))
+    has_sketches = (F.col("sketch") != 0) & (F.col("its_sketch") != 0)
+    similarity = F.when(has_sketches, similarity_of(differing))
+    has_same_key = (F.col("key") == F.col("its_key")) & (F.col("key") != 0)
+    is_near = distance <= options.max_distance
+    found_by = F.when(is_near, "distance").when(has_same_key, "key").otherwise("chain")
+    if options.max_sketch is not None:
+        most = F.when(is_near, options.max_sketch).otherwise(most_differing(options.max_sketch, is_near=False))
+        found_by = F.when(has_sketches & (differing > most), "chain").otherwise(found_by)
+    return rows.select("left", "right", distance, similarity.alias("similarity"), found_by.alias("found_by"))
 
 
 def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:

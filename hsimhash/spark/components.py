@@ -13,13 +13,17 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.pairs.clusters import forest, star_centres
-from hsimhash.spark.columns import gathered, materialized
+from hsimhash.pairs.crowds import Crowd, NearRule, links, without_subsets
+from hsimhash.spark.columns import SIGNATURE, gathered, materialized, unsigned
 
 EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
+_MEMBER = ("crowd", "number", *SIGNATURE)
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
@@ -84,19 +88,59 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(low), pa.array(high)], ["low", "high"])
 
 
-def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
-    """Return the kept vertex of the star of each vertex of edges: `number` and `kept`.
+def crowd_links(crowds: DataFrame, rule: NearRule) -> DataFrame:
+    """Return edges (`low` < `high`) that connect the near members of each crowd, no more than there are members.
 
-    The edges of a component go into one task, which takes about 100 bytes for each.
+    A crowd goes into one task, which takes about 100 bytes for each member.
     """
-    low = F.col("low") == F.col("number")
-    by_component = edges.select("low", "high").join(roots, low).select("low", "high", "root").repartition("root")
-    return by_component.select("low", "high").mapInArrow(_starred, "number bigint, kept bigint")
+    linked = partial(_linked, rule)
+    return crowds.repartition("crowd").select(*_MEMBER).mapInArrow(linked, "low bigint, high bigint")
 
 
-def _starred(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for edges in gathered(batches):
-        low, high = (column.to_numpy() for column in edges.columns)
-        numbers, places = np.unique(np.concatenate([low, high]), return_inverse=True)
-        kept = numbers[star_centres(places[: len(low)], places[len(low) :], len(numbers))]
+def _linked(rule: NearRule, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for members in gathered(batches):
+        for crowd in _crowds_in(members, rule):
+            for lowest, others in links(crowd):
+                yield pa.RecordBatch.from_arrays([np.full(len(others), lowest), others], ["low", "high"])
+
+
+def _crowds_in(rows: pa.Table, rule: NearRule) -> list[Crowd]:
+    """Return the crowds of some rows, without most of those that lie within another one."""
+    named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
+    numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
+    columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
+    signatures = Signatures.of(*columns)
+    order = np.lexsort((places, named))
+    cuts = np.flatnonzero(named[order][1:] != named[order][:-1]) + 1
+    kept, _ = without_subsets(np.split(places[order], cuts), len(numbers))
+    return [Crowd(numbers[one], signatures[one], rule) for one in kept]
+
+
+def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule) -> DataFrame:
+    """Return the kept vertex of the star of each vertex of edges and crowds: `number` and `kept`.
+
+    A component goes into one task, which takes about 100 bytes for each of its edges and members.
+    """
+    roots = roots.select(F.col("number").alias("one"), "root")
+    rows = edges.join(roots, F.col("low") == F.col("one"))
+    if crowds is not None:
+        none = F.lit(None).cast("bigint")
+        rows = rows.select("root", "low", "high", *(none.alias(name) for name in _MEMBER))
+        its = crowds.join(roots, F.col("number") == F.col("one"))
+        rows = rows.unionByName(its.select("root", none.alias("low"), none.alias("high"), *_MEMBER))
+    found = rows.repartition("root").drop("root", "one")
+    return found.mapInArrow(partial(_starred, rule), "number bigint, kept bigint")
+
+
+def _starred(rule: NearRule, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in gathered(batches):
+        is_edge = pc.is_valid(rows["low"])
+        low, high = (rows.filter(is_edge)[name].to_numpy() for name in ("low", "high"))
+        crowds = []
+        if "crowd" in rows.column_names and not pc.all(is_edge).as_py():
+            crowds = _crowds_in(rows.filter(pc.invert(is_edge)), rule)
+        numbers = np.unique(np.concatenate([low, high, *(crowd.members for crowd in crowds)]))
+        low, high = np.searchsorted(numbers, low), np.searchsorted(numbers, high)
+        placed = [Crowd(np.searchsorted(numbers, one.members), one.signatures, rule) for one in crowds]
+        kept = numbers[star_centres(low, high, len(numbers), placed)]
         yield pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(kept)], ["number", "kept"])

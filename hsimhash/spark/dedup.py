@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash.dedup.report import Totals
-from hsimhash.spark.clusters import alone, cluster_rows, kept_vertices
+from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
 from hsimhash.spark.columns import check_place, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
@@ -48,13 +48,16 @@ def dedup_files(
     check_place(spark, folder, inputs, overwrite=overwrite)
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
     results.delete("stats")  # which says that all is there
+    if options.pairs == "none":
+        results.delete("pairs")
     rank = rank_columns(records)
     read = read_documents(spark, inputs, records)
     vertices = vertices_of(_comparable(read, records), F.col("place"), options, rank)
     kept = kept_vertices(vertices, options)
     without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
+    pairs = pair_rows(vertices) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)
     found = {
-        "pairs": pair_rows(vertices),
+        **({} if options.pairs == "none" else {"pairs": pairs}),
         "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
         "rejects": read.rejects,
         "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
@@ -64,7 +67,7 @@ def dedup_files(
     clusters = results.read("clusters")
     results.write("keep", clusters.where("kept").select("id"))
     results.write("drop", clusters.where("not kept").select("id"))
-    totals = _totals(results, read, vertices, kept)
+    totals = _totals(results, read, vertices, kept, options)
     counts = {name: int(value) for name, value in asdict(totals).items() if value is not None}
     results.write("stats", spark.createDataFrame([counts]))
     return totals
@@ -93,8 +96,11 @@ class _Results:
         return self.spark.read.parquet(f"{self.folder}/{name}")
 
 
-def _totals(results: _Results, read: ReadDocuments, vertices: Vertices, kept: DataFrame) -> Totals:
-    clusters, pairs = results.read("clusters"), results.read("pairs")
+def _totals(
+    results: _Results, read: ReadDocuments, vertices: Vertices, kept: DataFrame, options: SparkDedupOptions
+) -> Totals:
+    clusters, pairs = results.read("clusters"), None if options.pairs == "none" else results.read("pairs")
+    is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
     of_clusters = clusters.agg(
         F.count("*").alias("documents"),
         F.count_if(~F.col("kept")).alias("dropped"),
@@ -111,8 +117,8 @@ def _totals(results: _Results, read: ReadDocuments, vertices: Vertices, kept: Da
         short=read.documents.where(F.col("kind") == SHORT_KIND).count(),
         rejected=results.read("rejects").count(),
         largest_cluster=(of_clusters.largest or 0) if of_clusters.clusters else 0,
-        pairs=pairs.count(),
-        by_key=pairs.where("found_by = 'key'").count() if is_signed else None,
+        pairs=of_clusters.dropped if pairs is None else pairs.where(is_near).count(),
+        by_key=pairs.where("found_by = 'key'").count() if is_signed and pairs is not None else None,
         exact=read.documents.where("kind = 'exact'").count(),
         repeated=read.repeated,
         split=kept.where("cut is not null").select("cut").distinct().count(),

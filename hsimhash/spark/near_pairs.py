@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import count as numbers_from
 from itertools import pairwise
 
 import numpy as np
@@ -137,7 +138,7 @@ def _tables(
     for head in heads[counts * scale > limits.part].tolist() if len(within) < limits.depth else ():
         members = search.drawer.restore(ordered[_heads(search, ordered) == np.uint64(head)])
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
-        finer = finer_searches(varying, int(len(members) * scale), search.max_distance)
+        finer = finer_searches(varying, int(len(members) * scale), search.max_distance, has_crowds=search.has_crowds)
         for one in finer:
             inner += _tables(_beneath(one, search), (*within, (search, head)), members, scale, limits)
         left_out += [head] if finer else []
@@ -151,10 +152,12 @@ def _beneath(finer: Search, outer: Search) -> Search:
     """Return a search of one bucket of another: what the outer one leaves to earlier drawers, it leaves too."""
     masks = np.array(outer.earlier, np.uint64)
     above = finer.drawer.permute(outer.drawer.restore(masks)).tolist()
-    return Search(finer.drawer, finer.max_distance, (*finer.earlier, *above))
+    return Search(finer.drawer, finer.max_distance, (*finer.earlier, *above), finer.has_crowds)
 
 
-def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS) -> DataFrame:
+def near_fingerprints(
+    values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS, *, has_crowds: bool = False
+) -> DataFrame:
     """Return all pairs of near fingerprints, each once: `left` and `right`, in any order.
 
     A fingerprint that is there more than once makes a pair with itself.
@@ -163,13 +166,14 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
         values: one column of fingerprints, `bigint`; read twice, or three times.
         max_distance: in bits.
         limits: see there.
+        has_crowds: instead of the pairs within a crowd, return its members, as `left`, and its number, as `crowd`.
     """
     count = values.count()
     sample = sample_of(values, limits.sample)[0] if count > limits.part else np.empty(0, np.uint64)
     layout = fastest_layout(count, max_distance, ROW_NS)
-    plan = PartPlan.of(searches(layout.drawers, max_distance), sample, count, limits)
+    plan = PartPlan.of(searches(layout.drawers, max_distance, has_crowds=has_crowds), sample, count, limits)
     parts = spread_to_parts(values, plan, limits)
-    return parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint")
+    return parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint, crowd bigint")
 
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
@@ -239,11 +243,19 @@ def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]
 
 
 def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the pairs of each part."""
+    """Yield the pairs and the crowds of each part."""
     for part, values in parts_in(batches):
         search, is_new = plan.place_of(part)[0].search, is_first(values)
+        crowds = numbers_from(part << 32)
         if not search.earlier:  # each value is in one part of the first drawer
-            equal = signed(search.drawer.restore(np.unique(values[~is_new])))
-            yield pa.RecordBatch.from_arrays([equal, equal], ["left", "right"])
-        for left, right in search.near_values(values[is_new]):
-            yield pa.RecordBatch.from_arrays([signed(left), signed(right)], ["left", "right"])
+            equal = search.drawer.restore(np.unique(values[~is_new]))
+            yield _rows(equal, equal)
+        for found in search.near_values(values[is_new]):
+            yield _rows(*found) if isinstance(found, tuple) else _rows(found, None, next(crowds))
+
+
+def _rows(left: Uint64s, right: Uint64s | None, crowd: int | None = None) -> pa.RecordBatch:
+    none = pa.nulls(len(left), pa.int64())
+    numbers = none if crowd is None else pa.array(np.full(len(left), crowd, np.int64))
+    columns = [signed(left), none if right is None else signed(right), numbers]
+    return pa.RecordBatch.from_arrays(columns, ["left", "right", "crowd"])

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.dedup.options import METHODS, check_clusters
+from hsimhash.dedup.options import METHODS, PairsListed, check_clusters, check_pairs
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
+from hsimhash.pairs.signatures import CROWD
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
     SIGNATURE,
@@ -29,6 +30,7 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
+ALIKE = 8  # signatures with one fingerprint; more are a crowd, and so are they with those near them
 CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
 
 
@@ -40,10 +42,12 @@ class SparkDedupOptions:
     max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any
     clusters: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
+    pairs: PairsListed = "kept"  # which are listed; see `DedupOptions`
     limits: PairLimits = PAIR_LIMITS
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
+        check_pairs(self.pairs)
         check_max_sketch(self.max_sketch)
         layouts_for(self.max_distance)  # raises where no layout finds it
 
@@ -60,6 +64,7 @@ class Vertices:
             are); if documents have ranks, `best` (the least rank and id, numbers are in its order) and `smallest` (id).
         edges: near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits of the sketches; null where one
             is missing), `found_by`.
+        crowds: where not all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
         has_signatures: whether there are sketches or keys.
         is_small: whether every executor can be given all rows.
     """
@@ -69,6 +74,7 @@ class Vertices:
     others: DataFrame
     rows: DataFrame
     edges: DataFrame
+    crowds: DataFrame | None
     has_signatures: bool
     is_small: bool
 
@@ -93,11 +99,13 @@ def vertices_of(
         (F.lit(0) if rank is None else F.struct(*rank)).alias("rank"),
     ).where("fingerprint is not null and id is not null")
     limits, is_signed = options.limits, has_signatures(documents)
-    found = near_fingerprints(given.select("fingerprint"), options.max_distance, limits)
+    has_crowds = rank is not None and options.pairs != "all"
+    found = near_fingerprints(given.select("fingerprint"), options.max_distance, limits, has_crowds=has_crowds)
     is_same = F.col("left") == F.col("right")
     found, seen = observed(found, pairs=F.count("left"), repeated=F.count_if(is_same))
-    repeated, near = found.where(is_same).select(F.col("left").alias("fingerprint")), found.where(~is_same)
-    involved = found.select(F.explode(F.array("left", "right")).alias("fingerprint"))
+    repeated = found.where(is_same).select(F.col("left").alias("fingerprint"))
+    near = found.where(~is_same).select("left", "right")
+    involved = found.select(F.explode(F.array("left", "right")).alias("fingerprint")).where("fingerprint is not null")
     count = 2 * seen["pairs"]
     if is_signed:
         involved, keyed = observed(_with_same_keys(involved, given), count=F.count("fingerprint"))
@@ -110,12 +118,49 @@ def vertices_of(
     ours = materialized(ours)
     single, several = (ours.where("repeated is null"), ours.where("repeated")) if seen["repeated"] else (ours, None)
     rows = _rows_of(single, several, is_ranked=rank is not None, is_signed=is_signed)
+    crowds = None
     if rank is None and not is_signed:  # no more rows than involved fingerprints, which are their numbers
         edges = _plain_edges(near)
     else:
         rows, numbered = observed(rows, count=F.count("number"))
-        count, edges = numbered["count"], materialized(_edges(rows, near, options, is_signed=is_signed))
-    return Vertices(ours, several, others.select("id"), rows, edges, is_signed, count <= limits.given_ids)
+        count = numbered["count"]
+        if has_crowds:
+            named = found.where("crowd is not null").select("crowd", F.col("left").alias("fingerprint"))
+            rows, near, crowds = _crowded(rows, near, named, is_signed=is_signed)
+        edges = materialized(_edges(rows, near, options, is_signed=is_signed))
+    rows = rows.drop("alike", "sharing")
+    return Vertices(ours, several, others.select("id"), rows, edges, crowds, is_signed, count <= limits.given_ids)
+
+
+def _crowded(
+    rows: DataFrame, near: DataFrame, named: DataFrame, *, is_signed: bool
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Return the rows, the near pairs that are to be listed, and the crowds, which have all others.
+
+    `alike` and `sharing` say of rows how many have their fingerprint and their key; a crowd may have any number.
+    """
+    members = rows.select("number", *SIGNATURE)
+    if not is_signed:
+        return rows, near, materialized(named.join(members, "fingerprint").select("crowd", "number", *SIGNATURE))
+    is_keyed = F.col("key") != 0
+    rows = rows.withColumn("alike", F.count("*").over(Window.partitionBy("fingerprint")))
+    rows = materialized(rows.withColumn("sharing", F.when(is_keyed, F.count("*").over(Window.partitionBy("key")))))
+    many = rows.where(F.col("alike") > ALIKE).select("fingerprint").distinct()
+    side = [F.col(name) == F.col("fingerprint") for name in ("left", "right")]
+    large = near.join(many, side[0], "left_semi").unionByName(near.join(many, side[1], "left_semi")).distinct()
+    few = near.join(many, side[0], "left_anti").join(many, side[1], "left_anti")
+    met = large.select(
+        F.xxhash64("left", "right").alias("crowd"), F.explode(F.array("left", "right")).alias("fingerprint")
+    )
+    by_fingerprint = named.unionByName(met).unionByName(
+        many.select(F.xxhash64("fingerprint").alias("crowd"), "fingerprint")
+    )
+    members = rows.select("number", *SIGNATURE)
+    crowds = by_fingerprint.join(members, "fingerprint").select("crowd", "number", *SIGNATURE)
+    by_key = rows.where(F.col("sharing") > CROWD).select(
+        F.xxhash64("key", F.lit(0)).alias("crowd"), "number", *SIGNATURE
+    )
+    return rows, few, materialized(crowds.unionByName(by_key))
 
 
 def _with_same_keys(fingerprints: DataFrame, given: DataFrame) -> DataFrame:
@@ -161,10 +206,11 @@ def _edges(rows: DataFrame, near: DataFrame, options: SparkDedupOptions, *, is_s
     found = _measured_edges(found.join(_side(rows, "b"), F.col("right") == F.col("b.fingerprint")), "distance")
     if not is_signed:
         return found
-    found = found.unionByName(_measured_edges(_met(rows, ["fingerprint"]), "distance"))
-    keyed = _measured_edges(_met(rows.where("key <> 0"), ["key"]), "key").where(
-        F.col("distance") > options.max_distance
-    )
+    alike, sharing = rows, rows.where("key <> 0")
+    if "alike" in rows.columns:
+        alike, sharing = alike.where(F.col("alike") <= ALIKE), sharing.where(F.col("sharing") <= CROWD)
+    found = found.unionByName(_measured_edges(_met(alike, ["fingerprint"]), "distance"))
+    keyed = _measured_edges(_met(sharing, ["key"]), "key").where(F.col("distance") > options.max_distance)
     return _confirmed(found, options, is_near=True).unionByName(_confirmed(keyed, options, is_near=False))
 
 
@@ -265,9 +311,14 @@ def pair_rows(vertices: Vertices) -> DataFrame:
         found = found.unionByName(_equal_pairs(vertices.rows, vertices.repeated))
     if not vertices.has_signatures:
         return found.select("left", "right", "distance")
-    similarity = F.greatest(F.lit(0.0), 1 - 2 * F.col("differing") / SKETCH_BITS)
     is_known = F.col("differing").isNotNull()
-    return found.select("left", "right", "distance", F.when(is_known, similarity).alias("similarity"), "found_by")
+    similarity = F.when(is_known, similarity_of(F.col("differing"))).alias("similarity")
+    return found.select("left", "right", "distance", similarity, "found_by")
+
+
+def similarity_of(differing: Column) -> Column:
+    """Return about how similar texts are whose sketches differ in so many bits."""
+    return F.greatest(F.lit(0.0), 1 - 2 * differing / SKETCH_BITS)
 
 
 def _equal_pairs(rows: DataFrame, repeated: DataFrame) -> DataFrame:

@@ -155,13 +155,13 @@ def test_html_is_read_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> 
 
 
 def records(path: Path) -> Path:
-    """Write documents: near and equal ones, short ones, repeats, and records that are no documents."""
+    """Write documents: near and equal ones, two in three of them a crowd; short ones, repeats, and bad records."""
     rng = np.random.default_rng(7)
     words = np.array([f"word{number}" for number in range(2_000)])
     bases = [rng.choice(words, 100) for _ in range(60)]
     lines = []
-    for number in range(400):
-        text = bases[rng.integers(len(bases))].copy()
+    for number in range(900):
+        text = bases[0 if number % 3 else rng.integers(len(bases))].copy()
         text[rng.integers(0, 100, rng.integers(0, 4))] = rng.choice(words)
         scheme = "https" if rng.random() < 0.5 else "http"
         record: dict[str, object] = {"id": f"{scheme}://x/{rng.integers(10**8)}", "text": " ".join(text)}

@@ -88,6 +88,7 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_serve
 	$(BIN)/python -m tests.bench.bench_pairs $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_find_all $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_crowds $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_dedup $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_extract

@@ -221,6 +221,20 @@ def test_all_pairs_lists_equal_documents_with_each_other(out: Path, tmp_path: Pa
     assert len(rows(out, "pairs")) == len(expected)
 
 
+def test_how_many_pairs_there_are_about_is_said_before_all_are_listed(out: Path, tmp_path: Path) -> None:
+    source, said = (
+        fingerprints(tmp_path / "in.tsv", [1 << bit for bit in range(40)] * 8 + list(range(300))),
+        list[str](),
+    )
+    run(out, source, pairs="all", said=said)
+    (about,) = re.findall("about ([0-9,]+) near pairs", "".join(said))
+    distinct = find_pairs([1 << bit for bit in range(40)] + list(range(300)), max_distance=3)
+    assert abs(int(about.replace(",", "")) - len(distinct.left)) < len(distinct.left) / 4
+    said.clear()
+    run(tmp_path / "kept", source, said=said)
+    assert not said
+
+
 def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Path) -> None:
     chain = [0, 0b111, 0b111111, 0b111111111]
     source = fingerprints(tmp_path / "in.tsv", [*chain, 2**64 - 1, 2**64 - 1])

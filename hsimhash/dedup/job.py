@@ -26,6 +26,7 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
+from hsimhash.pairs.crowds import CrowdedPairs
 from hsimhash.pairs.keep_policies import needs_lengths
 from hsimhash.progress import UNWATCHED, Observer
 
@@ -104,6 +105,8 @@ class _DedupRun:
             self._documents = len(documents.doc_ids)
             self._warn_of_fields(documents)
         with self._stage("find"):
+            if options.pairs == "all":
+                self._warn_of_pairs(documents)
             pairs = find_near(documents.signatures(documents.comparable), options, partial(self._report, "find"))
         stored = None
         if isinstance(self.against, HSimIndex):
@@ -145,6 +148,16 @@ class _DedupRun:
         with closing(rejects), closing(short):
             listener = Listener(rejects.append, short.append, self.observer)
             return collect(self.inputs, self.options, self._profile, self.folder, listener)
+
+    def _warn_of_pairs(self, documents: Collected) -> None:
+        """Warn if there are more near pairs than documents."""
+        found = find_near(documents.signatures(documents.comparable), replace(self.options, pairs="kept"))
+        about = found.estimate() if isinstance(found, CrowdedPairs) else len(found.left)
+        if about > len(documents.doc_ids):
+            self.observer.say(
+                f"about {about:,} near pairs will be listed, besides those of equal documents; each takes up to 40 "
+                f"bytes of memory and a row; --pairs kept lists each dropped document with the one kept for it"
+            )
 
     def _warn_of_fields(self, documents: Collected) -> None:
         """Warn if a policy has no effect, as with a misspelt field, or ignores values."""

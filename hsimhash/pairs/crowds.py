@@ -19,6 +19,7 @@ from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs
 
 CELLS = 1 << 17  # comparisons of many members with many others, at once
+SAMPLE = 64  # members by which the pairs of a crowd are estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Crowd:
     def __len__(self) -> int:
         return len(self.members)
 
-    def at(self, chosen: Bools | slice) -> Crowd:
+    def at(self, chosen: Bools | Int64s | slice) -> Crowd:
         """Return the chosen members as a crowd."""
         return Crowd(self.members[chosen], self.signatures[chosen], self.rule)
 
@@ -62,6 +63,11 @@ class Crowd:
         is_near |= (mine.keys[:, None] == its.keys) & (its.keys != 0)
         return is_near & alike
 
+    def estimate(self) -> int:
+        """Estimate the number of near pairs, from a sample of the members."""
+        some = self.at(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))
+        return round((int(np.count_nonzero(some.near(self))) / len(some) - 1) * len(self) / 2)
+
     def near_any(self, others: Crowd) -> Bools:
         """Return which of `others` are near any member."""
         found = np.zeros(len(others), np.bool_)
@@ -76,6 +82,10 @@ class CrowdedPairs(Pairs):
     """Near pairs of which those within crowds need not be listed; members are the first of equal inputs."""
 
     crowds: Sequence[Crowd] = ()
+
+    def estimate(self) -> int:
+        """Estimate how many near pairs of distinct inputs there are, those within crowds included."""
+        return len(self.left) + sum(crowd.estimate() for crowd in self.crowds)
 
 
 def without_subsets(crowds: Iterable[Int64s], count: int) -> tuple[list[Int64s], Int64s]:

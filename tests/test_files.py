@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.files import put_in_place, replace_file, write_json
+from hsimhash.files import AppendLog, naming, put_in_place, replace_file, write_json
 from hsimhash.index import HSimIndex
 from tests.support.command_line import run
 
@@ -88,3 +88,26 @@ def test_a_command_leaves_no_name_that_a_power_cut_takes_back(
         index.add(5, "a")
     work(url, tmp_path)
     assert [path for path in unsynced(steps) if path.exists()] == []
+
+
+def test_lines_of_a_log_are_durable_after_sync_and_its_name_before(
+    tmp_path: Path, steps: list[tuple[str, Path]]
+) -> None:
+    path = tmp_path / "log"
+    log = AppendLog(path)
+    log.append(["one"])
+    assert steps == [("synced", tmp_path)]
+    log.sync()
+    log.sync()  # nothing is new
+    assert steps == [("synced", tmp_path), ("synced", path)]
+    log.append(["two"])
+    log.sync()
+    assert steps[2:] == [("synced", path)]
+    log.close()
+
+
+def test_an_error_of_a_file_names_it_and_the_remedy() -> None:
+    with pytest.raises(OSError, match="No space left on device; make room: 'a/file'"), naming("a/file", "make room"):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="gone: 'its/own'"), naming("a/file"):
+        raise OSError(2, "gone", "its/own")

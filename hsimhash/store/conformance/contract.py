@@ -62,6 +62,20 @@ def test_sweep_returns_the_rows_of_ranges_of_prefixes(store: Store) -> None:
         assert sorted(row.tobytes() for row in store.sweep(ranges)) == within
 
 
+def test_a_view_with_a_time_allowed_reads_what_one_without_reads(store: Store) -> None:
+    put(store, ("a", 5), ("b", 2**64 - 1))
+    flag = RECORD.layout.prefixes(5)[0][-1:]
+    prefixes = sorted({*RECORD.layout.prefixes(5), *(number.to_bytes(4, "big") + flag for number in range(10_001))})
+    prefixes.append(RECORD.layout.prefixes(2**64 - 1)[-1])
+    with store.view(timeout_s=60.0) as view:
+        assert sorted(map(bytes, view.scan(prefixes))) == sorted(map(bytes, store.scan(prefixes)))
+        assert {bytes(row[5:]) for row in view.scan(prefixes)} == {(5).to_bytes(8, "big"), b"\xff" * 8}
+        assert view.documents([5, 6]) == store.documents([5, 6]) == [[Document("a", 5, 7)], []]
+        assert view.lookup([b"b", b"c"]) == [Document("b", 2**64 - 1, 7), None]
+        whole = [(bytes(5), b"\xff" * 5)]
+        assert sorted(map(bytes, view.sweep(whole))) == sorted(map(bytes, store.sweep(whole)))
+
+
 def test_estimate_is_about_the_number_of_documents(store: Store) -> None:
     assert store.estimate() == 0
     values = np.random.default_rng(1).integers(0, 2**64, 3_000, np.uint64)

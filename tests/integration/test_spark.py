@@ -315,8 +315,8 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
 
     done = dedup()
     assert done.returncode == 7, done.stderr
-    assert json.loads(done.stdout)["rejected"] == 9
-    assert "9 records rejected, see" in done.stderr
+    assert json.loads(done.stdout)["rejected"] == 18
+    assert "18 records rejected, see" in done.stderr
     again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr

@@ -63,6 +63,14 @@ class Crowd:
         is_near |= (mine.keys[:, None] == its.keys) & (its.keys != 0)
         return is_near & alike
 
+    def possible(self, one: Crowd) -> Crowd:
+        """Return the members that the sketch of `one` member does not rule out; all, if that leaves out too few."""
+        sketch, sketches, most = one.signatures.sketches[0], self.signatures.sketches, self.rule.max_sketch
+        if self.rule.is_plain or most is None or sketch == 0:
+            return self
+        is_possible = (np.bitwise_count(sketches ^ sketch) <= most) | (sketches == 0)
+        return self.at(is_possible) if 8 * np.count_nonzero(is_possible) < len(self) else self
+
     def estimate(self) -> int:
         """Estimate the number of near pairs, from a sample of the members."""
         some = self.at(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))
@@ -176,8 +184,9 @@ class CrowdQueues:
             for number in self._crowds_of(np.array([vertex])).tolist():
                 crowd = self._crowds[number]
                 place = int(np.searchsorted(crowd.members, vertex))
-                others = crowd.at(slice(place + 1, None))
-                found = others.members[crowd.at(slice(place, place + 1)).near(others)[0]]
+                one = crowd.at(slice(place, place + 1))
+                others = crowd.at(slice(place + 1, None)).possible(one)
+                found = others.members[one.near(others)[0]]
                 near.append(found)
                 sources.append(np.full(len(found), vertex))
         return np.concatenate(near), np.concatenate(sources)
@@ -194,9 +203,11 @@ class CrowdQueues:
             head, crowd = self._heads[number], self._crowds[number]
             if kept[head] == self._count:
                 continue
-            if kept[head] == head:  # those that a lower vertex has taken need not be compared any more
-                crowd = crowd.at(kept[crowd.members] > head)
-            undecided = kept[crowd.members] == self._count
+            now = kept[crowd.members]
+            is_open = now > head  # those that a lower vertex has taken need not be compared any more
+            if 8 * np.count_nonzero(is_open) < 7 * len(crowd):
+                crowd, now = crowd.at(is_open), now[is_open]
+            undecided = now == self._count
             if undecided.any():
                 self._heads[number] = int(crowd.members[np.argmax(undecided)])
                 released.append(self._heads[number])

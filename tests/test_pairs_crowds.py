@@ -96,9 +96,9 @@ def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, signed: bool, k: i
     assert cut.kept.tolist() == np.where(is_large, stars, whole).tolist()
 
 
-@pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 18])
+@pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 17])
 def test_a_crowd_is_one_whatever_the_memory(memory_bytes: int) -> None:
-    signatures = crowded(3, 20_000, signed=False)
+    signatures = crowded(3, 7_000, signed=False)
     rank = np.arange(len(signatures))
     found = find_crowded(signatures, max_distance=6, memory_bytes=memory_bytes)
     every = find_pairs(signatures.fingerprints, max_distance=6, memory_bytes=memory_bytes)

@@ -259,6 +259,8 @@ def test_old_keywords_are_options_of_the_url_for_one_release(old: dict[str, Any]
     HSimIndex.create(url).close()
     with pytest.warns(DeprecationWarning, match="write them into the URL"), HSimIndex.open(url, **old) as index:
         assert index.url == (f"{url}?lock_timeout=7s" if "lock_timeout_s" in old else url)  # an option it does not have
+    with HSimIndex.create(f"{url}?x=1") as made, pytest.warns(DeprecationWarning, match="URL"):
+        assert HSimIndex.open(made.url, **old).full_url == made.url + ("?lock_timeout=7s" * ("lock_timeout_s" in old))
     with pytest.warns(DeprecationWarning, match="URL"), HSimIndex.open(f"{url}?lock_timeout=3s", **old) as index:
         assert index.url == f"{url}?lock_timeout=3s"
 

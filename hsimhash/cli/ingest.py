@@ -18,6 +18,7 @@ from hsimhash.cli.options import (
     READING,
     Settings,
     create_index,
+    exclusive_option,
     field_options,
     fingerprint_field_option,
     first_seen_field_option,
@@ -28,7 +29,6 @@ from hsimhash.cli.options import (
     reading_of,
     wanted_record,
     with_settings,
-    with_url_option,
 )
 from hsimhash.cli.output_files import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -36,7 +36,6 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
 from hsimhash.store import backend_of
-from hsimhash.store.urls import EXCLUSIVE
 
 
 @click.command("ingest", cls=Command)
@@ -44,7 +43,7 @@ from hsimhash.store.urls import EXCLUSIVE
 @with_settings(
     "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
-@click.option("--exclusive", is_flag=True, hidden=True)
+@exclusive_option
 @click.option("--claim", is_flag=True, help="With skip: stay exact while other processes claim too.")
 @click.option(
     "--rate",
@@ -65,7 +64,6 @@ from hsimhash.store.urls import EXCLUSIVE
 def ingest_command(
     settings: Settings,
     inputs: tuple[str, ...],
-    exclusive: bool,
     claim: bool,
     rate: float | None,
     fingerprint_field: str | None,
@@ -104,9 +102,6 @@ def ingest_command(
     Invalid records are listed in the job folder, and the exit code is then 7.
     """
     _refuse_contradictions(settings, tags, claim=claim)
-    if exclusive:
-        say("--exclusive is now exclusive=yes in the URL of the index; the next release will not accept the old name")
-        settings = with_url_option(settings, EXCLUSIVE, "yes")
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)

@@ -29,7 +29,7 @@ from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
-from hsimhash.store.urls import LOCK_TIMEOUT, masked, with_options
+from hsimhash.store.urls import EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
 
 if TYPE_CHECKING:
     from hsimhash.settings import Loaded
@@ -38,7 +38,7 @@ else:
     Settings = object  # a name for the commands' annotations: with pydantic a --help would take twice as long
 
 Function = Callable[..., object]
-_OLD_DISTANCE = "old_max_distance"
+_OLD_DISTANCE, _OLD_EXCLUSIVE = "old_max_distance", "old_exclusive"
 _REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}  # where a flag is for other stores
 
 
@@ -47,6 +47,15 @@ def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     if value is not None:
         say(f"{param.opts[0]} is now --distance; the next release will not accept the old name")
         ctx.meta[_OLD_DISTANCE] = value
+
+
+def _exclusive(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Note a flag that is an option of the URL now."""
+    if value:
+        ctx.meta[_OLD_EXCLUSIVE] = f"{param.opts[0]} is", EXCLUSIVE, "yes"
+
+
+exclusive_option = click.option("--exclusive", is_flag=True, hidden=True, expose_value=False, callback=_exclusive)
 
 
 def _distance_option(command: Function) -> Function:
@@ -291,18 +300,16 @@ def load_settings(flags: dict[str, object]) -> Loaded:
         raise click.UsageError(in_shell(error)) from error
     for warning in loaded.warnings:
         say(f"warning: {warning}")
-    if loaded.settings.lock_timeout_s is None:
-        return loaded
-    option = f"{loaded.settings.lock_timeout_s:g}s"
-    say(
-        f"lock_timeout_s and --lock-timeout are now {LOCK_TIMEOUT}={option} in the URL of the index; the next release "
-        f"will not accept the old names"
-    )
-    return replace(loaded, settings=with_url_option(loaded.settings, LOCK_TIMEOUT, option))
+    seconds = loaded.settings.lock_timeout_s
+    locking = None if seconds is None else ("lock_timeout_s and --lock-timeout are", LOCK_TIMEOUT, f"{seconds:g}s")
+    for old in filter(None, (locking, context.meta.get(_OLD_EXCLUSIVE))):
+        loaded = replace(loaded, settings=_with_url_option(loaded.settings, *old))
+    return loaded
 
 
-def with_url_option(settings: Settings, name: str, value: str) -> Settings:
-    """Return the settings with an option in the URL of the index, if its kind of store has that option."""
+def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Settings:
+    """Return the settings with an option in the URL of the index, if its kind of store has it; say what was old."""
+    say(f"{old} now {name}={value} in the URL of the index; the next release will accept nothing else")
     if name not in backend_of(settings.store).options:
         return settings
     values = settings.model_dump() | {"store": with_options(settings.store, {name: value})}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.ids import SpilledIds
@@ -132,11 +133,24 @@ def kept_pairs(documents: Collected, grouping: Grouping, groups: Int64s, options
     dropped = np.flatnonzero((kept != among) & (kept < count))  # not for a stored document
     centre = np.searchsorted(among, kept[dropped])
     some, others = documents.signatures(among[dropped]), documents.signatures(among[centre])
-    is_near = np.bitwise_count(some.fingerprints ^ others.fingerprints) <= options.max_distance
-    alike = are_alike(some.sketches, others.sketches, options.max_sketch, is_near=is_near)
-    chosen = alike & (is_near | ((some.keys == others.keys) & (some.keys != 0)))
+    chosen = found_by(some, others, options) != "chain"
     words = pair_words(dropped[chosen], centre[chosen])
     return Pairs(*sorted_block([words], documents.fingerprints[among]), groups)
+
+
+def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDArray[np.str_]:
+    """Return what makes each pair near: `distance` or `key`; or `chain`, if only others connect the two."""
+    is_near = np.bitwise_count(some.fingerprints ^ others.fingerprints) <= options.max_distance
+    alike = are_alike(some.sketches, others.sketches, options.max_sketch, is_near=is_near)
+    has_same_key = (some.keys == others.keys) & (some.keys != 0)
+    return np.select([~alike, is_near, has_same_key], ["chain", "distance", "key"], "chain")
+
+
+def about_pairs(signatures: Signatures, options: DedupOptions) -> int:
+    """Estimate how many near pairs there are by the options, without those of equal documents."""
+    distance, sketch = options.max_distance, options.max_sketch
+    found = find_crowded(signatures, max_distance=distance, max_sketch=sketch, memory_bytes=options.memory_bytes)
+    return found.estimate()
 
 
 def _grouping(doc_ids: SpilledIds, stored: Stored, kept: Int64s, fingerprints: Uint64s, split: int) -> Grouping:

@@ -16,7 +16,16 @@ import numpy as np
 
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
-from hsimhash.dedup.grouping import Stored, find_near, group, kept_pairs, match_stored, none_stored, rank_documents
+from hsimhash.dedup.grouping import (
+    Stored,
+    about_pairs,
+    find_near,
+    group,
+    kept_pairs,
+    match_stored,
+    none_stored,
+    rank_documents,
+)
 from hsimhash.dedup.options import DedupOptions, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
@@ -26,7 +35,6 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.pairs.crowds import CrowdedPairs
 from hsimhash.pairs.keep_policies import needs_lengths
 from hsimhash.progress import UNWATCHED, Observer
 
@@ -151,8 +159,7 @@ class _DedupRun:
 
     def _warn_of_pairs(self, documents: Collected) -> None:
         """Warn if there are more near pairs than documents."""
-        found = find_near(documents.signatures(documents.comparable), replace(self.options, pairs="kept"))
-        about = found.estimate() if isinstance(found, CrowdedPairs) else len(found.left)
+        about = about_pairs(documents.signatures(documents.comparable), self.options)
         if about > len(documents.doc_ids):
             self.observer.say(
                 f"about {about:,} near pairs will be listed, besides those of equal documents; each takes up to 40 "

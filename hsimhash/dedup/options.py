@@ -49,9 +49,7 @@ class DedupOptions:
     workers: int | None = None  # processes that fingerprint texts; by default one per core
     memory_bytes: int = MEMORY_BYTES  # what finding pairs may take; beyond it disk is used
     table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there
-    pairs: PairsListed = (
-        "kept"  # which to write: each dropped document with the one kept for it, all near ones, or none
-    )
+    pairs: PairsListed = "kept"  # to list: each dropped document with the one kept for it, all near ones, none
     overwrite: bool = False  # replace results that are there
 
     def __post_init__(self) -> None:

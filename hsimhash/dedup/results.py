@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.dedup.commands import next_commands
+from hsimhash.dedup.grouping import found_by
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
@@ -19,7 +20,7 @@ from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint.bits import Int64s
-from hsimhash.fingerprint.signature import are_alike, similarities
+from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock
@@ -102,11 +103,7 @@ class Results:
         if not documents.has_signatures:
             return columns
         some, others = documents.signatures(left), documents.signatures(right)
-        is_near = block.distance <= self.options.max_distance
-        alike = are_alike(some.sketches, others.sketches, self.options.max_sketch, is_near=is_near)
-        has_same_key = (some.keys == others.keys) & (some.keys != 0)
-        found_by = np.select([~alike, is_near, has_same_key], ["chain", "distance", "key"], "chain")
-        return (*columns, similarities(some.sketches, others.sketches), found_by.tolist())
+        return (*columns, similarities(some.sketches, others.sketches), found_by(some, others, self.options).tolist())
 
     def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:
         grouping, stop = self.outcome.grouping, start + len(own)

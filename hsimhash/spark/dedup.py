@@ -47,17 +47,14 @@ def dedup_files(
     """
     check_place(spark, folder, inputs, overwrite=overwrite)
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
-    results.delete("stats")  # which says that all is there
-    if options.pairs == "none":
-        results.delete("pairs")
-    rank = rank_columns(records)
+    for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written
+        results.delete(name)
     read = read_documents(spark, inputs, records)
-    vertices = vertices_of(_comparable(read, records), F.col("place"), options, rank)
+    vertices = vertices_of(_comparable(read, records), F.col("place"), options, rank_columns(records))
     kept = kept_vertices(vertices, options)
     without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
-    pairs = pair_rows(vertices) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)
     found = {
-        **({} if options.pairs == "none" else {"pairs": pairs}),
+        **_pair_table(vertices, kept, options),
         "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
         "rejects": read.rejects,
         "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
@@ -71,6 +68,13 @@ def dedup_files(
     counts = {name: int(value) for name, value in asdict(totals).items() if value is not None}
     results.write("stats", spark.createDataFrame([counts]))
     return totals
+
+
+def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> dict[str, DataFrame]:
+    """Return the table of pairs by its name, if there is to be one."""
+    if options.pairs == "none":
+        return {}
+    return {"pairs": pair_rows(vertices) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)}
 
 
 def _comparable(read: ReadDocuments, records: RecordOptions) -> DataFrame:

@@ -91,13 +91,7 @@ def vertices_of(
         rank: what tells which of two documents to keep: the one with less of the first, else of the next, else with the
             smaller id. Without it the vertices' numbers have no meaning.
     """
-    check_names(documents, ["id", "fingerprint"])
-    given = documents.select(
-        F.col("id").cast("string").alias("id"),
-        *signature_columns(documents),
-        position.alias("position"),
-        (F.lit(0) if rank is None else F.struct(*rank)).alias("rank"),
-    ).where("fingerprint is not null and id is not null")
+    given = _given(documents, position, F.lit(0) if rank is None else F.struct(*rank))
     limits, is_signed = options.limits, has_signatures(documents)
     has_crowds = rank is not None and options.pairs != "all"
     found = near_fingerprints(given.select("fingerprint"), options.max_distance, limits, has_crowds=has_crowds)
@@ -132,6 +126,14 @@ def vertices_of(
     return Vertices(ours, several, others.select("id"), rows, edges, crowds, is_signed, count <= limits.given_ids)
 
 
+def _given(documents: DataFrame, position: Column, rank: Column) -> DataFrame:
+    """Return the documents that have an id and a fingerprint, with the columns of `Vertices.documents`."""
+    check_names(documents, ["id", "fingerprint"])
+    name, columns = F.col("id").cast("string").alias("id"), signature_columns(documents)
+    given = documents.select(name, *columns, position.alias("position"), rank.alias("rank"))
+    return given.where("fingerprint is not null and id is not null")
+
+
 def _crowded(
     rows: DataFrame, near: DataFrame, named: DataFrame, *, is_signed: bool
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -139,9 +141,8 @@ def _crowded(
 
     `alike` and `sharing` say of rows how many have their fingerprint and their key; a crowd may have any number.
     """
-    members = rows.select("number", *SIGNATURE)
     if not is_signed:
-        return rows, near, materialized(named.join(members, "fingerprint").select("crowd", "number", *SIGNATURE))
+        return rows, near, materialized(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
     is_keyed = F.col("key") != 0
     rows = rows.withColumn("alike", F.count("*").over(Window.partitionBy("fingerprint")))
     rows = materialized(rows.withColumn("sharing", F.when(is_keyed, F.count("*").over(Window.partitionBy("key")))))
@@ -155,8 +156,7 @@ def _crowded(
     by_fingerprint = named.unionByName(met).unionByName(
         many.select(F.xxhash64("fingerprint").alias("crowd"), "fingerprint")
     )
-    members = rows.select("number", *SIGNATURE)
-    crowds = by_fingerprint.join(members, "fingerprint").select("crowd", "number", *SIGNATURE)
+    crowds = by_fingerprint.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE)
     by_key = rows.where(F.col("sharing") > CROWD).select(
         F.xxhash64("key", F.lit(0)).alias("crowd"), "number", *SIGNATURE
     )

@@ -176,7 +176,7 @@ def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> d
 
 
 def time_option(name: str, value: str) -> float:
-    """Return the seconds of an option that is a time; `ValueError` for any other text. A lock may not be waited for."""
+    """Return the seconds of an option that is a time; `ValueError` for any other text. A lock may take none."""
     seconds, (least, said) = seconds_in(value), (0, "0s") if name == LOCK_TIMEOUT else (_LEAST_S, "1ms")
     if seconds is None or not least <= seconds <= _MOST_S:
         raise ValueError(f"{name}={value} is not a time from {said} to 1 day; write {name}=5s or {name}=500ms")
@@ -186,7 +186,8 @@ def time_option(name: str, value: str) -> float:
 def with_options(url: str, options: Mapping[str, str]) -> str:
     """Return the URL of a store with more options; those that it has stay."""
     named = "&".join(f"{name}={value}" for name, value in options.items() if not re.search(rf"[?&]{name}=", url))
-    return f"{url}{'&' if '?' in url else '?'}{named}" if named else url
+    has_others = "?" in url and not url.startswith("lmdb:")  # there a question mark is part of the folder's name
+    return f"{url}{'&' if has_others else '?'}{named}" if named else url
 
 
 def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash.cover import PREFIX_BITS, Cover, ProbeSet
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, spans
 from hsimhash.fingerprint.signature import (
     Signature,
     Signatures,
@@ -40,6 +40,7 @@ BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
 MOST_ANSWERED = 1_000  # documents of one `View.near` call with a limit; beyond it the nearest are read first
+CROWDED_ROWS = 4_000  # of a bucket are read first where a query has a limit; as a rule they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
 
@@ -48,12 +49,57 @@ Near = list[tuple[int, int]]  # distance and fingerprint, ascending, each once
 KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # whole prefixes of the key drawer
 
 
+class FirstRows(View):
+    """A view of the first rows of crowded buckets; knows which it has cut."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._cut = np.empty(0, np.uint64)
+
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        """See `View`."""
+        most = most or CROWDED_ROWS
+        rows = self._view.scan(prefixes, most)
+        if len(rows) >= most:
+            numbers = np.sort(prefix_numbers_of(rows))
+            first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+            is_cut = np.diff(first, append=len(numbers)) >= most
+            self._cut = np.concatenate([self._cut, numbers[first[is_cut]]])
+        return rows
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        """See `View`."""
+        return self._view.sweep(ranges)
+
+    def estimate(self) -> int:
+        """See `View`."""
+        return self._view.estimate()
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        """See `View`."""
+        return self._view.documents(fingerprints, limit)
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        """See `View`."""
+        return self._view.lookup(doc_ids)
+
+    def has_cut(self, cover: Cover, queries: Signatures) -> Bools:
+        """Return which queries read a bucket that was cut."""
+        found = np.zeros(len(queries), np.bool_)
+        if len(self._cut):
+            found |= np.isin(key_numbers(queries.keys), self._cut) & (queries.keys != 0)
+            for probe_set in cover.probe_sets:
+                if probe_set.shift == 0:
+                    found |= np.isin(probe_set.numbers(queries.fingerprints), self._cut).any(axis=1)
+        return found
+
+
 class Rule(NamedTuple):
     """Decides which documents match: near enough or with the same key, unless the sketches differ too much."""
 
     max_distance: int
     max_sketch: int | None  # bits; None: sketches are not compared
-    limit: int | None  # the nearest so many; None: all
+    limit: int | None  # the nearest so many, of crowded buckets those met first; None: all
 
     def match(self, query: Signature, document: Document) -> Match | None:
         """Return the document as a match, or None if it does not match."""
@@ -98,6 +144,12 @@ def matches_of_one(
         found = answer(view, cover, query, exclude, rule, stats)
         if found is not None:
             return found
+    if rule.limit is not None:
+        first = FirstRows(view)
+        near = near_one(first, cover, query, stats)
+        found = confirmed_one(view, query, near, exclude, rule) if near else []
+        if len(found) >= rule.limit or not first.has_cut(cover, Signatures.collected([query]))[0]:
+            return found
     near = near_one(view, cover, query, stats)
     return confirmed_one(view, query, near, exclude, rule) if near else []
 
@@ -108,13 +160,26 @@ def matches_of(
     """Return the matches of each signature, without the document that `exclude` names for it."""
     stats.view = view
     found: list[list[Match]] = [[] for _ in range(len(asked))]
-    for start in range(0, len(asked), QUERY_BATCH):
-        near = near_many(view, cover, asked[start : start + QUERY_BATCH], stats)
-        places = [start + place for place in near]
-        left_out = [exclude[place] if exclude is not None else None for place in places]
-        answers = confirmed(view, asked[places], list(near.values()), left_out, rule)
-        for place, matches in zip(places, answers, strict=True):
+
+    def read(places: Int64s, source: View) -> None:
+        near = near_many(source, cover, asked[places], stats)
+        met = places[list(near)].tolist() if near else []
+        left_out = [exclude[place] if exclude is not None else None for place in met]
+        answers = confirmed(view, asked[met], list(near.values()), left_out, rule) if near else []
+        for place, matches in zip(met, answers, strict=True):
             found[place] = matches
+
+    for start in range(0, len(asked), QUERY_BATCH):
+        places = np.arange(start, min(start + QUERY_BATCH, len(asked)))
+        if rule.limit is None:
+            read(places, view)
+            continue
+        first = FirstRows(view)
+        read(places, first)
+        short = places[[len(found[place]) < rule.limit for place in places]]
+        is_cut = first.has_cut(cover, asked[short])
+        if is_cut.any():
+            read(short[is_cut], view)
     return found
 
 
@@ -128,22 +193,29 @@ def near_one(view: View, cover: Cover, query: Signature, stats: QueryStats) -> N
     else:
         rows = _fetch_all(view, cover, query, stats)
     stats.rows += len(rows)
-    by_key: list[int] = []
-    if key:
-        is_key = rows[:, SEGMENT_BYTES] == KEY_FLAG
-        by_key, rows = fingerprints_of(rows[is_key]).tolist(), rows[~is_key]
     most = cover.distance
     if len(rows) <= FEW_ROWS:
+        by_key: list[int] = []
+        if key:
+            is_key = rows[:, SEGMENT_BYTES] == KEY_FLAG
+            by_key, rows = fingerprints_of(rows[is_key]).tolist(), rows[~is_key]
         unpacked = _ROWKEY.iter_unpack(rows.data)
         near = {(bits, one) for (one,) in unpacked if (bits := (one ^ fingerprint).bit_count()) <= most}
-    else:
-        candidates = fingerprints_of(rows)
-        values = candidates[np.bitwise_count(candidates ^ np.uint64(fingerprint)) <= most].tolist()
-        near = {((one ^ fingerprint).bit_count(), one) for one in values}
-    if by_key:
         near.update([((one ^ fingerprint).bit_count(), one) for one in by_key])
-    stats.near += len(near)
-    return sorted(near)
+        ordered = sorted(near)
+    else:
+        values = fingerprints_of(rows)
+        distances = np.bitwise_count(values ^ np.uint64(fingerprint))
+        is_met = distances <= most
+        if key:
+            is_met |= rows[:, SEGMENT_BYTES] == KEY_FLAG
+        values, distances = values[is_met], distances[is_met]
+        order = np.lexsort((values, distances))
+        values, distances = values[order], distances[order]
+        is_new = np.append(True, values[1:] != values[:-1])[: len(values)]
+        ordered = list(zip(distances[is_new].tolist(), values[is_new].tolist(), strict=True))
+    stats.near += len(ordered)
+    return ordered
 
 
 def answer(

@@ -30,7 +30,7 @@ class OneBucket(View):
         prefix = int.from_bytes(LAYOUT.prefixes(0)[0], "big")
         self.rows = rowkeys_of(np.full(len(fingerprints), prefix, np.uint64), fingerprints)
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         return self.rows[: len(self.rows) * len(prefixes)]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
@@ -80,7 +80,7 @@ class Listing(View):
     def __init__(self, listed: dict[int, list[Document]]) -> None:
         self.listed = listed
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         raise NotImplementedError
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:

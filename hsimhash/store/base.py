@@ -296,8 +296,11 @@ class View(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order."""
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order.
+
+        With `most`, a bucket that has more rows may be cut to any so many.
+        """
 
     @abstractmethod
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
@@ -392,8 +395,8 @@ class Store(View, AbstractContextManager["Store"]):
                 longer. None: no such bound.
         """
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return with_view(self, lambda view: view.scan(prefixes))
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        return with_view(self, lambda view: view.scan(prefixes, most))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         return with_view(self, lambda view: view.sweep(ranges))

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +40,11 @@ class _Contents(View):
         self.marks: dict[str, int] = {}
         self.users = 0
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         rows = b"".join(
             prefix + fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
             for prefix in prefixes
-            for fingerprint in self.buckets.get(prefix, ())
+            for fingerprint in islice(self.buckets.get(prefix, ()), most)
         )
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from hsimhash.fingerprint import Profile, Signature, Signatures, wordlists
 from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
+from hsimhash.matching import CROWDED_ROWS
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
@@ -49,6 +51,19 @@ def test_scan_returns_the_rowkeys_of_the_buckets(store: Store) -> None:
     assert rows_of(store, 5, near) == expected
     prefixes = RECORD.layout.prefixes(5)
     assert len(store.scan(prefixes[:1])) == 2
+
+
+def test_a_scan_for_the_first_rows_has_at_least_as_many_of_each_bucket(store: Store) -> None:
+    put(store, *((str(value), value) for value in range(8)), ("far", 2**64 - 1))
+    prefixes = sorted({prefix for value in (0, 7, 2**64 - 1) for prefix in RECORD.layout.prefixes(value)})
+    whole = rows_of(store, 0, 7, 2**64 - 1)
+    sizes = Counter(row[:5] for row in whole)
+    assert max(sizes.values()) == 8
+    for most in (1, 3, 8, 9):
+        found = {row.tobytes() for row in store.scan(prefixes, most)}
+        assert found <= whole
+        assert all(count >= min(most, sizes[prefix]) for prefix, count in Counter(row[:5] for row in found).items())
+        assert {row[:5] for row in found} == set(sizes)
 
 
 def test_sweep_returns_the_rows_of_ranges_of_prefixes(store: Store) -> None:
@@ -171,11 +186,15 @@ def test_a_limit_counts_no_document_that_has_moved_away(place: StorePlace) -> No
         assert claim.match.doc_id == "d"
 
 
-@pytest.mark.parametrize(("layout", "profile"), [("4", "auto-2"), ("10", "auto-1")])
+@pytest.mark.parametrize(
+    ("layout", "profile", "crowded_rows"),
+    [("4", "auto-2", CROWDED_ROWS), ("10", "auto-1", CROWDED_ROWS), ("4", "auto-2", 2)],
+)
 def test_answers_are_those_of_brute_force_whatever_was_written_and_asked(
-    place: StorePlace, layout: str, profile: str
+    place: StorePlace, layout: str, profile: str, crowded_rows: int
 ) -> None:
-    done = run_trial(place, Trial(layout, profile, seed=1, calls=60 if place.is_quick else 1_000))
+    calls = 60 if place.is_quick else 1_000
+    done = run_trial(place, Trial(layout, profile, seed=1, calls=calls, crowded_rows=crowded_rows))
     assert done["matches"] > done["queries"] > 0
 
 

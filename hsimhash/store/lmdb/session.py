@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 import lmdb
@@ -178,21 +178,21 @@ class LmdbView(View):
             return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
         return store_error(self._session.path, error)
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
         if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # as a rule, and a quarter of the time less
-            rows = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+            rows = _rows_under(cursor, prefixes, most)
         else:
-            rows = b"".join(self._scanned(cursor, prefixes))
+            rows = b"".join(self._scanned(cursor, prefixes, most))
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
 
-    def _scanned(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> Iterator[bytes]:
+    def _scanned(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> Iterator[bytes]:
         """Yield the rows under prefixes, a part at a time, as long as time is left."""
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
             part = prefixes[start : start + _SCANS_AT_ONCE]
-            yield cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+            yield _rows_under(cursor, part, most)
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
@@ -273,6 +273,20 @@ class LmdbView(View):
         return StoreTimeoutError(
             f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
         )
+
+
+def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> bytes:
+    """Return the rows of buckets; of those with more than `most` only the first ones."""
+    first = list[bytes]()
+    if most is not None:
+        crowded = {one for one in prefixes if cursor.set_key(one) and cursor.count() > most}
+        for prefix in crowded:
+            cursor.set_key(prefix)
+            first += [prefix + value for value in islice(cursor.iternext_dup(), most)]
+        if crowded:
+            prefixes = [one for one in prefixes if one not in crowded]
+    rows: bytes = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+    return b"".join([*first, rows]) if first else rows
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:

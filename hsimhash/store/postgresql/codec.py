@@ -129,15 +129,24 @@ class Tables:
         )
 
     @lru_cache  # noqa: B019
-    def buckets(self, flags: tuple[int, ...], *, is_ranges: bool) -> str:
+    def buckets(self, flags: tuple[int, ...], *, is_ranges: bool, most: int | None = None) -> str:
         """Return the statement that reads buckets: for each flag a row with it, and with its rows' bytes.
 
-        Its parameters are, for each flag, an array of segments; or two, of the ranges' starts and stops.
+        Its parameters are, for each flag, an array of segments; or two, of the ranges' starts and stops. With `most`,
+        at most so many rows of each bucket are read; under a key one may then come twice.
         """
-        return " UNION ALL ".join(self._arm(flag, number, is_ranges) for number, flag in enumerate(flags))
+        return " UNION ALL ".join(self._arm(flag, number, is_ranges, most) for number, flag in enumerate(flags))
 
-    def _arm(self, flag: int, number: int, is_ranges: bool) -> str:
+    def _arm(self, flag: int, number: int, is_ranges: bool, most: int | None) -> str:
         segment, rows = f"({self._segment(flag)})", "int8send(fingerprint)"
+        if most is not None:
+            source, is_keyed = (self.documents, " AND key <> 0") if self._is_key(flag) else (self.fingerprints, "")
+            first = f"SELECT fingerprint FROM {source} WHERE {segment} = asked{is_keyed} LIMIT {most}"
+            head = "int8send(asked) || " if is_keyed else ""
+            return (
+                f"SELECT {flag}, string_agg({head}{rows}, '') "
+                f"FROM unnest(${number + 1}::bigint[]) AS asked, LATERAL ({first}) AS first"
+            )
         if is_ranges:
             source = f"unnest(${2 * number + 1}::bigint[], ${2 * number + 2}::bigint[]) AS range (low, high)"
             return (

@@ -100,11 +100,11 @@ class DatabaseView(View):
             f"a query of {self._session.url} did not end within the {self._timeout_s:g} s allowed; allow more time"
         )
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         if not prefixes:
             return self._tables.rowkeys([])
         segments = segments_by_flag(prefixes)
-        statement = self._tables.buckets(tuple(segments), is_ranges=False)
+        statement = self._tables.buckets(tuple(segments), is_ranges=False, most=most)
         return self._buckets(statement, *segments.values())
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:

@@ -14,6 +14,7 @@ from typing import Any
 from hsimhash.durations import pauses
 from hsimhash.errors import ClaimBusyError
 from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.rowkey import FINGERPRINT_BYTES
 from hsimhash.store.base import Claim, Claims
 from hsimhash.store.redis.rows import Checked, RedisRows
 from hsimhash.store.redis.view import RedisView
@@ -47,10 +48,12 @@ class ClaimView(RedisView):
         super().__init__(rows, None)
         self.seen: dict[Checked, bytes] = {}  # by read, the SHA-1 of what it gave
 
-    def _buckets(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        buckets = super()._buckets(keys)
+    def _buckets(self, keys: Sequence[bytes], most: int | None) -> list[bytes | None]:
+        buckets = super()._buckets(keys, most)
         for key, bucket in zip(keys, buckets, strict=True):
-            self._note((b"bucket", key, b"", b"", 0), bucket or b"")
+            # What was cut decides nothing: a claim that meets nothing in it reads the bucket whole.
+            if most is None or len(bucket or b"") < most * FINGERPRINT_BYTES:
+                self._note((b"bucket", key, b"", b"", 0), bucket or b"")
         return buckets
 
     def _listed(self, asked: Sequence[tuple[int, bytes, bytes]], most: int) -> list[Any]:

@@ -384,6 +384,13 @@ return found
 """
 )
 
+# KEYS: the identity, then buckets. ARGV: how many bytes of each. Returns the identity, and how the buckets begin.
+BEGINNINGS = _script("""
+local found = {redis.call('GET', KEYS[1])}
+for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) end
+return found
+""")
+
 # The last three read shard by shard, of a range of them, and stop where they have enough; they make the keys.
 # ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in
 # the first listing to begin. Returns the shard in which it stopped, and what the listings have.

@@ -11,11 +11,11 @@ import numpy as np
 
 from hsimhash.errors import StoreTimeoutError
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.rowkey import ROWKEY_BYTES, encode, prefix_numbers_of
+from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, encode, prefix_numbers_of
 from hsimhash.store.base import IDENTITY_PART, Document, View, up_to
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, prefixes_within, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
-from hsimhash.store.redis.scripts import DOCUMENTS, FINGERPRINTS, LOOKUP
+from hsimhash.store.redis.scripts import BEGINNINGS, DOCUMENTS, FINGERPRINTS, LOOKUP
 
 
 class RedisView(View):
@@ -32,18 +32,23 @@ class RedisView(View):
         if self._is_confirming or self._scanned_s is None:
             self._scanned_s, self._is_confirming = time.monotonic(), False
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         self._begin()
         parts = []
         for start in range(0, len(prefixes), self._limits.buckets):
             part = prefixes[start : start + self._limits.buckets]
-            parts.append(rowkeys_in(part, self._buckets([self._keys.buckets + prefix for prefix in part])))
+            parts.append(rowkeys_in(part, self._buckets([self._keys.buckets + prefix for prefix in part], most)))
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty((0, ROWKEY_BYTES), np.uint8)
 
-    def _buckets(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        replies: list[bytes | None] = self._session.call("MGET", self._keys.identity, *keys, until_s=self._until_s)
+    def _buckets(self, keys: Sequence[bytes], most: int | None) -> list[bytes | None]:
+        replies: list[bytes | None]
+        if most is None:
+            replies = self._session.call("MGET", self._keys.identity, *keys, until_s=self._until_s)
+        else:
+            given = [most * FINGERPRINT_BYTES]
+            replies = self._session.read(BEGINNINGS, [self._keys.identity, *keys], given, self._until_s)
         self._session.check_same(replies[0])
         return replies[1:]
 

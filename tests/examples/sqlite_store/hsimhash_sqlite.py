@@ -143,8 +143,8 @@ class SqliteView(View):
     def __init__(self, connection: sqlite3.Connection, record: Record) -> None:
         self._execute, self._record = connection.execute, record
 
-    def scan(self, prefixes: Sequence[bytes]) -> np.ndarray:
-        return self._rows(map(bucket_range, prefixes))
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> np.ndarray:
+        return self._rows(map(bucket_range, prefixes), f"LIMIT {-1 if most is None else most}")
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> np.ndarray:
         is_drawer = f"substr(row, 5, 1) <> x'{KEY_FLAG:02x}'" if self._record.has_signatures else "true"

@@ -27,7 +27,7 @@ class HBaseView(View):
     def __str__(self) -> str:
         return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         return self._read(list(map(bucket_range, prefixes)))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:

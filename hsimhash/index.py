@@ -349,7 +349,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             first_seen: as for `add_many`.
 
         Returns:
-            For each document, in order, whether it is new, or its nearest match.
+            For each document, in order, whether it is new, or its nearest match; see `limit` in `query`.
 
         Raises:
             ValueError, TypeError: an argument is wrong; nothing was written.
@@ -401,7 +401,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             max_distance: 0 to 16 bits, or up to the layout's k if that is greater; by default the index's own.
             max_sketch: in how many of their 64 bits two sketches may differ, two fewer if only the keys are equal;
                 None: any number.
-            limit: return at most so many matches.
+            limit: return the nearest so many matches; of a bucket with over 4,000 rows the first 4,000 may do.
             exclude: the id of a document to leave out.
             timeout: seconds after which the call ends, whatever it waits for.
 

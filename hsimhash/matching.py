@@ -39,7 +39,7 @@ QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
 BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
-MOST_ANSWERED = 1_000  # documents of one `View.near` call with a limit; beyond it the nearest are read first
+MOST_ANSWERED = 1_000  # documents of one `View.near` call with a limit; beyond it the first rows are read
 CROWDED_ROWS = 4_000  # of a bucket are read first where a query has a limit; as a rule they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
@@ -235,9 +235,7 @@ def answer(
     stats.buckets += len(prefixes)
     most = None if rule.limit is None else MOST_ANSWERED
     documents = view.near(prefixes, query, cover.distance, most)
-    if len(documents) == most:
-        return None
-    return _ordered(query, documents, exclude, rule)[: rule.limit]
+    return None if documents is None else _ordered(query, documents, exclude, rule)[: rule.limit]
 
 
 def _fetch_all(view: View, cover: Cover, query: Signature, stats: QueryStats) -> Uint8s:

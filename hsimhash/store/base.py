@@ -288,10 +288,10 @@ class View(ABC):
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
-    ) -> list[Document]:
+    ) -> list[Document] | None:
         """Return the documents near the query under 5-byte `prefixes`, and those with its key, in one call.
 
-        They come in any order, perhaps twice; with `most`, any so many. Only where the view `answers`.
+        They come in any order, perhaps twice. None where there may be `most` or more. Only where the view `answers`.
         """
         raise NotImplementedError
 

@@ -1,29 +1,39 @@
-"""Many different documents in one cluster: `python -m tests.bench.bench_crowds [--large]`.
+"""Many different documents in one cluster: `python -m tests.bench.bench_crowds [--large] [--store URL]`.
 
 `hsimhash dedup` of n documents made from one page, each with up to three words replaced, and of n unrelated ones: both
 as commands in processes of their own. Time may grow with n, not with its square. A part of the clusters is compared
-with the plain way. With `--large` also of 1,000,000 documents, half of them in ten clusters.
+with the plain way. With `--large` also of 1,000,000 documents, half of them in ten clusters. With a store, instead
+claims and queries in an index of n near signatures with one key; the index is dropped at the end.
 """
 
 from __future__ import annotations
 
 import json
 import resource
+import statistics
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.index import HSimIndex
 from hsimhash.pairs import find_pairs, star
+from hsimhash.store import backend_of
+from hsimhash.store.backend import Opening
 from tests.support.programs import options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 38
 SIZES = (10_000, 20_000, 40_000, 80_000)
 LARGE, LARGE_CROWDS = 1_000_000, 10
 COMPARED = 5_000  # documents whose clusters are compared with those of all pairs
+INDEXED = (1_000, 4_000, 16_000, 64_000, 256_000)
+CALLS, WHOLE_QUERIES = 50, 5
+CENTRE = np.uint64(0x9E3779B97F4A7C15)
 WORDS, WORDS_IN_DOCUMENT, REPLACED = 5_000, 130, 3
 MIB = 1 << 20
 
@@ -62,10 +72,44 @@ def is_plain(path: Path, out: Path) -> bool:
     return [int(row["kept_id"][1:]) for row in rows] == expected.tolist()
 
 
+def near_signatures(rng: np.random.Generator, count: int) -> Signatures:
+    """Return signatures with one key whose fingerprints differ from one in up to six bits, sketches in three."""
+
+    def flips(bits: int) -> Uint64s:
+        drawn = np.uint64(1) << rng.integers(0, 64, (count, bits), np.uint64)
+        return np.bitwise_xor.reduce(np.where(rng.random((count, bits)) < 0.7, drawn, np.uint64(0)), axis=1)
+
+    return Signatures.of(CENTRE ^ flips(6), CENTRE ^ flips(3), np.full(count, CENTRE))
+
+
+def measure_index(url: str) -> None:
+    """Print how long calls on an index with a crowd take."""
+    print(f"{'documents':>10}{'claim, ms':>12}{'limit=10, ms':>14}{'all matches, ms':>17}{'matches':>9}")
+    rng, stored = np.random.default_rng(SEED), 0
+    with HSimIndex.create(url, profile="auto-2") as index:
+        index.slow_s = None
+        for count in INDEXED:
+            signatures = near_signatures(rng, count - stored)
+            index.add_many(signatures, [f"d{number}" for number in range(stored, count)])
+            stored = count
+            asked = near_signatures(rng, CALLS)
+            queries = [asked.at(place) for place in range(CALLS)]
+            claimed = [seconds(partial(index.claim, one, f"claimed {n}")) for n, one in enumerate(queries)]
+            limited = [seconds(partial(index.query, one, limit=10)) for one in queries]
+            whole = [seconds(partial(index.query, one)) for one in queries[:WHOLE_QUERIES]]
+            columns = [1_000 * statistics.median(times) for times in (claimed, limited, whole)]
+            matches = len(index.query(queries[0]))
+            print(f"{count:10,}{columns[0]:12.2f}{columns[1]:14.2f}{columns[2]:17.1f}{matches:9,}", flush=True)
+    backend_of(url).drop(url, Opening(), is_sure=lambda _: True, say=lambda _: None)
+
+
 def main() -> None:
     """Measure, and print a table."""
-    given = options(str(__doc__), large=(False, "1,000,000 documents too"))
+    given = options(str(__doc__), large=(False, "1,000,000 documents too"), store=("", "URL of an index to make"))
     print_conditions("crowds")
+    if given.store:
+        measure_index(given.store)
+        return
     with scratch_folder(given.scratch) as folder:
         path, out = folder / "in.jsonl", folder / "out"
         print(f"{'documents':>10}{'one cluster, s':>16}{'unrelated, s':>14}{'pairs':>9}{'memory, MiB':>13}")

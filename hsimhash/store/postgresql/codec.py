@@ -108,24 +108,31 @@ class Tables:
         ]
 
     @lru_cache  # noqa: B019 (as few as an index has kinds of queries)
-    def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool) -> str:
+    def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool, has_most: bool) -> str:
         """Return the query as one statement: buckets, bits, documents, and those with the key.
 
-        $1 is the fingerprint, $2 the distance, $3 how many rows at most; then comes for each flag a segment, or where
-        `many` an array; with a key its segment and the key.
+        $1 is the fingerprint, $2 the distance, with `has_most` the next one how many rows at most; then comes for each
+        flag a segment, or where `many` an array; with a key its segment and the key. With `has_most` a row of nulls
+        comes first where so many fingerprints were found in the buckets, which may be cut then.
         """
+        first, limit = (4, " LIMIT $3") if has_most else (3, "")
         arms = [
-            f"SELECT fingerprint FROM {self.fingerprints} WHERE ({self._segment(flag)}) = "
-            f"{f'ANY(${place})' if is_many else f'${place}'} AND {near_sql('$1', '$2')}"
-            for place, (flag, is_many) in enumerate(zip(flags, many, strict=True), start=4)
+            f"(SELECT fingerprint FROM {self.fingerprints} WHERE ({self._segment(flag)}) = "
+            f"{f'ANY(${place})' if is_many else f'${place}'} AND {near_sql('$1', '$2')}{limit})"
+            for place, (flag, is_many) in enumerate(zip(flags, many, strict=True), start=first)
         ]
-        found = f"SELECT {COLUMNS} FROM {self.documents} WHERE fingerprint = ANY(ARRAY({' UNION ALL '.join(arms)}))"
-        if not has_key:
-            return f"{found} LIMIT $3"
-        place = len(flags) + 4
+        documents = f"SELECT {COLUMNS} FROM {self.documents} WHERE"
+        near = f"ARRAY({' UNION ALL '.join(arms)})"
+        place = len(flags) + first
+        keyed = (
+            f" UNION ALL {documents} key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1}" if has_key else ""
+        )
+        if not has_most:
+            return f"{documents} fingerprint = ANY({near}){keyed}"
         return (
-            f"{found} UNION ALL SELECT {COLUMNS} FROM {self.documents} "
-            f"WHERE key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1} LIMIT $3"
+            f"WITH near AS MATERIALIZED (SELECT {near} AS found) "
+            f"SELECT {', '.join('NULL' for _ in COLUMNS.split(', '))} FROM near WHERE cardinality(found) >= $3 "
+            f"UNION ALL {documents} fingerprint = ANY((SELECT found FROM near)::bigint[]){keyed} LIMIT $3"
         )
 
     @lru_cache  # noqa: B019

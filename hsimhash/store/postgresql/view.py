@@ -35,7 +35,7 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_ALL = 1 << 62  # rows
+_MORE = (None,) * 5  # a row
 _SOON_S = 0.1  # before the end of the time allowed, nothing is tried again
 _PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
 
@@ -125,18 +125,21 @@ class DatabaseView(View):
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
-    ) -> list[Document]:
+    ) -> list[Document] | None:
         asked: dict[int, list[int]] = {}
         for prefix in prefixes:
             asked.setdefault(prefix[SEGMENT_BYTES], []).append(int.from_bytes(prefix[:SEGMENT_BYTES], "big"))
         statement = self._tables.near(
-            tuple(asked), tuple(len(one) > 1 for one in asked.values()), has_key=bool(query.key)
+            tuple(asked),
+            tuple(len(one) > 1 for one in asked.values()),
+            has_key=bool(query.key),
+            has_most=most is not None,
         )
         segments = [np.array(one, np.int64) if len(one) > 1 else one[0] for one in asked.values()]
         keyed = (
             [int.from_bytes(key_prefix(query.key)[:SEGMENT_BYTES], "big"), signed_word(query.key)] if query.key else []
         )
-        values = signed_word(query.fingerprint), distance, _ALL if most is None else most, *segments, *keyed
+        values = [signed_word(query.fingerprint), distance, *([] if most is None else [most]), *segments, *keyed]
         if self._link is not None:
             rows = self._rows(statement, *values)
         else:  # one statement is one snapshot
@@ -145,6 +148,8 @@ class DatabaseView(View):
                 lambda link: link.asker.execute(statement, values, prepare=True, binary=True).fetchall(),
             )
             rows = self._timed(lambda: self._session.tried(ask, self._until))
+        if most is not None and (len(rows) >= most or rows[:1] == [_MORE]):
+            return None
         return list(map(document_of, rows))
 
     def estimate(self) -> int:

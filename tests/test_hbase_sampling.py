@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Record
+from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
 from hsimhash.store.hbase.rows.cells import listing_key
 from hsimhash.store.hbase.store import HBaseStore
@@ -122,6 +126,57 @@ def test_a_check_that_was_interrupted_reads_the_rest_alone(store: HBaseStore, tm
     assert read == list(range(len(found)))
     assert replace(whole, examples=[]) == replace(store.check(), examples=[])
     assert not job.folder.exists()
+
+
+def test_shards_read_what_one_check_reads_and_it_finds_the_same(store: HBaseStore, tmp_path: Path) -> None:
+    store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])
+    whole = store.check()
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
+    read = list[int]()
+
+    def survey(gateway: Gateway, task: RangeTask) -> object:
+        read.append(task.number)
+        return survey_to_files(gateway, task)
+
+    told = [job.run_shard(Shard(number, 3), "check", survey, UNWATCHED) for number in (3, 1)]
+    ranges = told[0][1]
+    assert [one for one, _ in told] == [ranges // 3, ranges // 3 + -(-ranges // 3)]
+    with pytest.raises(HsimhashError, match="has 3 shards, not 4"):
+        job.run_shard(Shard(2, 4), "check", survey, UNWATCHED)
+    assert job.run_shard(Shard(2, 3), "check", survey, UNWATCHED) == (ranges, ranges)
+    assert sorted(read) == list(range(ranges))
+    found = store.check(folder=tmp_path)
+    assert sorted(read) == list(range(ranges))
+    assert found.problems > 0
+    assert replace(found, examples=[]) == replace(whole, examples=[])
+    assert not job.folder.exists()
+    assert not any(tmp_path.glob("shard-*"))
+
+
+def test_a_shard_is_read_by_one_process_and_never_beside_the_whole_job(store: HBaseStore, tmp_path: Path) -> None:
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
+    errors = dict[str, str]()
+
+    def refused(name: str, call: Callable[[], object]) -> None:
+        with pytest.raises(StoreBusyError) as caught:
+            call()
+        errors[name] = str(caught.value)
+
+    def survey(gateway: Gateway, task: RangeTask) -> object:
+        if not errors:
+            with ThreadPoolExecutor(1) as another:  # locks are a thread's
+                run_again = partial(job.run_shard, Shard(1, 2), "check", survey_to_files, UNWATCHED)
+                another.submit(refused, "same", run_again).result()
+                another.submit(refused, "whole", partial(store.check, folder=tmp_path)).result()
+                repair = partial(job.run_shard, Shard(2, 2), "check --repair", survey_to_files, UNWATCHED)
+                another.submit(refused, "other purpose", repair).result()
+        return survey_to_files(gateway, task)
+
+    job.run_shard(Shard(1, 2), "check", survey, UNWATCHED)
+    assert "reads shard 1/2" in errors["same"]
+    assert "reads a shard" in errors["whole"]
+    assert "reads a shard of another job" in errors["other purpose"]
+    assert store.check(folder=tmp_path).problems == store.check().problems
 
 
 def test_a_walk_for_something_else_begins_anew(store: HBaseStore, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import click
 from hsimhash.cli.console import plural, say, watching
 from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
+from hsimhash.cli.jobs import MOST_SHARDS, shard_option
 from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.store import Document, backend_of
+from hsimhash.store.capabilities import Shard
 
-MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 
@@ -43,6 +44,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
     metavar="N",
     help="Number of processes for --shards. Default: one per core.",
 )
+@shard_option("write every Nth file of --shards, from the Kth on; each machine writes others.")
 @with_settings("store")
 def export_command(
     settings: Settings,
@@ -51,6 +53,7 @@ def export_command(
     form: str | None,
     shards: int | None,
     workers: int | None,
+    shard: Shard | None,
 ) -> None:
     """Write the ids and fingerprints of all documents, in order of fingerprint and id.
 
@@ -65,11 +68,14 @@ def export_command(
     fingerprint' creates the same index from it. FILE appears only when it is complete.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
-    same command again to write those that are missing.
+    same command again to write those that are missing. To share the work between 16 machines that reach the same
+    folder, add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
     """
     if shards is not None:
-        _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
+        _export_shards(settings, output, shards, form or "jsonl", workers, shard, overwrite=overwrite)
         return
+    if shard is not None:
+        raise click.UsageError("--shard is for --shards; leave it out")
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):
@@ -136,7 +142,14 @@ def _batched(documents: Iterator[Document], size: int) -> Iterator[list[Document
 
 
 def _export_shards(
-    settings: Settings, output: str, count: int, form: str, workers: int | None, *, overwrite: bool
+    settings: Settings,
+    output: str,
+    count: int,
+    form: str,
+    workers: int | None,
+    shard: Shard | None,
+    *,
+    overwrite: bool,
 ) -> None:
     refuse_flags(settings.store, "--shards")
     if output == "-":
@@ -146,5 +159,5 @@ def _export_shards(
     with open_index(settings):  # what is wrong with it is said once
         pass
     with watching("export") as observer:
-        done = export_shards(settings.store, Path(output), count, form, workers, observer)
+        done = export_shards(settings.store, Path(output), count, form, workers, observer, shard)
     say(f"exported {plural(done, 'document')}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,16 @@ from hsimhash.processes import Workers, completed
 from hsimhash.progress import Observer
 from hsimhash.store import Document, Opening, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.capabilities import Shard
 
 SHARD_FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "tsv", "tsv.gz", "tsv.zst", "parquet")
 PLAN = "shards.json"
+JOIN_S = 5.0
 ROW_GROUP_DOCUMENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ExportFile:
     """One of the `count` files of an export, in a folder."""
 
     url: str
@@ -40,50 +43,56 @@ class Shard:
         return self.folder / f"part-{self.number:05d}-of-{self.count:05d}.{self.form}"
 
 
-def export_shards(url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer) -> int:
-    """Write the missing files of `folder`; return how many documents were written.
+def export_shards(
+    url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer, shard: Shard | None = None
+) -> int:
+    """Write the missing files of `folder`, or of a shard of them; return how many documents were written.
 
     Raises:
         ValueError: the folder has something else, or needs a package that is not there.
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or choose another --format")
-    shards = [Shard(url, number, count, folder.absolute(), form) for number in range(count)]
-    _begin(shards[0])
-    left = [one for one in shards if not one.path.exists()]
-    if len(left) < count:
-        say(f"{plural(count - len(left), 'file')} of {folder} are there, and kept")
+    files = [ExportFile(url, number, count, folder.absolute(), form) for number in range(count)]
+    _begin(files[0], is_joining=shard is not None)
+    mine = [one for one in files if shard is None or shard.has(one.number)]
+    left = [one for one in mine if not one.path.exists()]
+    if len(left) < len(mine):
+        say(f"{plural(len(mine) - len(left), 'file')} of {folder} are there, and kept")
     done = 0
     with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
-        for number, one in enumerate(completed([pool.submit(write_shard, shard) for shard in left]), start=1):
+        for number, one in enumerate(completed([pool.submit(write_file, one) for one in left]), start=1):
             done += one.result()
-            observer.report("export", count - len(left) + number, count, done)
+            observer.report("export", len(mine) - len(left) + number, len(mine), done)
     return done
 
 
-def _begin(shard: Shard) -> None:
-    """Note in the folder what its files are."""
-    plan = {"store": store_name(shard.url), "shards": shard.count, "format": shard.form}
-    path = shard.folder / PLAN
+def _begin(first: ExportFile, *, is_joining: bool) -> None:
+    """Note in the folder what its files are; who joins others waits for their note."""
+    plan = {"store": store_name(first.url), "shards": first.count, "format": first.form}
+    folder, path = first.folder, first.folder / PLAN
+    until = time.monotonic() + (JOIN_S if is_joining else 0)
+    while folder.exists() and any(folder.iterdir()) and not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
     if path.exists():
         begun = json.loads(path.read_text(encoding="utf-8"))
         if begun != plan:
-            raise ValueError(f"{shard.folder} has files of another export ({begun}); choose another --output")
-    elif shard.folder.exists() and any(shard.folder.iterdir()):
-        raise ValueError(f"{shard.folder} is not empty, and no export was begun there; choose another --output")
+            raise ValueError(f"{folder} has files of another export ({begun}); choose another --output")
+    elif folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
     else:
-        make_folder(shard.folder)
+        make_folder(folder)
         write_json(path, plan)
 
 
-def write_shard(shard: Shard) -> int:
+def write_file(one: ExportFile) -> int:
     """Write one file; return how many documents it has."""
-    with opened_index(shard.url, Opening(JOB_DEADLINE_S)) as index:
-        pages = index.store.registered(shard.number, shard.count)
-        if shard.form == "parquet":
-            return write_parquet(str(shard.path), pages)
-        line_of, done = tsv_line if shard.form.startswith("tsv") else json_line, 0
-        with written(str(shard.path)) as write:
+    with opened_index(one.url, Opening(JOB_DEADLINE_S)) as index:
+        pages = index.store.registered(one.number, one.count)
+        if one.form == "parquet":
+            return write_parquet(str(one.path), pages)
+        line_of, done = tsv_line if one.form.startswith("tsv") else json_line, 0
+        with written(str(one.path)) as write:
             for page in pages:
                 write(b"".join(map(line_of, page)))
                 done += len(page)

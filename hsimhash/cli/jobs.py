@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -21,8 +22,9 @@ from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import Summary
 from hsimhash.store import backend_of
-from hsimhash.store.capabilities import WalksRanges
+from hsimhash.store.capabilities import Shard, WalksRanges
 
+MOST_SHARDS = 10_000  # files of an export, and machines that share a job
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 _CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # of a stream
 BATCH_S = 2.5  # that a batch may still take when it was asked to be the last
@@ -33,6 +35,26 @@ walk_workers_option = click.option(
     metavar="N",
     help="HBase: number of processes that read. Default: one per core.",
 )
+
+
+class ShardType(click.ParamType[Shard]):
+    """A shard of a job, such as 3/16."""
+
+    name = "shard"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
+        """Return the shard."""
+        number, slash, count = str(value).partition("/")
+        if not (slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= MOST_SHARDS):
+            self.fail(f"{value!r} is not a shard: expected K/N with K from 1 to N, such as 3/16", param, ctx)
+        return Shard(int(number), int(count))
+
+
+def shard_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option that names this machine's shard; `what` it does."""
+    return click.option("--shard", type=ShardType(), metavar="K/N", help=f"HBase: {what}")
+
+
 walk_job_option = click.option(
     "--job",
     type=click.Path(path_type=Path),
@@ -49,7 +71,7 @@ def walks_ranges(store: str) -> bool:
 def refuse_walk(store: str, *given: object) -> None:
     """Refuse the options of a walk where one process does it."""
     if not walks_ranges(store) and any(one is not None for one in given):
-        raise click.UsageError(f"--workers and --job are for an index on HBase, and {store} is not")
+        raise click.UsageError(f"--workers, --job and --shard are for an index on HBase, and {store} is not")
 
 
 def check_job(folder: Path) -> None:

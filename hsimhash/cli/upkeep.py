@@ -12,7 +12,14 @@ from hsimhash.cli.console import print_fields, print_json, say, size, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode, message_of
 from hsimhash.cli.help import Command
-from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
+from hsimhash.cli.jobs import (
+    check_job,
+    refuse_walk,
+    shard_option,
+    walk_job_option,
+    walk_workers_option,
+    walks_ranges,
+)
 from hsimhash.cli.options import (
     Settings,
     json_option,
@@ -26,7 +33,7 @@ from hsimhash.cli.options import (
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
 from hsimhash.store import capable
-from hsimhash.store.capabilities import BacksUp, Collects, Compacts, WalksRanges
+from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
 from hsimhash.store.urls import holds_password
 
 
@@ -41,10 +48,17 @@ from hsimhash.store.urls import holds_password
 )
 @walk_workers_option
 @walk_job_option
+@shard_option("read only the Kth of N parts into --job, beside other machines that read others.")
 @json_option
 @metrics_option
 def check_command(
-    settings: Settings, repair: bool, sample: int | None, workers: int | None, job: Path | None, as_json: bool
+    settings: Settings,
+    repair: bool,
+    sample: int | None,
+    workers: int | None,
+    job: Path | None,
+    shard: Shard | None,
+    as_json: bool,
 ) -> ExitCode:
     """Check an index for problems, and repair them.
 
@@ -59,9 +73,14 @@ def check_command(
     On HBase only leftovers over an hour old are deleted. Several processes read the table in ranges and keep what they
     find in a folder, by default below .hsimhash/jobs. It takes about 70 bytes per document and 8 per drawer row. Within
     a day the same command resumes there.
+
+    Several machines can share the reading: give --shard 1/16 on the first, --shard 2/16 on the second, and so on, with
+    a --job folder that all of them reach. When they have ended, the command without --shard compares what they read.
     """
-    _refuse_mixed(settings, sample, is_repair=repair, is_walk=workers is not None or job is not None)
-    refuse_walk(settings.store, workers, job)
+    _refuse_mixed(settings, sample, is_repair=repair, is_walk=any(one is not None for one in (workers, job, shard)))
+    refuse_walk(settings.store, workers, job, shard)
+    if shard is not None:
+        return _read_shard(settings, shard, job, workers, is_repair=repair, as_json=as_json)
     folder = (job or default_job(settings.store, [])) if walks_ranges(settings.store) else None
     if folder is not None and sample is None:
         check_job(folder)
@@ -91,10 +110,27 @@ def check_command(
     return ExitCode.PROBLEMS_FOUND
 
 
+def _read_shard(
+    settings: Settings, shard: Shard, job: Path | None, workers: int | None, *, is_repair: bool, as_json: bool
+) -> ExitCode:
+    """Read a shard of a check, and say what is left to do."""
+    if job is None:
+        raise click.UsageError("--shard needs --job, a folder that all machines reach")
+    check_job(job)
+    with open_index(settings, is_job=True) as index, watching("check") as observer:
+        walker, processes = capable(index.store, WalksRanges), workers or os.cpu_count() or 1
+        read, ranges = walker.check_shard(shard, repair=is_repair, folder=job, workers=processes, observer=observer)
+    if as_json:
+        print_json({"shard": str(shard), "ranges": ranges, "read": read})
+    left = f"{read:,} of {ranges:,} ranges are read; wait for the other shards" if read < ranges else "all are read"
+    say(f"shard {shard} is read; {left}, then run the command without --shard")
+    return ExitCode.DONE
+
+
 def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is_walk: bool) -> None:
     """Refuse options of `check` that do not go together, or with the store; `is_walk`: --workers or --job is given."""
     if sample is not None and is_walk:
-        raise click.UsageError("--workers and --job are for a whole check; leave them out, or --sample")
+        raise click.UsageError("--workers, --job and --shard are for a whole check; leave them out, or --sample")
     if sample is not None and is_repair:
         raise click.UsageError("--repair goes through the whole index; leave --sample out")
     if sample is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
@@ -75,9 +75,31 @@ class HasTable(Protocol):
         """Count the drawer rows of every region, from samples in a large table."""
 
 
+class Shard(NamedTuple):
+    """The Kth of N shards of a job; K begins at 1."""
+
+    number: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+    def has(self, place: int) -> bool:
+        """Whether it has the range, or the file, at a place."""
+        return place % self.total == self.number - 1
+
+
 @runtime_checkable
 class WalksRanges(Protocol):
     """Several processes can walk the large index in ranges and resume; also in `check` and `count`."""
+
+    def check_shard(
+        self, shard: Shard, *, repair: bool, folder: Path, workers: int = 1, observer: Observer = UNWATCHED
+    ) -> tuple[int, int]:
+        """Read the ranges of a shard for a check; return how many ranges all shards have read, and of how many.
+
+        A `check` with the same folder then compares what all have read; `repair` must be as it is there.
+        """
 
     def expire(
         self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED

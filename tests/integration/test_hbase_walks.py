@@ -94,7 +94,11 @@ def test_a_killed_expire_continues(filled: tuple[str, HBaseStore], tmp_path: Pat
 
 
 def test_options_of_a_walk_are_for_hbase(tmp_path: Path) -> None:
-    for words in (("expire", "--before", "1d", "--job", "x"), ("describe", "--workers", "2"), ("check", "--job", "x")):
+    for words in (
+        ("expire", "--before", "1d", "--job", "x"),
+        ("describe", "--workers", "2"),
+        ("check", "--shard", "1/2"),
+    ):
         result = run(*words, "--store", f"lmdb://{tmp_path}")
         assert result.exit_code == 2
-        assert "--workers and --job are for an index on HBase" in result.stderr
+        assert "--workers, --job and --shard are for an index on HBase" in result.stderr

@@ -1,8 +1,8 @@
 """`check` of an index on HBase with planted faults, killed, and beside writers: `python -m tests.stress.hbase_check`.
 
 Of every kind there are as many faults, each in a document or row of its own. `check` must count them all, by several
-processes, also after it was killed again and again and continued; `--repair` must leave what `check` calls sound. In
-an index that others write meanwhile it must find no problem.
+processes, in shards, also after it was killed again and again and continued; `--repair` must leave what `check` calls
+sound. In an index that others write meanwhile it must find no problem.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +27,12 @@ from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import random_fingerprints
 from tests.support.hbase_server import HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
-from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
 SEED = 43
 DOCUMENTS, FAULTS = 100_000, 100  # of each kind
 KILLS = 10
+SHARDS = 4
 WRITERS = 2
 # By kind: problems, leftovers.
 KINDS = {
@@ -136,11 +137,16 @@ def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: i
                 f"documents, problems, leftovers: {whole.documents:,}, {whole.problems:,}, {whole.leftovers:,}, "
                 f"planted {wanted}",
             )
-            killed = _killed(url, folder / "killed", kills)
-            same = all(
-                killed[one] == getattr(whole, one) for one in ("documents", "drawer_rows", "problems", "leftovers")
+            counts = _counts(whole.to_json())
+            killed = _counts(_killed(url, folder / "killed", kills))
+            yield Outcome(killed == counts, f"killed {kills} times and continued: {killed}")
+            alone_s = seconds(lambda: _sharded(url, folder / "alone", 1))
+            found = list[dict[str, object]]()
+            beside_s = seconds(lambda: found.append(_sharded(url, folder / "shards", SHARDS)))
+            yield Outcome(
+                _counts(found[0]) == counts,
+                f"{SHARDS} shards, a process each: {beside_s:.1f} s, one {alone_s:.1f} s: {_counts(found[0])}",
             )
-            yield Outcome(same, f"killed {kills} times and continued: {'the same' if same else killed}")
             problems = index.check(repair=True, workers=2, folder=folder / "repair").problems
             again = index.check()
             yield Outcome(
@@ -148,7 +154,11 @@ def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: i
             )
 
 
-def _killed(url: str, folder: Path, kills: int) -> dict[str, int]:
+def _counts(facts: Mapping[str, object]) -> dict[str, object]:
+    return {name: facts[name] for name in ("documents", "drawer_rows", "problems", "leftovers")}
+
+
+def _killed(url: str, folder: Path, kills: int) -> dict[str, object]:
     """Return what the command prints that was killed so often before."""
     command = [*PROGRAM, "check", "--store", url, "--workers", "2", "--job", str(folder), "--json"]
     rng = random.Random(SEED)
@@ -160,8 +170,21 @@ def _killed(url: str, folder: Path, kills: int) -> dict[str, int]:
                 process.kill()
                 kills -= 1
                 continue
-            found: dict[str, int] = json.loads(printed)
+            found: dict[str, object] = json.loads(printed)
             return found
+
+
+def _sharded(url: str, folder: Path, shards: int) -> dict[str, object]:
+    """Return what the command prints that compares what processes have read beside each other."""
+    command = [*PROGRAM, "check", "--store", url, "--workers", "1", "--job", str(folder)]
+    words = [[*command, "--shard", f"{number}/{shards}"] for number in range(1, shards + 1)]
+    processes = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for one in words]
+    for process in processes:
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    printed = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    found: dict[str, object] = json.loads(printed.stdout)
+    return found
 
 
 def beside_writers(server: HBaseServer, folder: Path, *, documents: int, checks: int) -> Outcome:

@@ -43,6 +43,7 @@ from hsimhash.store.base import (
     Store,
     View,
 )
+from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
@@ -265,12 +266,9 @@ class HBaseStore(Store):
     def check(
         self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        old_ms = -1
-        if repair:
-            old_ms = round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000)
         if folder is None and rows_about(self.gateway, self.record) <= RANGE_ROWS:
             task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), randbits(32))
-            ranges = [survey_range(self.gateway, task, old_ms)]
+            ranges = [survey_range(self.gateway, task, self._removed_before(repair=repair))]
             observer.report("check", 1, 1)
             return self._judge(FullCheck(self.gateway, self.record, task.seed, ranges), repair=repair)
         if folder is None:
@@ -278,10 +276,24 @@ class HBaseStore(Store):
                 return self.check(repair=repair, observer=observer, workers=workers, folder=Path(own))
         job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
         with job.alone("checks the index"):
-            survey = partial(survey_to_files, removed_before=old_ms)
-            results = job.run("check --repair" if repair else "check", survey, observer)
+            results = job.run(*self._survey(repair=repair), observer)
             full_check = FullCheck(self.gateway, self.record, job.seed, surveyed_in(job.folder, results))
             return self._judge(full_check, repair=repair)
+
+    def check_shard(
+        self, shard: Shard, *, repair: bool, folder: Path, workers: int = 1, observer: Observer = UNWATCHED
+    ) -> tuple[int, int]:
+        job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
+        return job.run_shard(shard, *self._survey(repair=repair), observer)
+
+    def _survey(self, *, repair: bool) -> tuple[str, RangeWork]:
+        """Return the purpose of a check's walk, and its work."""
+        removed_before = self._removed_before(repair=repair)
+        return "check --repair" if repair else "check", partial(survey_to_files, removed_before=removed_before)
+
+    def _removed_before(self, *, repair: bool) -> int:
+        """Return the time, in ms since 1970, before which a removed document's register is suspect by itself."""
+        return round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000) if repair else -1
 
     def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
         """Look at the suspects of a full check."""

@@ -2,8 +2,12 @@
 
 | file | what |
 |---|---|
-| `walk.json` | the purpose of the job, when it began, the ranges |
+| `walk.json` | the purpose of the job, when it began, the ranges, how many shards |
 | `ranges.jsonl` | `[number, result]` of each range that is done; what a worker wrote besides is in files of its own |
+| `ranges-3.jsonl` | the same of the third shard |
+
+A shard is every Nth range. Several machines read one each into a folder that all of them reach; a job without a shard
+reads what they left, and goes on with the findings of all.
 """
 
 from __future__ import annotations
@@ -12,20 +16,21 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from hsimhash.errors import OTHER_JOB, StoreUnavailableError
+from hsimhash.errors import OTHER_JOB, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
-from hsimhash.locks import lock_or_refuse
+from hsimhash.locks import HeldLock, holder_of, lock_or_refuse, wait_for_lock
 from hsimhash.processes import Workers, completed
 from hsimhash.progress import Observer
 from hsimhash.store.base import JOB_DEADLINE_S, Record
+from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Gateway
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -35,7 +40,8 @@ from hsimhash.store.reports import Region
 
 RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
 AGE_S = 86_400.0  # what was read longer ago is read again
-_WALK, _RANGES = "walk.json", "ranges.jsonl"
+_WALK, _RANGES, _SHARD_RANGES = "walk.json", "ranges.jsonl", "ranges-*.jsonl"
+_JOIN_S = 60.0  # that a shard waits for others to begin
 
 WALK = "walk"  # the folder of a walk, within that of its job
 Bounds = tuple[bytes, bytes]  # rows, half-open
@@ -82,7 +88,7 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Run the job; return the result of every range, in order.
+        """Run the job within `alone`; return the result of every range, in order.
 
         Args:
             purpose: of the job; its first word is the stage that is reported. With another purpose, or for another
@@ -91,18 +97,26 @@ class RangeJob:
             observer: receives the number of finished ranges, and of all.
         """
         with file_errors(self.folder):
-            make_folder(self.folder)
-            seed, bounds = self._begun(f"{purpose} of {self.url}")
-            with ResultLog(self.folder / _RANGES) as log:
-                tasks = [
-                    RangeTask(number, one, self.record, self.folder, seed)
-                    for number, one in enumerate(bounds)
-                    if number not in log.results
-                ]
-                for number, result in self._results(work, tasks):
-                    log.add(number, result)
-                    observer.report(purpose.partition(" ")[0], len(log.results), len(bounds))
-                return [log.results[number] for number in range(len(bounds))]
+            walk = self._begun(purpose, None)
+            results = self._read(walk, None, work, partial(observer.report, purpose.partition(" ")[0]))
+        return [results[number] for number in range(len(results))]
+
+    def run_shard(self, shard: Shard, purpose: str, work: RangeWork, observer: Observer) -> tuple[int, int]:
+        """Read the ranges of a shard, beside others; return how many ranges all shards have read, and of how many.
+
+        Raises:
+            StoreBusyError: another process has this shard, or the whole job.
+            HsimhashError: the job has another number of shards.
+        """
+        place, lock = self.folder.parent, f"shard-{shard.number}.lock"
+        with ExitStack() as held, file_errors(place, advice=", or " + OTHER_JOB):
+            make_folder(place)
+            with self._only_for_now():
+                doing = f"reads shard {shard} ({place})"
+                held.enter_context(lock_or_refuse(place / lock, doing, "read another shard"))
+                walk = self._begun(purpose, shard)
+            results = self._read(walk, shard, work, partial(observer.report, purpose.partition(" ")[0]))
+            return len(results), len(walk["ranges"])
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
@@ -112,31 +126,92 @@ class RangeJob:
             doing: what this job does, for the error of another one: "checks the index".
         """
         place = self.folder.parent
-        with file_errors(place, advice=", or " + OTHER_JOB):
-            make_folder(place)
-            lock = lock_or_refuse(place / "lock", f"{doing} ({place})", "name another folder")
-        with lock:
+        with ExitStack() as held:
+            with file_errors(place, advice=", or " + OTHER_JOB):
+                make_folder(place)
+                held.enter_context(lock_or_refuse(place / "lock", f"{doing} ({place})", "name another folder"))
+                for path in self._shard_locks():
+                    held.enter_context(lock_or_refuse(path, f"reads a shard ({path})", "name another folder"))
             yield
             shutil.rmtree(self.folder, ignore_errors=True)
+            for path in self._shard_locks():
+                path.unlink(missing_ok=True)
+
+    def _only_for_now(self) -> HeldLock:
+        """Lock the folder for as long as a shard takes to begin; other shards wait."""
+        path = self.folder.parent / "lock"
+        try:
+            return wait_for_lock(path, _JOIN_S)
+        except StoreBusyError as error:
+            raise StoreBusyError(
+                f"process {holder_of(path)} works on the whole job ({path.parent}); wait for it to end, or name "
+                f"another folder"
+            ) from error
+
+    def _shard_locks(self) -> list[Path]:
+        return sorted(self.folder.parent.glob("shard-*.lock"))
 
     @property
     def seed(self) -> int:
         """The seed of the job's tasks."""
         return int(json.loads((self.folder / _WALK).read_text())["seed"])
 
-    def _begun(self, purpose: str) -> tuple[int, list[Bounds]]:
-        """Return the seed and the ranges of the job in the folder, or of a new one."""
-        path = self.folder / _WALK
-        if path.exists():
-            walk = json.loads(path.read_text())
-            if walk["purpose"] == purpose and 0 <= time.time() - walk["began_s"] < AGE_S:
-                return walk["seed"], [(bytes.fromhex(start), bytes.fromhex(stop)) for start, stop in walk["ranges"]]
-        (self.folder / _RANGES).unlink(missing_ok=True)
-        bounds = ranges_of_table(self.gateway, self.record, self.range_rows)
-        ranges = [(start.hex(), stop.hex()) for start, stop in bounds]
-        seed = secrets.randbits(32)
-        write_json(path, {"purpose": purpose, "began_s": time.time(), "seed": seed, "ranges": ranges})
-        return seed, bounds
+    def _begun(self, purpose: str, shard: Shard | None) -> dict[str, Any]:
+        """Return what is written of the job in the folder, or of a new one."""
+        make_folder(self.folder)
+        path, purpose = self.folder / _WALK, f"{purpose} of {self.url}"
+        begun = json.loads(path.read_text()) if path.exists() else {}
+        walk = dict(begun)
+        if walk.get("purpose") != purpose or not 0 <= time.time() - walk["began_s"] < AGE_S:
+            self._discard(shard)
+            ranges = [
+                (start.hex(), stop.hex()) for start, stop in ranges_of_table(self.gateway, self.record, self.range_rows)
+            ]
+            walk = {"purpose": purpose, "began_s": time.time(), "seed": secrets.randbits(32), "ranges": ranges}
+        if shard is not None and walk.setdefault("shards", shard.total) != shard.total:
+            raise HsimhashError(
+                f"the job in {self.folder.parent} has {walk['shards']} shards, not {shard.total}; read shards of "
+                f"{walk['shards']}, or name another folder"
+            )
+        if walk != begun:
+            write_json(path, walk)
+        return walk
+
+    def _discard(self, shard: Shard | None) -> None:
+        """Delete the findings of an earlier job, unless another shard still reads for it."""
+        if shard is not None:
+            for path in self._shard_locks():
+                if path.name == f"shard-{shard.number}.lock":
+                    continue
+                lock_or_refuse(path, f"reads a shard of another job ({path})", "name another folder").close()
+        for path in self._logs():
+            path.unlink()
+
+    def _logs(self) -> list[Path]:
+        return [one for one in (self.folder / _RANGES, *sorted(self.folder.glob(_SHARD_RANGES))) if one.exists()]
+
+    def _read(
+        self, walk: dict[str, Any], shard: Shard | None, work: RangeWork, report: Callable[[int, int], None]
+    ) -> dict[int, Any]:
+        """Read the ranges that are left, of a shard or all; return the results of all logs."""
+        bounds = [(bytes.fromhex(start), bytes.fromhex(stop)) for start, stop in walk["ranges"]]
+        own = _RANGES if shard is None else _SHARD_RANGES.replace("*", str(shard.number))
+        mine = [number for number in range(len(bounds)) if shard is None or shard.has(number)]
+        with ResultLog(self.folder / own) as log:
+            others = self._logged()
+            tasks = [
+                RangeTask(number, bounds[number], self.record, self.folder, walk["seed"])
+                for number in mine
+                if number not in others
+            ]
+            report(len(mine) - len(tasks), len(mine))
+            for done, (number, result) in enumerate(self._results(work, tasks), start=len(mine) - len(tasks) + 1):
+                log.add(number, result)
+                report(done, len(mine))
+        return self._logged()
+
+    def _logged(self) -> dict[int, Any]:
+        return {number: result for path in self._logs() for number, result in results_in(path)[0].items()}
 
     def _results(self, work: RangeWork, tasks: Sequence[RangeTask]) -> Iterator[tuple[int, Any]]:
         """Yield what is found as it comes, with the numbers of the ranges."""
@@ -152,12 +227,7 @@ class ResultLog(AbstractContextManager["ResultLog"]):
     """A file of `[number, result]`, one JSON line each; `results` has the earlier ones."""
 
     def __init__(self, path: Path) -> None:
-        self.results, size = dict[int, Any](), 0
-        for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
-            if not line.endswith(b"\n"):
-                break
-            number, result = json.loads(line)
-            self.results[number], size = result, size + len(line)
+        self.results, size = results_in(path)
         self._log = AppendLog(path, size)
 
     def add(self, number: int, result: Any) -> None:
@@ -168,6 +238,17 @@ class ResultLog(AbstractContextManager["ResultLog"]):
 
     def __exit__(self, *exc_info: object) -> None:
         self._log.close()
+
+
+def results_in(path: Path) -> tuple[dict[int, Any], int]:
+    """Return the results in the file of a `ResultLog`, and the bytes of its whole lines."""
+    results, size = dict[int, Any](), 0
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        if not line.endswith(b"\n"):
+            break
+        number, result = json.loads(line)
+        results[number], size = result, size + len(line)
+    return results, size
 
 
 @cache

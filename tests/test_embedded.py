@@ -37,8 +37,9 @@ from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import files
-from hsimhash.store.lmdb.audit import audit
+from hsimhash.store.lmdb.audit import audit, glance
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
+from hsimhash.store.lmdb.session import LmdbView
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import thorough, tries
 from tests.support.processes import fork, forked
@@ -824,3 +825,51 @@ def test_closing_waits_for_a_write_in_another_thread(store: LmdbStore, path: Pat
         store.remove([b"a"])
     with LmdbStore(f"lmdb://{path}", path) as again, again.view() as view:
         assert view.transaction.get(b"key") == b"value"
+
+
+def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> None:
+    record = Record(Layout.named("4"), {"name": "x", "sketch": {}, "key": {}})
+    rng = np.random.default_rng(3)
+    values, sketches, keys = rng.integers(0, 2**64, (3, 300), np.uint64)
+    values[::3], keys[::4], keys[1::7] = values[0], 0, keys[1]  # crowds of a fingerprint, and of a key
+    ids = [f"{number}{'x' * 600 * (number % 50 == 0)}".encode() for number in range(300)]
+    with LmdbStore.create(f"lmdb://{path}", path, record) as store:
+        store.insert(ids, Signatures.of(values, sketches, keys), np.zeros(300, np.int64))
+        store.insert(ids[:40], Signatures.of(values[40:80], sketches[:40], keys[40:80]), np.zeros(40, np.int64))
+        store.remove(ids[80:100])
+
+        def seen() -> list[bytes] | None:
+            with LmdbView(store.session) as view:
+                return glance(view, record)
+
+        left_over = seen()
+        assert left_over
+        assert len(left_over) == store.check().leftovers == store.check(repair=True).repaired
+        assert seen() == []
+        with store.session.write() as transaction:
+            databases = {
+                name: store.session.environment.databases[name] for name in ("register", "documents", "drawers")
+            }
+            rows = [(name, *row) for name, one in databases.items() for row in transaction.cursor(one).iternext()]
+        for number in rng.choice(len(rows), tries(200, 10), replace=False).tolist():
+            name, key, value = rows[number]
+            other = bytearray(value)
+            other[int(rng.integers(8))] ^= 1 << int(rng.integers(8))
+            for put_back, changed in (
+                ((key, value), None),
+                (None, (key, bytes(other))),
+                ((key, value), (key[::-1], value)),
+            ):
+                if name == "documents" and put_back is None:
+                    continue  # when it was first seen, which nothing else says
+                with store.session.write() as transaction:
+                    if put_back is not None or name == "register":
+                        transaction.delete(key, value if name == "drawers" else b"", db=databases[name])
+                    if changed is not None:
+                        transaction.put(*changed, db=databases[name])
+                assert seen() != [], (name, key, value, changed)
+                with store.session.write() as transaction:
+                    if changed is not None:
+                        transaction.delete(changed[0], changed[1] if name == "drawers" else b"", db=databases[name])
+                    transaction.put(key, value, db=databases[name])
+        assert seen() == []

@@ -58,6 +58,7 @@ class _HBaseBackend(Backend):
             "--print-commands",
             "--regions",
             "--sample",
+            "--shard",
             "--shards",
             "--splits-from",
             "--stage",

@@ -11,6 +11,9 @@
 | a row of the key drawer whose key no document of its fingerprint has | leftover of a change | deleted |
 
 A page is read, and repaired, in one transaction: others write between two pages.
+
+First comes a glance at one state of a whole index: counts, and sums of hashes, tell whether it has exactly the rows
+that its registers ask for. That takes a tenth of the time, so only an index that is not sound is read page by page.
 """
 
 from __future__ import annotations
@@ -19,14 +22,28 @@ import logging
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import starmap
+from itertools import chain, islice, starmap
+from secrets import randbits
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.bits import Uint64s, are_in
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
+from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    KEY_FLAG,
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    fingerprints_of,
+    key_numbers,
+    key_prefix,
+    prefix_numbers_of,
+)
+from hsimhash.store.base import Record
 from hsimhash.store.lmdb.codec import (
     Registered,
     Row,
@@ -42,7 +59,9 @@ from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
 
+GLANCE_ROWS = 1 << 17  # at once; bounds memory
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
@@ -56,6 +75,105 @@ def audit(
     if report.repaired:
         _log.info("index %s: %d rows repaired", session.path, report.repaired)
     return report
+
+
+def glance(view: LmdbView, record: Record) -> list[bytes] | None:
+    """Look whether an index has all rows that its registers ask for and no others, but for chance: 64 bits.
+
+    Returns:
+        rows of the key drawer that documents left, which are usual; None where anything else is not as it should be.
+    """
+    seed, width = np.uint64(randbits(64) | 1), 6 if record.has_signatures else 4
+    registered, listed, needed = _Sum(), _Sum(), _Sum()
+    keyed, last = [np.empty(0, np.uint64)], np.empty(0, np.uint64)
+    for rows in _batches(view, "register"):
+        table = _table(b"".join(chain.from_iterable(rows)), len(rows), width)
+        if table is None:
+            return None
+        registered.add(_mixed(seed, table[:, 2], table[:, 0], table[:, 1]))
+        if record.has_signatures:
+            has_key = table[:, 5] != 0
+            keyed.append(np.unique(_mixed(seed, table[has_key, 2], key_numbers(table[has_key, 5]))))
+    for rows in _batches(view, "documents"):
+        ids = b"".join([digest(listed_id(key, value)) for key, value in rows])
+        digests = _table(ids, len(rows), 2)
+        fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)
+        if digests is None or fingerprints is None:
+            return None
+        values = fingerprints[:, 0]
+        listed.add(_mixed(seed, values, digests[:, 0], digests[:, 1]))
+        both = np.concatenate([last, values])
+        needed.add(_mixed(seed, values[both[1:] != both[:-1]] if len(last) else np.unique(values)))
+        last = values[-1:]
+    by_key = np.unique(np.concatenate(keyed))
+    return _left_in_drawers(view, record, seed, needed, by_key) if registered == listed else None
+
+
+def _left_in_drawers(
+    view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s
+) -> list[bytes] | None:
+    """Return the rows of the key drawer that are not needed; None where a drawer lacks a row, or has others."""
+    drawers = record.layout.drawers
+    sums, keys, left_over = [_Sum() for _ in drawers], 0, list[bytes]()
+    for rows in _batches(view, "drawers"):
+        joined = b"".join(chain.from_iterable(rows))
+        if len(joined) != len(rows) * ROWKEY_BYTES:
+            return None
+        rowkeys = np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
+        numbers, fingerprints = prefix_numbers_of(rowkeys), fingerprints_of(rowkeys)
+        flags, left = rowkeys[:, SEGMENT_BYTES], len(rowkeys)
+        for drawer, found in zip(drawers, sums, strict=True):
+            places = np.flatnonzero(flags == drawer.number)
+            values = fingerprints[places]
+            if (drawer.segments(values) != numbers[places] >> np.uint64(8)).any():
+                return None
+            found.add(_mixed(seed, values))
+            left -= len(places)
+        if record.has_signatures:
+            places = np.flatnonzero(flags == KEY_FLAG)
+            is_needed = are_in(_mixed(seed, fingerprints[places], numbers[places]), by_key)
+            keys += int(np.count_nonzero(is_needed))
+            left_over += [row.tobytes() for row in rowkeys[places[~is_needed]]]
+            left -= len(places)
+        if left:
+            return None
+    return left_over if keys == len(by_key) and all(one == needed for one in sums) else None
+
+
+@dataclass(slots=True)
+class _Sum:
+    """How many hashes there are, and their sum."""
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, hashes: Uint64s) -> None:
+        self.count += len(hashes)
+        self.total = (self.total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
+
+
+def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
+    rows = view.transaction.cursor(view.databases[name]).iternext()
+    while batch := list(islice(rows, GLANCE_ROWS)):
+        yield batch
+
+
+def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64] | None:
+    """Return rows of so many numbers; None where they have another size."""
+    if len(joined) != count * width * 8:
+        return None
+    return np.frombuffer(joined, ">u8").reshape(-1, width).astype(np.uint64)
+
+
+def _mixed(seed: np.uint64, *columns: Uint64s) -> Uint64s:
+    """Return a hash of each row of columns."""
+    mixed = np.full(len(columns[0]), seed)
+    for column in columns:
+        mixed = (mixed ^ column) * _MIX
+        mixed ^= mixed >> np.uint64(29)
+    mixed *= _MIX
+    mixed ^= mixed >> np.uint64(32)
+    return mixed
 
 
 class _Audit:
@@ -76,7 +194,13 @@ class _Audit:
         with LmdbView(self.session) as view:
             verify_pages(view.transaction, *(databases[name] for name in names))
             registers, listings, drawer_rows = (view.transaction.stat(databases[name])["entries"] for name in names)
-        self.report.documents, self.report.drawer_rows, self.total = registers, drawer_rows, listings + drawer_rows
+            self.report.documents, self.report.drawer_rows, self.total = registers, drawer_rows, listings + drawer_rows
+            left_over = glance(view, self.session.record)
+        if left_over is not None and not (left_over and self.is_repair):
+            for row in left_over:
+                self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
+            self.observer.report("check", self.total, self.total)
+            return self.report
         begun = self.session.last_transaction()
         self._each_page("documents", self._check_listings)
         # The counts tell that every register is listed only if nobody wrote meanwhile.
@@ -200,7 +324,7 @@ class _Audit:
             elif not rows.is_listed(packed):
                 is_repaired = self._leftover(f"{row} has no document")
             elif is_key and not self._is_keyed(rows, prefix, packed):
-                is_repaired = self._leftover(f"{row} has no document with such a key")
+                is_repaired = self._leftover(_keyless(prefix, packed))
             else:
                 continue
             if is_repaired:
@@ -216,6 +340,10 @@ class _Audit:
         registers = (rows.transaction.get(one, db=rows.register) for one in _listed_digests(rows, packed))
         signatures = [unpack_register(value).signature for value in registers if value is not None]
         return any(one.key and key_prefix(one.key) == prefix and pack(one.fingerprint) == packed for one in signatures)
+
+
+def _keyless(prefix: bytes, packed: bytes) -> str:
+    return f"drawer row {prefix.hex()} {packed.hex()} has no document with such a key"
 
 
 def _mark(prefix: bytes, packed: bytes) -> int:

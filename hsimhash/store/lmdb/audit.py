@@ -191,6 +191,8 @@ class _Audit:
     def run(self) -> CheckReport:
         databases = self.session.environment.databases
         names = ("register", "documents", "drawers")
+        with self._rows():  # a repair that could not write says so at once
+            pass
         with LmdbView(self.session) as view:
             verify_pages(view.transaction, *(databases[name] for name in names))
             registers, listings, drawer_rows = (view.transaction.stat(databases[name])["entries"] for name in names)

@@ -27,7 +27,7 @@ from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, STDIN, DamagedInputError, InputFile
 from hsimhash.inputs.reader import content_of_file
 
-ArgumentKind = Literal["text", "file", "id", "fingerprint"]
+ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` looks whether it is an id
 
 
 class Named(NamedTuple):

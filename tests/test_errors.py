@@ -97,7 +97,7 @@ def test_inputs_and_results_name_arguments_in_python_and_flags_on_the_command_li
 
 
 # Modules that commands call, and whose messages are about the options of these.
-OF_COMMANDS = {"cli", "settings.py", "store/hbase/operations.py", "store/redis/plain.py"}
+OF_COMMANDS = {"cli", "settings.py", "store/hbase/operations.py"}
 OF_COMMANDS |= {"store/hbase/files/load_tool.py", "dedup/commands.py", "dedup/report.py", "calibrate/results.py"}
 
 

@@ -14,8 +14,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
-from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (

@@ -21,9 +21,8 @@ from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
 from hsimhash.fingerprint.document_fields import split_fields
-from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
-from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (

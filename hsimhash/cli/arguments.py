@@ -66,18 +66,17 @@ def refuse_records(words: Iterable[str]) -> None:
             )
 
 
-def fingerprint_in(word: str, form: str, remedy: str) -> int:
-    """Return the fingerprint in an argument that is not a file.
-
-    Raises:
-        click.UsageError: it is none, or an ambiguous one; `remedy` says what else could have been meant.
-    """
+def fingerprint_in(word: str, form: str) -> int:
+    """Return the fingerprint in an argument that is not a file; raise `click.UsageError` if it is not clearly one."""
     try:
         return parse_fingerprint(word, format=form)
     except ValueError as error:
         told = in_shell(error)
         if told.startswith("not a fingerprint"):
-            told = f"{word!r:.80} is neither a file nor a fingerprint: {remedy}"
+            told = (
+                f"{word!r:.80} is neither a file nor a fingerprint: pass --text for a text, or --id for a document of "
+                f"the index"
+            )
         raise click.UsageError(told) from error
 
 

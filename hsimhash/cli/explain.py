@@ -94,13 +94,8 @@ def _has_store(settings: Settings) -> bool:
     return "store" in settings.model_fields_set
 
 
-def _fingerprint_in(named: Named, settings: Settings) -> int:
-    remedy = "pass --text for a text, or --id for a document of the index"
-    return fingerprint_in(named.value, settings.fingerprint_format, remedy)
-
-
 def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
-    given = _fingerprint_in(named, settings) if named.kind == "fingerprint" else None
+    given = fingerprint_in(named.value, settings.fingerprint_format) if named.kind == "fingerprint" else None
     with open_index(settings) as index:
         query = Signature(given) if given is not None else _side(named, settings, index.profile, index).signature
         found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
@@ -155,7 +150,7 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
     if named.kind == "unclear":
         named = named._replace(kind=_kind_of(named.value, settings, index))
     if named.kind == "fingerprint":
-        return Side(f"fingerprint {named.value}", Signature(_fingerprint_in(named, settings)))
+        return Side(f"fingerprint {named.value}", Signature(fingerprint_in(named.value, settings.fingerprint_format)))
     if named.kind == "id" and index is not None:
         try:
             return Side(f"id {named.value}", stored(index, named.value).signature)

@@ -50,14 +50,14 @@ def document_of(row: Sequence[object]) -> Document:
     return Document(doc_id, fingerprint & _WORD, first_seen, sketch & _WORD, key & _WORD)  # type: ignore[arg-type, operator]
 
 
-def segment_sql(drawer: Drawer, column: str = "fingerprint") -> str:
+def segment_sql(drawer: Drawer) -> str:
     """Return the SQL expression of a drawer's segment."""
-    return " | ".join(f"((({column} >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
+    return " | ".join(f"(((fingerprint >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
 
 
-def near_sql(query: str, distance: str, column: str = "fingerprint") -> str:
+def near_sql(query: str, distance: str) -> str:
     """Return the SQL condition that a fingerprint is within a distance of the query."""
-    return f"bit_count(({column} # {query})::bit(64)) <= {distance}"
+    return f"bit_count((fingerprint # {query})::bit(64)) <= {distance}"
 
 
 @dataclass(frozen=True, eq=False)

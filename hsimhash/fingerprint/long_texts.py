@@ -38,8 +38,7 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
-from hsimhash.fingerprint.stop_words import stop_word_hashes
-from hsimhash.fingerprint.tokens import Spans, Units
+from hsimhash.fingerprint.tokens import Spans, Units, stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
     decided,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hsimhash.call_sharing import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
-from hsimhash.index import ClaimOptions, HSimIndex
+from hsimhash.index import HSimIndex
 from hsimhash.store import Claim, Match
 
 P = ParamSpec("P")
@@ -123,10 +123,19 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         )
 
     async def claim_text(
-        self, text: str, doc_id: str, *, first_seen: int | None = None, **options: Unpack[ClaimOptions]
+        self,
+        text: str,
+        doc_id: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: int | None = None,
     ) -> Claim:
         """See `HSimIndex.claim_text`."""
-        return await self.claim(await self._signature(text), doc_id, first_seen=first_seen, **options)
+        signature = await self._signature(text)
+        return await self.claim(
+            signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
+        )
 
     add_texts = _in_thread(HSimIndex.add_texts)
     query_texts = _in_thread(HSimIndex.query_texts)

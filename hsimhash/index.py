@@ -78,16 +78,11 @@ ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and 
 COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
 
 
-class ClaimOptions(TypedDict, total=False):
-    """Options of `claim`, also of `claim_text` and `claim_texts`."""
+class QueryOptions(TypedDict, total=False):
+    """Options of `query_many`, also of `query_text` and `query_texts`."""
 
     max_distance: int | None
     max_sketch: int | None
-
-
-class QueryOptions(ClaimOptions, total=False):
-    """Options of `query_many`, also of `query_text` and `query_texts`."""
-
     limit: int | None
     timeout: float | None
 
@@ -526,14 +521,21 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.query(self.profile.signature(text), exclude=exclude, **options)
 
     def claim_text(
-        self, text: str, doc_id: str, *, first_seen: int | None = None, **options: Unpack[ClaimOptions]
+        self,
+        text: str,
+        doc_id: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: int | None = None,
     ) -> Claim:
         """Add a document by its text unless a near one is stored; return which. See `claim`.
 
         Raises:
             TextTooShortError: the text is too short for a fingerprint; nothing was written.
         """
-        return self.claim(self.profile.signature(text), doc_id, first_seen=first_seen, **options)
+        signature = self.profile.signature(text)
+        return self.claim(signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen)
 
     def add_texts(
         self, texts: Iterable[str], doc_ids: Iterable[str], *, first_seen: Iterable[int] | int | None = None
@@ -574,8 +576,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         texts: Iterable[str],
         doc_ids: Iterable[str],
         *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
         first_seen: Iterable[int] | int | None = None,
-        **options: Unpack[ClaimOptions],
     ) -> list[Claim | None]:
         """Call `claim_text` for each text, in order; None if a text is too short.
 
@@ -584,15 +587,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Args:
             texts: as for `add_texts`.
             doc_ids: as for `add_texts`.
+            max_distance: as for `claim_many`.
+            max_sketch: as for `claim_many`.
             first_seen: as for `add_many`.
-            options: those of `claim_many`.
 
         Raises:
             ValueError, TypeError: an argument is wrong; nothing was written.
         """
         known = LongEnough(self.profile.signatures(texts))
         ids, times = known.of(doc_ids, "doc_ids"), known.of(first_seen, "first_seen")
-        return known.spread(self.claim_many(known.signatures, ids, first_seen=times, **options))
+        found = self.claim_many(
+            known.signatures, ids, max_distance=max_distance, max_sketch=max_sketch, first_seen=times
+        )
+        return known.spread(found)
 
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH

@@ -39,16 +39,10 @@ _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service'
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Up to `count` processes, started when needed; the block raises `HsimhashError` if one has died.
+    """Up to `count` processes, started when needed; the block raises `HsimhashError` if one has died."""
 
-    Args:
-        count: how many.
-        prepare: called in each before its first work, with `given`.
-        given: see `prepare`.
-    """
-
-    def __init__(self, count: int, prepare: Callable[P, None] | None = None, *given: P.args, **_: P.kwargs) -> None:
-        self._pool = ProcessPoolExecutor(count, _Spawned(), initializer=_start, initargs=(prepare, given))
+    def __init__(self, count: int) -> None:
+        self._pool = ProcessPoolExecutor(count, _Spawned(), initializer=_start)
 
     def submit(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
         """Call a function in a worker."""
@@ -87,13 +81,11 @@ class _Spawned(SpawnContext):
     Process = _Worker
 
 
-def _start(prepare: Callable[..., None] | None, given: tuple[object, ...]) -> None:
+def _start() -> None:
     for number in _OF_THE_GROUP:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
     end_with_parent()
-    if prepare is not None:
-        prepare(*given)
 
 
 def end_with_parent() -> None:

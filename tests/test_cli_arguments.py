@@ -59,12 +59,12 @@ def explained_beside(word: str, url: str) -> str:
     return str(json.loads(run("explain", word, "a", "--store", url, "--json").stdout)["a"]["fingerprint"])
 
 
-def measured(word: str, url: str) -> str:
-    return str(json.loads(run("distance", word, "0x1", "--json", *PROFILE).stdout)["a"])
+def beside_a_fingerprint(word: str, url: str) -> str:
+    return str(json.loads(run("explain", word, "0x1", "--json", *PROFILE).stdout)["a"]["fingerprint"])
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("command", [fingerprinted, queried, explained, explained_beside, measured])
+@pytest.mark.parametrize("command", [fingerprinted, queried, explained, explained_beside, beside_a_fingerprint])
 def test_an_argument_that_is_a_file_stands_for_its_text(
     command: Callable[[str, str], str], name: str, url: str
 ) -> None:
@@ -82,13 +82,12 @@ def test_an_option_says_what_its_value_is(url: str) -> None:
     assert (facts["distance"], {facts[side]["name"][:4] for side in "ab"}) == (0, {"id a", "text"})
 
 
-@pytest.mark.parametrize("command", ["query", "explain", "distance"])
+@pytest.mark.parametrize("command", ["query", "explain"])
 def test_a_text_where_a_fingerprint_is_expected_names_the_remedy(command: str, url: str) -> None:
-    beside = ("0x1", *PROFILE) if command == "distance" else ("--store", url)
-    refused = run(command, "some text", *beside)
+    refused = run(command, "some text", "--store", url)
     assert refused.exit_code == 2
     assert "'some text' is neither a file nor a fingerprint: " in refused.stderr
-    assert ("hsimhash explain" if command == "distance" else "pass --text for a text, or --id") in refused.stderr
+    assert "pass --text for a text, or --id" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["fingerprint", "query", "explain"])

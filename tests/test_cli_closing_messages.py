@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.cli.closing_messages import reading_flags, shell_word
+from hsimhash.cli.closing_messages import shell_word
 from hsimhash.inputs import InputOptions
 from tests.support.command_line import on_terminal, own_process, run
 from tests.support.effort import thorough
@@ -194,8 +194,8 @@ def test_a_word_comes_back_from_a_shell_and_has_nothing_that_a_terminal_obeys(wo
 
 def test_flags_read_inputs_again_as_they_were_read() -> None:
     reading = InputOptions("tsv", id_field="url", extract="none")
-    assert reading_flags(reading) == ["--format", "tsv", "--id-field", "url", "--extract", "none"]
-    assert reading_flags(InputOptions()) == []
+    assert reading.flags == ["--format", "tsv", "--id-field", "url", "--extract", "none"]
+    assert InputOptions().flags == []
 
 
 @thorough

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,14 @@ def test_one_question_at_a_time(tmp_path: Path) -> None:
     assert "no document 'z'" in unknown.stderr
 
 
+def bits_of(number: int) -> list[int]:
+    return [bit for bit in range(64) if number >> bit & 1]
+
+
+def differing_bits(facts: dict[str, Any]) -> list[int]:
+    return sorted(bit for one in facts["blocks"] for bit in one["differing"])
+
+
 @pytest.fixture
 def pages(tmp_path: Path) -> tuple[str, str]:
     paths = tmp_path / "a.txt", tmp_path / "b.txt"
@@ -75,10 +84,9 @@ def pages(tmp_path: Path) -> tuple[str, str]:
 
 def test_two_files_are_compared(pages: tuple[str, str]) -> None:
     facts = json.loads(run("explain", *pages, "--profile", "auto-2", "--json").stdout)
-    distance = json.loads(run("distance", facts["a"]["fingerprint"], facts["b"]["fingerprint"], "--json").stdout)
-    assert facts["distance"] == distance["distance"] == len(facts["flips"]) > 0
-    assert sorted(one["bit"] for one in facts["flips"]) == distance["bits"]
-    assert sorted(bit for one in facts["blocks"] for bit in one["differing"]) == distance["bits"]
+    a, b = (int(facts[side]["fingerprint"], 16) for side in "ab")
+    assert facts["distance"] == len(facts["flips"]) > 0
+    assert sorted(one["bit"] for one in facts["flips"]) == differing_bits(facts) == bits_of(a ^ b)
     assert facts["features"][0]["push"] > 0
     shown = run("explain", *pages).stdout
     assert "drawer" in shown
@@ -114,6 +122,35 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
     assert unknown.exit_code == 1
     assert "'nobody'" in unknown.stderr
     assert "--text" in unknown.stderr
+
+
+def test_the_bits_in_which_two_fingerprints_differ_are_counted_and_named(tmp_path: Path) -> None:
+    pair = ("0123456789abcdef", "0x8123456789abcdee")
+    index = ("--store", make_index(tmp_path))
+    for store in ((), index):
+        facts = json.loads(run("explain", *pair, *store, "--json").stdout)
+        assert (facts["distance"], differing_bits(facts)) == (2, [0, 63])
+        assert [facts[side]["fingerprint"] for side in "ab"] == ["0123456789abcdef", "8123456789abcdee"]
+    shown = dict(line.split(maxsplit=1) for line in run("explain", "7", "0x5").stdout.splitlines()[:5])
+    assert (shown["distance"], shown["a"]) == ("1", "0000000000000007  fingerprint 7")
+
+
+def test_an_id_of_the_index_comes_before_a_fingerprint(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {"0123456789abcdef": 5})
+    facts = json.loads(run("explain", "0123456789abcdef", "7", "--store", url, "--json").stdout)
+    assert (facts["a"]["name"], facts["a"]["fingerprint"]) == ("id 0123456789abcdef", f"{5:016x}")
+    assert (facts["b"]["name"], facts["distance"]) == ("fingerprint 7", 1)
+
+
+def test_the_fingerprints_of_two_arguments_are_read_as_the_format_says() -> None:
+    pair = ("1291587514616409", "19305986024098393")  # 1 bit apart as decimals; the first has 16 digits
+    facts = json.loads(run("explain", *pair, "--json", "--fingerprint-format", "decimal").stdout)
+    assert facts["distance"] == 1
+    facts = json.loads(run("explain", "--json", "--fingerprint-format", "signed", "--", "-1", "0").stdout)
+    assert differing_bits(facts) == [*range(64)]
+    refused = run("explain", *pair)
+    assert refused.exit_code == 2
+    assert "ambiguous fingerprint '1291587514616409'" in refused.stderr
 
 
 def test_two_documents_and_nothing_else(pages: tuple[str, str]) -> None:

@@ -217,7 +217,7 @@ def test_index_in_memory_is_refused(command: tuple[str, ...]) -> None:
     [
         *[("query",), ("query", "-", "1"), ("query", "--id", "a", "--exclude", "b")],
         *[("explain",), ("explain", "--query", "1", "--id", "a", "--id", "b")],
-        *[("fingerprint",), ("fingerprint", "-", "x"), ("explain", "a", "b", "c"), ("distance", "-", "-")],
+        *[("fingerprint",), ("fingerprint", "-", "x"), ("explain", "a", "b", "c"), ("explain", "-", "-")],
         *[("remove", "--yes"), ("remove", "a", "--file", "b", "--yes"), ("remove", "-", "a", "--yes")],
     ],
     ids=" ".join,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.dedup.id_diff import CHANGED_CHARS, EQUAL_CHARS, IdPart, id_parts, shortened
+from hsimhash.dedup.word_diff import CHANGED_CHARS, EQUAL_CHARS, IdPart, id_parts, shortened
 
 
 def marked(doc_id: str, other: str) -> str:

@@ -56,7 +56,7 @@ def test_python_reads_calls_and_the_command_line_reads_commands(tmp_path: Path) 
 
     with pytest.raises(ValueError, match=r"or name the format with format=$"):
         parse_fingerprint("1291587514616409")
-    assert "or name the format with --fingerprint-format" in run("distance", "1291587514616409", "0").stderr
+    assert "or name the format with --fingerprint-format" in run("explain", "1291587514616409", "0").stderr
 
     with pytest.raises(ValueError, match=r"see hsimhash.plan.layouts_for\(9\)$"):
         find_pairs([1, 2], max_distance=9, layout="4")
@@ -97,7 +97,7 @@ def test_inputs_and_results_name_arguments_in_python_and_flags_on_the_command_li
 
 
 # Modules that commands call, and whose messages are about the options of these.
-OF_COMMANDS = {"cli", "settings.py", "store/hbase/operations.py", "store/redis/plain.py"}
+OF_COMMANDS = {"cli", "settings.py", "store/hbase/operations.py"}
 OF_COMMANDS |= {"store/hbase/files/load_tool.py", "dedup/commands.py", "dedup/report.py", "calibrate/results.py"}
 
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.errors import TextTooShortError
-from hsimhash.fingerprint import EXACT, Profile, Signature, Signatures, distance
-from hsimhash.fingerprint import english as english_module
-from hsimhash.fingerprint.english import WHOLE, english, english_parts
+from hsimhash.fingerprint import EXACT, Profile, Signature, Signatures, distance, feature_weights
+from hsimhash.fingerprint.feature_weights import WHOLE, english, english_parts
 from hsimhash.fingerprint.murmur3 import mix, murmur64
 from hsimhash.fingerprint.normalize import HAN, SPACED, classify, normalize, simplify, to_codes, to_text
 from hsimhash.fingerprint.sketch import keys, shingle_hashes, sketches
@@ -211,7 +210,7 @@ def test_no_simplified_character_becomes_another() -> None:
     ],
 )
 def test_the_tables_are_frozen(name: str, arrays: tuple[str, str], sha256: str) -> None:
-    with np.load(Path(english_module.__file__).with_name(f"{name}.npz")) as stored:
+    with np.load(Path(feature_weights.__file__).with_name(f"{name}.npz")) as stored:
         content = b"".join(stored[one].astype(stored[one].dtype.newbyteorder("<")).tobytes() for one in arrays)
     assert hashlib.sha256(content).hexdigest() == sha256
 

@@ -24,10 +24,10 @@ from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint
 from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
-from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, STDIN, DamagedInputError, InputFile
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, unpacked_whole
 from hsimhash.inputs.reader import content_of_file
 
-ArgumentKind = Literal["text", "file", "id", "fingerprint"]
+ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` looks whether it is an id
 
 
 class Named(NamedTuple):
@@ -66,18 +66,17 @@ def refuse_records(words: Iterable[str]) -> None:
             )
 
 
-def fingerprint_in(word: str, form: str, remedy: str) -> int:
-    """Return the fingerprint in an argument that is not a file.
-
-    Raises:
-        click.UsageError: it is none, or an ambiguous one; `remedy` says what else could have been meant.
-    """
+def fingerprint_in(word: str, form: str) -> int:
+    """Return the fingerprint in an argument that is not a file; raise `click.UsageError` if it is not clearly one."""
     try:
         return parse_fingerprint(word, format=form)
     except ValueError as error:
         told = in_shell(error)
         if told.startswith("not a fingerprint"):
-            told = f"{word!r:.80} is neither a file nor a fingerprint: {remedy}"
+            told = (
+                f"{word!r:.80} is neither a file nor a fingerprint: pass --text for a text, or --id for a document of "
+                f"the index"
+            )
         raise click.UsageError(told) from error
 
 
@@ -92,25 +91,11 @@ def read_text(path: str, extract: str = "auto") -> str:
         check_stdin()
     name = "stdin" if path == STDIN else path
     try:
-        content = content_of_file(path, _content(path, name), extract)
+        with naming(name), nullcontext(sys.stdin.buffer) if path == STDIN else open_input(path) as file:
+            data = unpacked_whole(file, packing_of(path))
+        if len(data) > RECORD_LIMIT_BYTES:
+            raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
+        content = content_of_file(path, data, extract)
         return text_of_page(content.text, InputOptions(extract=extract)) if content.is_page else content.text
-    except ValueError as error:
+    except (ValueError, DamagedInputError) as error:
         raise HsimhashError(f"{name}: {in_shell(error)}") from error
-
-
-def _content(path: str, name: str) -> bytes:
-    """Return the unpacked bytes of a file; of one that is too long no more than tells so."""
-    parts, size = list[bytes](), 0
-    try:
-        with (
-            naming(name),
-            nullcontext(sys.stdin.buffer) if path == STDIN else InputFile(path, packing_of(path)) as file,
-        ):
-            while size <= RECORD_LIMIT_BYTES and (part := file.read(BLOCK_BYTES)):
-                parts.append(part)
-                size += len(part)
-    except DamagedInputError as error:
-        raise HsimhashError(f"{name}: {in_shell(error)}") from error
-    if size > RECORD_LIMIT_BYTES:
-        raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
-    return b"".join(parts)

@@ -68,7 +68,7 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
         print_line(f"The inputs lack {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
         reading = replace(reading, format="auto") if suffix_of(out) else reading  # its name tells
-        tell_next("ingest", out, *reading_flags(reading), "--store", "lmdb://index")
+        tell_next("ingest", out, *reading.flags, "--store", "lmdb://index")
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
@@ -113,7 +113,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         tell_report(page)
     flags = found.flags
     dedup_flags = ["--profile", flags.profile, "--distance", str(score.distance), *shlex.split(flags.query)]
-    tell_next("dedup", *_given(names), "--out", "result", *reading_flags(reading), *dedup_flags)
+    tell_next("dedup", *_given(names), "--out", "result", *reading.flags, *dedup_flags)
     tell_next("create-table", "--store", "lmdb://index", *shlex.split(flags.create), title="  or")
 
 
@@ -178,15 +178,6 @@ def shell_word(word: str | os.PathLike[str]) -> str:
         return shlex.quote(text)
     codes = text.encode("utf-8", "surrogateescape")
     return "$'" + "".join(chr(one) if 32 <= one < 127 and one not in b"'\\" else f"\\x{one:02x}" for one in codes) + "'"
-
-
-def reading_flags(reading: InputOptions) -> list[str]:
-    """Return the flags for reading inputs in this way, without defaults."""
-    usual, flags = InputOptions(), list[str]()
-    for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
-        if (value := getattr(reading, name)) != getattr(usual, name):
-            flags += [f"--{name.replace('_', '-')}", str(value)]
-    return flags
 
 
 def _given(names: Sequence[str]) -> Sequence[str]:

@@ -9,13 +9,23 @@ from shutil import get_terminal_size
 import click
 
 from hsimhash.calibrate.compare_two import Side, TwoDocuments, explain_two
-from hsimhash.cli.arguments import Named, by_options, fingerprint_in, is_file, read_text, refuse_records, understood
+from hsimhash.cli.arguments import (
+    ArgumentKind,
+    Named,
+    by_options,
+    fingerprint_in,
+    is_file,
+    read_text,
+    refuse_records,
+    understood,
+)
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import Cover, cover
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
+from hsimhash.fingerprint.bits import fitting, formats_named
 from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
@@ -45,11 +55,14 @@ def explain_command(
     \b
     Example: hsimhash explain old.txt new.txt
              hsimhash explain https://example.org/a https://example.org/b --store lmdb://pages
+             hsimhash explain 0123456789abcdef 0x123456789abcdee
              hsimhash explain --id https://example.org/a --store lmdb://pages
              hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
 
     An argument that is the path of a file stands for its text. Any other argument is a fingerprint if it is the only
-    one. Of two, it is the id of a document if --store is set, and a text if not. --id, --text and --file say which.
+    one. Of two, it is the id of a document if the index of --store has one; else a fingerprint if it is written as one
+    (16 hex digits, 0x…, or decimal; write -- before a negative number); else, without --store, a text. --id, --text and
+    --file say which.
 
     For two documents, explain prints their distance, the similarity of their sketches, the bits that differ by block,
     the drawers in which they meet, the features that moved the bits, and the words that differ. Bits are numbered from
@@ -62,7 +75,7 @@ def explain_command(
     """
     refuse_records(words)
     named = [
-        *understood(words, "fingerprint" if len(words) == 1 else "id" if _has_store(settings) else "text"),
+        *understood(words, "fingerprint" if len(words) == 1 else "unclear"),
         *by_options(texts=texts, paths=paths, doc_ids=doc_ids),
         *([] if fingerprint is None else [Named("fingerprint", fingerprint)]),
     ]
@@ -81,13 +94,8 @@ def _has_store(settings: Settings) -> bool:
     return "store" in settings.model_fields_set
 
 
-def _fingerprint_in(named: Named, settings: Settings) -> int:
-    remedy = "pass --text for a text, or --id for a document of the index"
-    return fingerprint_in(named.value, settings.fingerprint_format, remedy)
-
-
 def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
-    given = _fingerprint_in(named, settings) if named.kind == "fingerprint" else None
+    given = fingerprint_in(named.value, settings.fingerprint_format) if named.kind == "fingerprint" else None
     with open_index(settings) as index:
         query = Signature(given) if given is not None else _side(named, settings, index.profile, index).signature
         found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
@@ -139,8 +147,10 @@ def _explained(
 def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:
     """Return one of the two documents; its name says what the argument was taken for."""
     profile.verify()
+    if named.kind == "unclear":
+        named = named._replace(kind=_kind_of(named.value, settings, index))
     if named.kind == "fingerprint":
-        return Side(f"fingerprint {named.value}", Signature(_fingerprint_in(named, settings)))
+        return Side(f"fingerprint {named.value}", Signature(fingerprint_in(named.value, settings.fingerprint_format)))
     if named.kind == "id" and index is not None:
         try:
             return Side(f"id {named.value}", stored(index, named.value).signature)
@@ -151,6 +161,15 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
     text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
     name = f"file {named.value}" if named.kind == "file" else f"text {named.value:.40}"
     return Side(name, profile.signature(text), text)
+
+
+def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> ArgumentKind:
+    """Return what one of two arguments is that is not a file."""
+    if index is not None and index.get(word) is not None:
+        return "id"
+    if fitting(word, formats_named(settings.fingerprint_format)):
+        return "fingerprint"
+    return "text" if index is None else "id"
 
 
 def _print_two(found: TwoDocuments) -> None:

@@ -1,4 +1,4 @@
-"""`hsimhash fingerprint`: print fingerprints and features; `hsimhash distance`: compare two fingerprints."""
+"""`hsimhash fingerprint`: print fingerprints and features."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
-from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
+from hsimhash.cli.arguments import Named, by_options, read_text, refuse_records, understood
+from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say, send
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
 from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
-from hsimhash.layout import FINGERPRINT_BITS
 
 
 @click.command("fingerprint", cls=Command)
@@ -156,39 +155,3 @@ def _print_table(
 def _say_too_short(request: Request) -> None:
     name = " ".join(f"{key} {value}" for key, value in request.label.items())
     say(f"{name or 'the text'} is too short for a fingerprint of this profile")
-
-
-@click.command("distance", cls=Command)
-@click.argument("first", type=utf8, metavar="A")
-@click.argument("second", type=utf8, metavar="B")
-@with_settings("profile", "extract", "fingerprint_format")
-@json_option
-def distance_command(settings: Settings, first: str, second: str, as_json: bool) -> None:
-    """Count the bits in which two fingerprints differ, and list them.
-
-    \b
-    Example: hsimhash distance old.txt new.txt
-             hsimhash distance 0123456789abcdef 0x123456789abcdee
-             hsimhash distance --fingerprint-format signed -- -1 1291587514616409
-
-    An argument that is the path of a file stands for the fingerprint of its text; any other argument is a fingerprint:
-    16 hex digits, 0x…, or decimal. 'hsimhash explain' shows which words and features differ.
-
-    Bits are numbered from 0, the lowest, to 63. Sixteen digits without a letter could be hex or decimal: write 0x
-    before them, or pass --fingerprint-format. Write -- before a negative number.
-    """
-    if (first, second) == ("-", "-"):
-        raise click.UsageError("stdin can be read only once: pass a file or a fingerprint for A or B")
-    refuse_records((first, second))
-    a, b = (_fingerprint_of(one, settings) for one in understood((first, second), "fingerprint"))
-    bits = [bit for bit in range(FINGERPRINT_BITS) if (a ^ b) >> bit & 1]
-    shown = {"a": format_fingerprint(a), "b": format_fingerprint(b), "differing": format_fingerprint(a ^ b)}
-    (print_json if as_json else print_fields)({"distance": len(bits), **shown, "bits": bits})
-
-
-def _fingerprint_of(named: Named, settings: Settings) -> int:
-    if named.kind == "file":
-        profile = Profile.named(settings.profile)
-        profile.verify()
-        return profile.signature(read_text(named.value, settings.extract)).fingerprint
-    return fingerprint_in(named.value, settings.fingerprint_format, "'hsimhash explain A B' compares texts")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import click
+import numpy as np
 
 from hsimhash.cli.console import print_json
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import format_fingerprint
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
-from hsimhash.store.redis.plain import plain_fingerprints
+from hsimhash.store.redis.session import RedisSession
+
+_AT_ONCE = 1_000  # keys, or members, looked at by one call
+_PAGE = 20_000  # fingerprints
 
 
 @click.command("import-redis", cls=Command)
@@ -39,3 +48,53 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
             members += len(fingerprints)
             added += index.add_many(fingerprints, list(map(format_fingerprint, fingerprints.tolist())))
     print_json({"members": members, "added": added})
+
+
+def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
+    """Yield the fingerprints of all sets whose keys match a pattern of Redis, in pages, each page's once.
+
+    Another page may have them again: the scheme files each one under several segments. The server is only read.
+
+    Raises:
+        ValueError: a member is no fingerprint in hex.
+    """
+    with closing(RedisSession(RedisAddress.parse(url), JOB_DEADLINE_S)) as session:
+        page: list[int] = []
+        for key, members in _sets(session, match):
+            page += [_fingerprint(key, member) for member in members]
+            if len(page) >= _PAGE:
+                yield np.unique(np.array(page, np.uint64))
+                page = []
+        yield np.unique(np.array(page, np.uint64))
+
+
+def _sets(session: RedisSession, match: str) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Yield sets' keys and members, in parts; what changes meanwhile may be there or not."""
+    for _, keys in _scanned(session, "SCAN", ("MATCH", match, "COUNT", _AT_ONCE, "TYPE", "set")):
+        for key in keys:
+            for _, members in _scanned(session, "SSCAN", ("COUNT", _AT_ONCE), key):
+                yield key, members
+
+
+def _scanned(
+    session: RedisSession, command: str, options: tuple[str | int, ...], *key: bytes
+) -> Iterator[tuple[bytes, list[bytes]]]:
+    cursor = b"0"
+    while True:
+        cursor, found = session.call(command, *key, cursor, *options)
+        yield cursor, found
+        if cursor == b"0":
+            return
+
+
+def _fingerprint(key: bytes, member: bytes) -> int:
+    try:
+        value = int(member, 16)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 64:
+        raise ValueError(
+            f"member {member[:40]!r} of set {key[:80]!r} is no fingerprint in hex; name the keys of the sets that have "
+            f"them with --match"
+        )
+    return value

@@ -29,7 +29,6 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "plan": ("plan", "Estimate the size and speed of an index."),
         "explain": ("explain", "Show how two documents differ, or what a query reads."),
         "fingerprint": ("fingerprint", "Print the fingerprints of texts and files."),
-        "distance": ("fingerprint", "Count the bits in which two fingerprints differ."),
         "fit-idf": ("fit_idf", "Measure how common each word is in your texts."),
     },
     "Serve": {
@@ -61,7 +60,6 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "find-all": ("find_all", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
         "find-clusters": ("find_all", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
         "import-redis": ("import_redis", "Import fingerprints from sets in Redis."),
-        "match-sql": ("match_sql", "Print SQL that finds near-duplicates in your own table."),
     },
 }
 _WORDS = "hsimhash.words"

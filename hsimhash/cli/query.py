@@ -72,7 +72,7 @@ def query_command(
     named = [*understood(words, "fingerprint"), *by_options(texts=texts, paths=paths, doc_ids=doc_ids)]
     for one in named:
         if one.kind == "fingerprint":  # before the index is opened
-            _fingerprint_in(one, settings)
+            fingerprint_in(one.value, settings.fingerprint_format)
     with open_index(settings) as index:
         asked = [] if lines else [_request(one, index, settings) for one in named]
         has_signatures = index.store.record.has_signatures
@@ -83,15 +83,10 @@ def query_command(
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else usual
 
 
-def _fingerprint_in(named: Named, settings: Settings) -> int:
-    remedy = "pass --text for a text, or --id for a document of the index"
-    return fingerprint_in(named.value, settings.fingerprint_format, remedy)
-
-
 def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
     """Return what one argument or option asks for."""
     if named.kind == "fingerprint":
-        return Request(Signature(_fingerprint_in(named, settings)))
+        return Request(Signature(fingerprint_in(named.value, settings.fingerprint_format)))
     if named.kind == "id":
         return Request(stored(index, named.value).signature, doc_id=named.value)
     index.profile.verify()

@@ -12,18 +12,10 @@ from hsimhash.dedup.report import DedupCommands, Retry
 from hsimhash.dedup.summary import BEYOND_BITS
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.signature import MAX_SKETCH
-from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.files import Input
 
 COMMAND_CHARS = 4_000  # a longer command is not offered: nobody reads what it would do
 
-_READING = {
-    "--format": "format",
-    "--id-field": "id_field",
-    "--text-field": "text_field",
-    "--extract": "extract",
-    "--fingerprint-field": "fingerprint_field",
-    "--fingerprint-format": "fingerprint_format",
-}
 _KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  # what `apply` can copy
 
 
@@ -38,7 +30,7 @@ def next_commands(
     def retry(distance: int) -> Retry:
         words = ["hsimhash", "dedup", *(names or ()), "--out", str(out), "--distance", str(distance)]
         words += ["--against", url] if url else ["--profile", profile] if profile != DEFAULT_PROFILE else []
-        words += [*_reading_words(options.reading), *_option_words(options), "--overwrite"]
+        words += [*options.reading.flags, *_option_words(options), "--overwrite"]
         return Retry(distance, _pasteable(words) if is_known else "")
 
     return DedupCommands(
@@ -47,18 +39,6 @@ def next_commands(
         apply=_pasteable(_apply_words(inputs, out)),
         has_short_url=any(one.remote is not None and one.remote.url != one.name for one in inputs),
     )
-
-
-def _reading_words(reading: InputOptions) -> list[str]:
-    """Return the flags for what is not read as usual."""
-    usual = InputOptions()
-    changed = {flag: getattr(reading, name) for flag, name in _READING.items()}
-    return [
-        word
-        for flag, value in changed.items()
-        if value is not None and value != getattr(usual, _READING[flag])
-        for word in (flag, str(value))
-    ]
 
 
 def _option_words(options: DedupOptions) -> list[str]:

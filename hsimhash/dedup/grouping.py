@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -18,7 +19,7 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.index import ClaimOptions, HSimIndex
+from hsimhash.index import HSimIndex
 from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
@@ -220,15 +221,15 @@ def _asked(
     index: HSimIndex, queries: Signatures, options: DedupOptions, found: _StoredMatches
 ) -> Sequence[Sequence[Match]]:
     """Return matches of each query, nearest first: all, or so many that a stranger is among them if there is one."""
-    within: ClaimOptions = {"max_distance": options.max_distance, "max_sketch": options.max_sketch}
+    ask = partial(index.query_many, max_distance=options.max_distance, max_sketch=options.max_sketch)
     if options.pairs == "all":
-        return index.query_many(queries, **within)
+        return ask(queries)
     limit = MATCHES_AT_ONCE
-    near = index.query_many(queries, **within, limit=limit)
+    near = ask(queries, limit=limit)
     again = list(range(len(near)))
     while again := [at for at in again if len(near[at]) == limit and not found.strangers_in(near[at])]:
         limit *= 16
-        for at, matches in zip(again, index.query_many(queries[again], **within, limit=limit), strict=True):
+        for at, matches in zip(again, ask(queries[again], limit=limit), strict=True):
             near[at] = matches
     return near
 

@@ -19,8 +19,7 @@ from typing import NamedTuple, TextIO
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from hsimhash.dedup.id_diff import IdPart, id_parts, shortened
-from hsimhash.dedup.word_diff import Comparison
+from hsimhash.dedup.word_diff import Comparison, IdPart, id_parts, shortened
 
 CLUSTERS_SHOWN = 20  # those with a warning, the largest ones, and the least alike
 LARGEST_SHOWN = 5  # of them

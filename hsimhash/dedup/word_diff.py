@@ -1,4 +1,4 @@
-"""Show the passages in which two texts differ, by words, or by characters for Han and kana.
+"""Show where two texts or two ids differ, by words, or by characters for Han and kana.
 
 Texts are compared whole, with the fewest changed tokens. Texts that are both very long and very different are not
 compared, because this would take minutes.
@@ -24,6 +24,9 @@ PASSAGE_CHARS = 500  # after which a passage with many changes is ended by the n
 SHOWN_CHARS = 1_500  # of a text, after which no passage begins
 OPENING_CHARS = 300  # shown of two texts that have the same words
 
+LEAST_COMMON = 0.4  # of two ids' characters; below it the ids have little in common, and nothing is marked
+EQUAL_CHARS = 60  # shown of a part that both ids share
+CHANGED_CHARS = 120  # shown of a part that differs
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"  # belong to the character before them
 _SIGNS = "!-/:-@\\[-^`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u303f\uff00-\uff0f\uff1a-\uff20"
@@ -31,6 +34,9 @@ _SIGNS = "!-/:-@\\[-^`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u303f\uf
 _TOKEN = re.compile(
     rf"\s*(?:[^\s{_CJK}{_SIGNS}]{{1,{TOKEN_CHARS}}}|[{_CJK}{_SIGNS}][{_MARKS}]{{0,{TOKEN_CHARS}}})(?:\s+\Z)?|\s+\Z"
 )
+
+
+_PART = re.compile(r"[^\W_]+|[\W_]")
 
 
 class Stretch(NamedTuple):
@@ -200,3 +206,35 @@ def _context(tokens: Sequence[str], step: int) -> str:
     near = [_plain(token) for token in tokens[::step][:CONTEXT_CHARS]]
     count = bisect_right(list(accumulate(map(len, near))), CONTEXT_CHARS)
     return "".join(near[:count][::step])
+
+
+class IdPart(NamedTuple):
+    """A piece of an id."""
+
+    text: str
+    is_changed: bool
+
+
+def id_parts(doc_id: str, other: str) -> list[IdPart]:
+    """Split `doc_id` into the parts that `other` shares and those that it does not.
+
+    Joined, the pieces are the id. Ids that are equal or have little in common come back as one unchanged piece.
+    """
+    mine, others = _PART.findall(doc_id), _PART.findall(other)
+    parts: list[IdPart] = []
+    common = 0
+    for one in Levenshtein.opcodes(mine, others):
+        kind, text = one.tag, "".join(mine[one.src_start : one.src_end])
+        if kind == "equal":
+            common += len(text)
+        if text:
+            parts.append(IdPart(text, kind != "equal"))
+    is_telling = 2 * common >= LEAST_COMMON * (len(doc_id) + len(other))
+    return parts if is_telling and len(parts) > 1 else [IdPart(doc_id, False)]
+
+
+def shortened(part: IdPart) -> IdPart:
+    """Return a part, shortened in the middle if it is long."""
+    half = (CHANGED_CHARS if part.is_changed else EQUAL_CHARS) // 2
+    text = part.text if len(part.text) <= 2 * half else f"{part.text[:half]} … {part.text[-half:]}"
+    return IdPart(text, part.is_changed)

@@ -14,8 +14,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
-from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -26,7 +25,6 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
-from hsimhash.fingerprint.stop_words import stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
     capped,
@@ -250,7 +248,7 @@ def _stop_words(batch: TextBatch) -> tokens.Spans:
     """Return the shingles that hold a stop word: sentences have them, advertising and menus have few."""
     units = tokens.word_units(*batch.bare, every_script=True)
     words = units.spans()
-    is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), stop_word_hashes())
+    is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
     before = np.concatenate(([0], np.cumsum(is_stop)))
     first, stop = units.rows(batch.recipe.n)
     return tokens.shingles(units, batch.recipe.n, gap=True).of(before[stop] > before[first])

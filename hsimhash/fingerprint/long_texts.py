@@ -21,9 +21,8 @@ from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
 from hsimhash.fingerprint.document_fields import split_fields
-from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
-from hsimhash.fingerprint.feature_weights import BY_IDF, weigh
+from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -39,8 +38,7 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
-from hsimhash.fingerprint.stop_words import stop_word_hashes
-from hsimhash.fingerprint.tokens import Spans, Units
+from hsimhash.fingerprint.tokens import Spans, Units, stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
     decided,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hsimhash.fingerprint.english import ENGLISH_NAME
+from hsimhash.fingerprint.feature_weights import ENGLISH_NAME
 from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME

@@ -1,6 +1,6 @@
 """Read CSV as people write it into rows of named columns, from any row on; the first non-blank line is the header.
 
-RFC 4180 has the format. Delimiters other than the comma are found by the header (`csv_header.py`).
+RFC 4180 has the format. Delimiters other than the comma are found by the header (`csv_dialect.py`).
 
 **Which lines make a row.** Each line that no earlier row includes begins one. A line that is complete is a row by
 itself; quotes inside a field that does not begin with one are text, as in `5" nail`. A line that ends within a quoted
@@ -27,13 +27,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hsimhash.inputs.csv_dialect import Dialect
-from hsimhash.inputs.csv_header import header_of, is_blank
+from hsimhash.inputs.csv_dialect import Dialect, header_of, is_blank
 from hsimhash.inputs.csv_lines import QUOTE, CsvLines
-from hsimhash.inputs.fields import content_fields
+from hsimhash.inputs.fields import ROWS_IN_BATCH, TableRecord, TableRows, chosen_fields, content_fields
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, DamagedInputError, Place
-from hsimhash.inputs.table_columns import ROWS_IN_BATCH, TableRecord, TableRows, chosen_fields
 
 _LONG_DIGITS = 20  # of no time in ms; Python reads no number of thousands
 

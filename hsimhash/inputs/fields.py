@@ -1,16 +1,21 @@
-"""Look up fields of records by name, nested ones by a path such as `meta.url`; list the fields of records."""
+"""Look up fields of records and columns of tables by name, nested ones by a path such as `meta.url`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from hsimhash.errors import Remedy
 from hsimhash.inputs.files import TABLES, Input, InputOptions
+from hsimhash.inputs.lines import Place
 
 LEAST_SEEN = 2  # records that tell what all of them lack
+ROWS_IN_BATCH = 1_024  # of CSV
 _MISSING = object()
 _SHOWN = 20  # fields that a message names
+
+TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
 
 def value_at(record: Mapping[str, object], name: str) -> object:
@@ -124,3 +129,44 @@ def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> s
             lengths[name] = lengths.get(name, 0) + (len(value) if isinstance(value, str) and name != without else 0)
     longest = max(lengths, key=lambda name: lengths[name], default="")
     return longest if lengths.get(longest) else ""
+
+
+class TableRows(NamedTuple):
+    """A batch of rows; each has its number, its values or an error, and its bytes."""
+
+    records: Sequence[TableRecord]
+    end: Place  # after the batch
+    damage: str = ""  # why rows before `end` are missing; then there are no records
+    is_last: bool = False  # whether the rest of the input cannot be read
+    note: str = ""  # what the user should know about the table
+
+
+def chosen_fields(
+    one: Input, names: Sequence[str], options: InputOptions, fields: Sequence[str]
+) -> dict[str, tuple[str, bool]]:
+    """Return the fields that a table has columns for, with the column, and whether a document needs the value.
+
+    A row whose needed value cannot be read is rejected; any other value becomes None.
+
+    Args:
+        one: the table.
+        names: its columns.
+        options: how it is read.
+        fields: fields to read in addition to the document's own.
+
+    Raises:
+        ValueError: the table lacks the column for the id that `options` names, or every column for the content.
+    """
+    if problem := missing_column(one, options, names):
+        raise ValueError(f"input {one.name}: " + problem)
+    needed = [options.named_id_field, *content_fields(one, options), *_others(one, options)]
+    found = {field: column_of(field, names) for field in [*needed, *fields]}
+    return {field: (column, field in needed) for field, column in found.items() if column is not None}
+
+
+def _others(one: Input, options: InputOptions) -> Iterator[str]:
+    """Yield what is read besides id and content; without fingerprints, columns named `sketch` mean something else."""
+    if options.first_seen_field or one.has_fingerprints:
+        yield options.first_seen_field or "first_seen"
+    if one.has_fingerprints and options.reads_signatures:
+        yield from ("sketch", "key")

@@ -100,6 +100,15 @@ class InputOptions:
         return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
+    def flags(self) -> list[str]:
+        """The flags of a command that reads inputs in this way, without defaults."""
+        usual, flags = InputOptions(), list[str]()
+        for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
+            if (value := getattr(self, name)) != getattr(usual, name):
+                flags += [f"--{name.replace('_', '-')}", str(value)]
+        return flags
+
+    @property
     def formats(self) -> Formats:
         """The possible formats of fingerprints, before any were read."""
         return formats_named(self.fingerprint_format)

@@ -1,5 +1,37 @@
-"""The sample corpus and its true near-duplicates."""
+"""A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
-from hsimhash.sample.corpus import PAIR_KINDS, documents, truth
+`documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
+`zh-metro/edit`. Between them are traps that are not duplicates: texts of one template with other facts,
+articles that share a footer, two reports of one event, very short texts, an empty one.
 
-__all__ = ["PAIR_KINDS", "documents", "truth"]
+`truth.tsv`: `id1<TAB>id2<TAB>kind`, every pair of a family of copies, first the one that comes first in the documents.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+PAIR_KINDS = {
+    "exact": "the same text",
+    "reformat": "other line breaks or punctuation",
+    "edit": "a word or two changed",
+    "repost": "a line put before or after",
+    "sentence": "a sentence added or removed",
+    "mixed": "two copies, changed in two ways",
+}
+
+
+def documents() -> Path:
+    """Return the path of the documents."""
+    return _file("documents.jsonl")
+
+
+def truth() -> list[tuple[str, str, str]]:
+    """Return every true near-duplicate pair: two ids, and the kind, a key of `PAIR_KINDS`."""
+    lines = _file("truth.tsv").read_text("utf-8").splitlines()
+    return [(first, second, kind) for first, second, kind in (line.split("\t") for line in lines)]
+
+
+def _file(name: str) -> Path:
+    return Path(str(files("hsimhash.sample") / name))

@@ -181,25 +181,21 @@ def test_doctor_tells_what_does_not_answer(url: str) -> None:
     assert "is PostgreSQL running" in nowhere.stdout
 
 
-@pytest.mark.parametrize("layout", ["4", "10", "16"])
-def test_the_printed_statements_find_what_brute_force_finds(postgresql: PostgresqlServer, layout: str) -> None:
-    table, rng = f'Own "{next(_tables)}"', np.random.default_rng(1)
-    values = near_and_equal(rng, 2_000, near=0.5, equal=0.01, most=4)
-    quoted = '"' + table.replace('"', '""') + '"'
-    printed = run("match-sql", "--table", f"public.{table}", "--column", "hash", "--layout", layout, "--distance", "3")
-    assert printed.exit_code == 0, printed.stderr
+def test_the_statements_of_the_page_find_what_brute_force_finds(postgresql: PostgresqlServer) -> None:
+    page = (Path(__file__).parents[2] / "schema" / "postgresql.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    values = near_and_equal(np.random.default_rng(1), 2_000, near=0.5, equal=0.01, most=4)
     with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLE {quoted} (id int, hash bigint)".encode())
-        with connection.cursor().copy(f"COPY {quoted} FROM STDIN".encode()) as copy:
+        connection.execute("CREATE TEMPORARY TABLE articles (id int, simhash bigint)")
+        with connection.cursor().copy("COPY articles FROM STDIN") as copy:
             for number, value in enumerate(signed_words(values).tolist()):
                 copy.write_row((number, value))
-        connection.execute(printed.stdout.encode())
+        connection.execute(statements.encode())
         for query in values[:100].tolist():
             found = connection.execute(f"EXECUTE near({signed_word(query)})".encode()).fetchall()
             bits = np.bitwise_count(values ^ np.uint64(query))
             near = sorted((int(bits[place]), int(place)) for place in np.flatnonzero(bits <= 3))
             assert sorted((distance, number) for number, _, distance in found) == near
-    assert run("match-sql", "--table", "pages", "--distance", "4").exit_code == 2
 
 
 def test_plan_has_the_bytes_of_a_document() -> None:

@@ -22,9 +22,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-from hsimhash.errors import Remedy
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
-from hsimhash.layout import Drawer, Layout
+from hsimhash.layout import Drawer
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, rowkeys_of
 from hsimhash.store.base import Document, Record
 from hsimhash.store.postgresql.address import DatabaseAddress
@@ -51,14 +50,14 @@ def document_of(row: Sequence[object]) -> Document:
     return Document(doc_id, fingerprint & _WORD, first_seen, sketch & _WORD, key & _WORD)  # type: ignore[arg-type, operator]
 
 
-def segment_sql(drawer: Drawer, column: str = "fingerprint") -> str:
+def segment_sql(drawer: Drawer) -> str:
     """Return the SQL expression of a drawer's segment."""
-    return " | ".join(f"((({column} >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
+    return " | ".join(f"(((fingerprint >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
 
 
-def near_sql(query: str, distance: str, column: str = "fingerprint") -> str:
+def near_sql(query: str, distance: str) -> str:
     """Return the SQL condition that a fingerprint is within a distance of the query."""
-    return f"bit_count(({column} # {query})::bit(64)) <= {distance}"
+    return f"bit_count((fingerprint # {query})::bit(64)) <= {distance}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,45 +217,3 @@ def segments_by_flag(prefixes: Sequence[bytes]) -> Mapping[int, Int64s]:
     segments = np.ascontiguousarray(words[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.int64)
     flags = words[:, SEGMENT_BYTES]
     return {int(flag): segments[flags == flag] for flag in np.unique(flags)}
-
-
-def match_statements(layout: Layout, table: str, column: str, distance: int) -> tuple[list[str], str]:
-    """Return statements that index the user's own table, and the query that finds near fingerprints in it.
-
-    The query's $1 is the fingerprint, a bigint of the same 64 bits; it returns the rows within `distance`, nearest
-    first, each with its distance.
-
-    Args:
-        layout: by which the indexes are made.
-        table: its name, perhaps with a schema, as it is stored.
-        column: of the fingerprints, of type bigint, as it is stored.
-        distance: in bits, 0 to the layout's k.
-
-    Raises:
-        ValueError: the distance is beyond the layout's.
-    """
-    if not 0 <= distance <= layout.max_distance:
-        raise ValueError(
-            f"layout {layout.name} finds distances from 0 to {layout.max_distance}, not {distance}; "
-            f"for others see "
-            + Remedy(f"hsimhash.plan.layouts_for({distance})", f"'hsimhash plan --distance {distance}'")
-        )
-    named, value = ".".join(map(_quoted, table.split("."))), _quoted(column)
-    indexes = [
-        f"CREATE INDEX ON {named} (({segment_sql(drawer, value)})) INCLUDE ({value})" for drawer in layout.drawers
-    ]
-    arms = [
-        f"  SELECT {value} FROM {named} WHERE ({segment_sql(drawer, value)}) = "
-        f"({segment_sql(drawer, '$1::bigint')}) AND {near_sql('$1::bigint', str(distance), value)}"
-        for drawer in layout.drawers
-    ]
-    union = "\n  UNION ALL\n".join(arms)
-    query = (
-        f"SELECT *, bit_count(({value} # $1::bigint)::bit(64)) AS distance FROM {named} WHERE {value} = ANY(ARRAY(\n"
-        f"{union}\n)) ORDER BY distance"
-    )
-    return [f"CREATE INDEX ON {named} ({value})", *indexes], query
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

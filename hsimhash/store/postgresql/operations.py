@@ -30,10 +30,10 @@ def _literal(text: str) -> str:
     return f"'{quoted}'" if "\\" not in text else " E'" + quoted.replace("\\", "\\\\") + "'"
 
 
-def create_at(url: str, record: Record, *, deadline_s: float = DEADLINE_S) -> DatabaseStore:
+def create_at(url: str, record: Record) -> DatabaseStore:
     """Make an empty index in one transaction, and open it; `IndexExistsError` where one of its tables is."""
     address = DatabaseAddress.parse(url)
-    session = DatabaseSession(url, address, deadline_s)
+    session = DatabaseSession(url, address, DEADLINE_S)
 
     def make(link: Link) -> str:
         link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)

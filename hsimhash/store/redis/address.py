@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -40,24 +40,11 @@ _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class RedisOptions:
-    """What the query of an address can set."""
-
-    prefix: str = "hsimhash"
-    timeout_s: float = 5.0  # to connect, and for each reply
-    deadline_s: float | None = None  # for a call with all its retries; None: as the store is opened
-    password_file: str = ""
-    ca: str = ""  # file of certificates to trust; the system's where empty
-    cert: str = ""
-    key: str = ""
-
-
-_FIELDS = {field.name.removesuffix("_s"): field.name for field in fields(RedisOptions)}
-
-
-@dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Servers, or the path of a socket; a database; and how to talk to them. `str()` gives the URL."""
+    """Servers, or the path of a socket; a database; and how to talk to them. `str()` gives the URL.
+
+    The fields with a default are what the query of the URL can set.
+    """
 
     scheme: str
     hosts: tuple[tuple[str, int], ...]  # of `unix` none
@@ -65,7 +52,13 @@ class RedisAddress:
     service: str  # of `redis+sentinel`
     database: int
     user: str
-    options: RedisOptions = RedisOptions()
+    prefix: str = "hsimhash"
+    timeout_s: float = 5.0  # to connect, and for each reply
+    deadline_s: float | None = None  # for a call with all its retries; None: as the store is opened
+    password_file: str = ""
+    ca: str = ""  # file of certificates to trust; the system's where empty
+    cert: str = ""
+    key: str = ""
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
@@ -78,8 +71,8 @@ class RedisAddress:
         if not found or found[1] not in REDIS_SCHEMES:
             raise ValueError(f"not on Redis, whose schemes are {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
-        options, named = _options(query)
-        check_tls_options(options, "rediss://", has_tls=scheme.startswith("rediss"))
+        options = _options(query)
+        named = options.pop("db", "")
         socket, service, database = "", "", unquote(path).removeprefix("/").removesuffix("/")
         if scheme == "unix":
             socket, database = unquote(path), named
@@ -96,12 +89,14 @@ class RedisAddress:
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
         if len(servers) > 1 and not service:
             raise ValueError(f"{scheme}:// takes one server; several sentinels are named by redis+sentinel://")
-        return cls(scheme, servers, socket, service, int(database or 0), unquote(user), options)
+        address = cls(scheme, servers, socket, service, int(database or 0), unquote(user), **options)
+        check_tls_options(address, "rediss://", has_tls=scheme.startswith("rediss"))
+        return address
 
     @property
     def index_url(self) -> str:
         """The URL, but for who asks and how."""
-        return str(replace(self, user="", options=RedisOptions(prefix=self.options.prefix)))
+        return str(replace(self._without_options(), user="", prefix=self.prefix))
 
     @property
     def place(self) -> str:
@@ -111,8 +106,11 @@ class RedisAddress:
         named = ",".join(host_text(*one) for one in self.hosts)
         return f"{self.service} of {named}" if self.service else named
 
+    def _without_options(self) -> RedisAddress:
+        return RedisAddress(self.scheme, self.hosts, self.path, self.service, self.database, self.user)
+
     def __str__(self) -> str:
-        set_options = option_texts(self.options, RedisOptions(), _FIELDS)
+        set_options = option_texts(self, self._without_options(), _FIELDS)
         path = f"/{self.service}/{self.database}" if self.service else f"/{self.database}"
         if self.scheme == "unix":
             path, set_options = quote(self.path), {"db": str(self.database), **set_options}
@@ -122,8 +120,11 @@ class RedisAddress:
         return f"{self.scheme}://{user}{hosts}{path}{'?' if query else ''}{query}"
 
 
-def _options(query: str) -> tuple[RedisOptions, str]:
-    """Return the options, and the database that `db=` names."""
+_FIELDS = {one.name.removesuffix("_s"): one.name for one in fields(RedisAddress) if one.default is not MISSING}
+
+
+def _options(query: str) -> dict[str, Any]:
+    """Return the fields that a query sets, and the database that `db=` names."""
     values: dict[str, Any] = {}
     for name, value in options_in(query):
         if name == "username":
@@ -134,8 +135,7 @@ def _options(query: str) -> tuple[RedisOptions, str]:
         if _FIELDS.get(name, name) in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS.get(name, name)] = _value(name, value)
-    named = values.pop("db", "")
-    return RedisOptions(**values), named
+    return values
 
 
 def _value(name: str, value: str) -> object:

@@ -18,7 +18,7 @@ _UNTOLD = "the server does not tell; see it in redis.conf"
 
 def checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
     """Look at everything; what cannot be looked at, because something before it failed, is left out."""
-    deadline_s = RedisAddress.parse(url).options.timeout_s  # who asks a doctor wants to know now
+    deadline_s = RedisAddress.parse(url).timeout_s  # who asks a doctor wants to know now
     try:
         with session_at(url, deadline_s=deadline_s, password=password) as session:
             if not is_quick:

@@ -58,8 +58,8 @@ class RedisSession:
     def __init__(self, address: RedisAddress, deadline_s: float, password: str | None = None) -> None:
         self.address = address
         self.url = str(address)
-        self.timeout_s = address.options.timeout_s
-        self._deadline_s = address.options.deadline_s or deadline_s
+        self.timeout_s = address.timeout_s
+        self._deadline_s = address.deadline_s or deadline_s
         self._library = redis_library()
         self._pool: redis.ConnectionPool | None = _pool_of(address, password)
         self.identity = b""  # of the index that was opened; an older one has none,
@@ -103,7 +103,7 @@ class RedisSession:
     @cached_property
     def keys(self) -> Keys:
         """The keys of the index."""
-        return Keys(self.address.options.prefix)
+        return Keys(self.address.prefix)
 
     def server_ms(self) -> int:
         """Return the server's time, in ms since 1970."""
@@ -239,13 +239,12 @@ def redis_library() -> ModuleType:
 def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPool:
     """Return connections to the server of an address; none is opened yet."""
     library: Any = redis_library()
-    options = address.options
     given = {
         "db": address.database,
         "username": address.user or None,
-        "password": _password_in(options.password_file) if options.password_file else password,
-        "socket_timeout": options.timeout_s,
-        "socket_connect_timeout": options.timeout_s,
+        "password": _password_in(address.password_file) if address.password_file else password,
+        "socket_timeout": address.timeout_s,
+        "socket_connect_timeout": address.timeout_s,
         "retry": library.retry.Retry(library.backoff.NoBackoff(), 0),  # `_tried` does it
         "protocol": 2,
         "driver_info": None,
@@ -254,11 +253,11 @@ def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPoo
         del given["socket_connect_timeout"]
         return library.ConnectionPool(connection_class=library.UnixDomainSocketConnection, path=address.path, **given)  # type: ignore[no-any-return]
     if address.scheme == "redis+sentinel":
-        sentinel = library.sentinel.Sentinel(address.hosts, socket_timeout=options.timeout_s)
+        sentinel = library.sentinel.Sentinel(address.hosts, socket_timeout=address.timeout_s)
         return library.sentinel.SentinelConnectionPool(address.service, sentinel, **given)  # type: ignore[no-any-return]
     host, port = address.hosts[0]
     if address.scheme == "rediss":
-        for path in filter(None, (options.ca, options.cert, options.key)):
+        for path in filter(None, (address.ca, address.cert, address.key)):
             if not Path(path).is_file():
                 raise ValueError(f"there is no file {path}; see ca=, cert= and key= in {address}")
         given |= {
@@ -266,9 +265,9 @@ def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPoo
             "ssl_cert_reqs": "required",
             "ssl_check_hostname": True,
             "ssl_min_version": ssl.TLSVersion.TLSv1_2,
-            "ssl_ca_certs": options.ca or None,
-            "ssl_certfile": options.cert or None,
-            "ssl_keyfile": options.key or options.cert or None,
+            "ssl_ca_certs": address.ca or None,
+            "ssl_certfile": address.cert or None,
+            "ssl_keyfile": address.key or address.cert or None,
         }
     return library.ConnectionPool(host=host, port=port, **given)  # type: ignore[no-any-return]
 

@@ -31,7 +31,7 @@ from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import opened_index
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents
-from hsimhash.spark.columns import SIGNATURE, first_seen_in, id_and_signature, position_of, unsigned
+from hsimhash.spark.columns import SIGNATURE, absolute_place, first_seen_in, id_and_signature, position_of, unsigned
 from hsimhash.spark.executors import OnExecutors
 from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
@@ -112,7 +112,7 @@ def bulk_load(
         raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
         given = _given(documents, id, index.store.record, position)
-        place = options.stage if "://" in options.stage else str(Path(options.stage).absolute())
+        place = absolute_place(options.stage)
         stage = open_stage(place)
         stage.claim()
         count, job = _job_of(given, store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import mmh3
@@ -117,6 +118,11 @@ def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
     """Return Hadoop's file system of a path or URL, and the path there."""
     path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(place)
     return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+
+
+def absolute_place(place: str) -> str:
+    """Return a path such that all processes of this machine find it, whatever folder they are in; a URL as it is."""
+    return place if "://" in place else str(Path(place).absolute())
 
 
 def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overwrite: bool) -> None:
@@ -233,7 +239,7 @@ def check_frame(documents: DataFrame) -> None:
     if not hasattr(documents, "sparkSession"):
         raise TypeError(f"expected a DataFrame of Spark, got {kind}; make one with spark.createDataFrame(…)")
     if not hasattr(documents, "_jdf"):
-        raise TypeError(f"got {kind}: hsimhash.spark does not work through Spark Connect; use a session of a master")
+        raise TypeError(f"got {kind}: Spark Connect is not supported; use a session of SparkSession.builder.master(…)")
 
 
 def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[str] = ()) -> None:

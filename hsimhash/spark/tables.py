@@ -26,7 +26,15 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import searches
-from hsimhash.spark.columns import bits_of, distance_of, first_seen_in, id_and_signature, materialized, signed
+from hsimhash.spark.columns import (
+    absolute_place,
+    bits_of,
+    distance_of,
+    first_seen_in,
+    id_and_signature,
+    materialized,
+    signed,
+)
 from hsimhash.spark.near_pairs import (
     PAIR_LIMITS,
     PairLimits,
@@ -70,6 +78,7 @@ def compress(
     """
     doc_id, (fingerprint, *_) = id_and_signature(documents, id)
     layout = Layout.parse(layout) if isinstance(layout, str) else layout
+    folder = absolute_place(folder)
     stage = open_stage(folder)
     if not stage.is_empty():
         raise HsimhashError(f"{folder} is not empty; choose another folder")
@@ -154,6 +163,7 @@ def match(
         raise TypeError(
             f"against= takes a folder of tables, got {type(against).__name__}; write the documents to one by compress()"
         )
+    against = absolute_place(against)
     stage = open_stage(against)
     manifest = Manifest.parse(stage.read(MANIFEST), against)
     layout = Layout.parse(manifest.layout)

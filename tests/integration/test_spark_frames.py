@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash import Profile
+from hsimhash.compressed.files import DOCUMENTS
 from hsimhash.dedup import DedupOptions
 from hsimhash.dedup import dedup as dedup_on_one_machine
 from hsimhash.inputs import InputOptions, find_inputs
@@ -189,3 +190,4 @@ def test_the_notebook_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     assert isinstance(near, DataFrame)
     assert sorted(row.url for row in kept.collect()) == ["/bus", "/ferry", "/渡轮"]
     assert [(row.query, row.id) for row in near.collect()] == [("/ferry/today", "/ferry")]
+    assert list((tmp_path / "pages.tables" / DOCUMENTS).iterdir())  # by Java, which is in another folder than Python

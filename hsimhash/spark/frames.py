@@ -81,10 +81,10 @@ def _check_ids(documents: DataFrame, id: str) -> None:
         return
     if wrong.id is None:
         raise ValueError(
-            f"column {id!r} is null in {wrong.documents:,} rows: every document needs an id; dropna(subset=[{id!r}]) "
-            "leaves those rows out"
+            f"column {id!r} is null in {wrong.documents:,} of the rows: every document needs an id; "
+            f"dropna(subset=[{id!r}]) leaves those rows out"
         )
     raise ValueError(
-        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} rows: every document needs an id of its own; "
-        f"dropDuplicates([{id!r}]) keeps one row of each"
+        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs an "
+        f"id of its own; dropDuplicates([{id!r}]) keeps one row of each"
     )

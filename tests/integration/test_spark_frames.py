@@ -138,8 +138,8 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["a", None], r"column 'id' is null in 1 rows: .* dropna\(subset=\['id'\]\)"),
-        (["b", "a", "b", "a"], r"column 'id' has the value 'a' in 2 rows: .* dropDuplicates\(\['id'\]\)"),
+        (["a", None], r"column 'id' is null in 1 of the rows: .* dropna\(subset=\['id'\]\)"),
+        (["b", "a", "b", "a"], r"column 'id' has the value 'a' in 2 of the rows: .* dropDuplicates\(\['id'\]\)"),
     ],
 )
 def test_ids_must_be_there_and_differ(spark: SparkSession, ids: list[str | None], message: str) -> None:

@@ -42,6 +42,12 @@ $(VENV)/.%: pyproject.toml | $(VENV)/.pip
 	$(BIN)/python -m pip install --no-compile --editable '.[$*]'
 	@touch $@
 
+# What a test packs into an environment for Spark's executors, without a network; hsimhash itself is built by the test.
+$(VENV)/.wheels: pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip wheel --wheel-dir $(VENV)/wheels '.[parquet]' 'pandas<3' venv-pack 'setuptools>=77'
+	rm $(VENV)/wheels/hsimhash-*.whl
+	@touch $@
+
 # A peer of the benchmarks, in a folder of its own: two packages of PyPI are imported as simhash.
 $(VENV)/.pybind: | $(VENV)/.base
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'

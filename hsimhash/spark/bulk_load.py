@@ -31,11 +31,11 @@ from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import opened_index
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents
-from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
+from hsimhash.spark.columns import SIGNATURE, absolute_place, first_seen_in, id_and_signature, position_of, unsigned
+from hsimhash.spark.executors import OnExecutors
 from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT_KIND
-from hsimhash.spark.vertices import position_of
 from hsimhash.store import Opening, Record, StageOptions, backend_of, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.capabilities import LoadsFiles
@@ -77,6 +77,7 @@ def bulk_load(
     store: str,
     options: StageOptions,
     *,
+    id: str = "id",
     profile: Profile | str | None = None,
     position: str | None = None,
     observer: Observer = UNWATCHED,
@@ -88,9 +89,10 @@ def bulk_load(
     should be are left out, and keep their first seen.
 
     Args:
-        documents: `id` and `fingerprint`; perhaps `sketch` and `key`, and `first_seen`, a timestamp or ms since 1970,
+        documents: ids and `fingerprint`; perhaps `sketch` and `key`, and `first_seen`, a timestamp or ms since 1970,
             by default now. Those without an id or a fingerprint are left out. Read several times: what is costly to
             compute should be kept.
+        id: the column of ids, strings or whole numbers.
         store: the URL of the index; executors must reach its gateways.
         options: see there. Driver, executors and region servers must be able to open the stage.
         profile: what made the fingerprints, or its name; by default the index's own is taken for granted.
@@ -109,8 +111,8 @@ def bulk_load(
     if LoadsFiles not in backend_of(store).capabilities:
         raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
-        given = _given(documents, index.store.record, position)
-        place = options.stage if "://" in options.stage else str(Path(options.stage).absolute())
+        given = _given(documents, id, index.store.record, position)
+        place = absolute_place(options.stage)
         stage = open_stage(place)
         stage.claim()
         count, job = _job_of(given, store)
@@ -146,14 +148,15 @@ def bulk_load_files(
     return replace(totals, documents=totals.documents + rejected + short, rejected=rejected, short=short)
 
 
-def _given(documents: DataFrame, record: Record, position: str | None) -> DataFrame:
+def _given(documents: DataFrame, id: str, record: Record, position: str | None) -> DataFrame:
     """Return `id`, the signature as the index keeps it, `first_seen` (null: now) and `place`."""
-    check_names(documents, ["id", "fingerprint"])
-    signature = signature_columns(documents)
+    doc_id, signature = id_and_signature(documents, id)
     if not record.has_signatures:
         signature[1:] = [F.lit(0).cast("bigint").alias(name) for name in SIGNATURE[1:]]
-    doc_id, place = F.col("id").cast("string").alias("id"), position_of(documents, position).alias("place")
-    rows = documents.select(doc_id, *signature, first_seen_in(documents).alias("first_seen"), place)
+    place = position_of(documents, position).alias("place")
+    rows = documents.select(
+        doc_id.cast("string").alias("id"), *signature, first_seen_in(documents).alias("first_seen"), place
+    )
     return rows.where("id is not null and fingerprint is not null")
 
 
@@ -221,7 +224,7 @@ class _Load:
             observer.say("comparing with the table")
         first_seen = F.coalesce("last.first_seen", F.lit(state.stamp)).alias("first_seen")
         rows = given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)
-        rows.mapInArrow(partial(_compared, task), _DOCUMENTS).write.parquet(place)
+        rows.mapInArrow(OnExecutors(partial(_compared, task)), _DOCUMENTS).write.parquet(place)
         kept = spark.read.parquet(place)
         count, added = kept.agg(F.count("*"), F.sum("is_news")).first()
         state = replace(state, stage=ROWS, kept=count, added=added or 0)

@@ -14,15 +14,25 @@ from hsimhash.dedup.options import METHODS
 from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.pairs.crowds import NearRule
-from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
+from hsimhash.spark.columns import (
+    SIGNATURE,
+    check_free,
+    column_named,
+    distance_of,
+    gathered,
+    materialized,
+    signed_documents,
+    unsigned,
+)
 from hsimhash.spark.components import component_roots, crowd_links, stars
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import SparkDedupOptions, Vertices, position_of, similarity_of, vertices_of
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, similarity_of, vertices_of
 
 
 def clusters(
     documents: DataFrame,
     *,
+    id: str = "id",
     max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
     method: str = METHODS[0],
@@ -32,8 +42,15 @@ def clusters(
 ) -> DataFrame:
     """Return each document's cluster, as the table of clusters of 'hsimhash dedup' has them.
 
+    The call runs Spark jobs.
+
+    Example:
+        clusters(fingerprints(pages, text="body"), id="url").where("kept")
+
     Args:
-        documents: as for `pairs`.
+        documents: as for `pairs`. Those without a fingerprint are clusters of their own; those without an id are left
+            out.
+        id: as for `pairs`.
         max_distance: as for `pairs`.
         max_sketch: as for `pairs`.
         method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
@@ -43,16 +60,23 @@ def clusters(
         limits: how much a task holds. The near pairs within a component are held by one, too.
 
     Returns:
-        `id`; `cluster`, the smallest id of its cluster; `kept`, whether it is kept; `kept_id`, which is; `distance` to
-        that one, in bits; `size` of the cluster; `diameter`, the greatest distance in it.
+        The column of ids; `cluster`, the smallest id of its cluster; `kept`, whether it is kept; `kept_id`, which is;
+        `distance` to that one, in bits; `size` of the cluster; `diameter`, the greatest distance in it.
 
     Raises:
+        TypeError: `documents` is not a DataFrame of Spark.
         ValueError: a column is missing or of another type, or a number is out of range.
     """
+    given = signed_documents(documents, id, position)
+    check_free(documents.select(column_named(id)), ["cluster", "kept", "kept_id", "distance", "size", "diameter"])
     options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
-    order = position_of(documents, position)
-    vertices = vertices_of(documents, order, options, rank=[order.alias("position")])
-    without = documents.where("fingerprint is null and id is not null").select(F.col("id").cast("string").alias("id"))
+    return clustered(given, options).withColumnRenamed("id", id)
+
+
+def clustered(documents: DataFrame, options: SparkDedupOptions) -> DataFrame:
+    """Return the table of clusters of documents; of a cluster the one with the least `position`, then id, is kept."""
+    vertices = vertices_of(documents, F.col("position"), options, rank=[F.col("position")])
+    without = documents.where("fingerprint is null and id is not null").select("id")
     return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
 
 

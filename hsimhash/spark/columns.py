@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import mmh3
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType, TimestampType
+from pyspark.sql.types import DataType, DecimalType, IntegralType, LongType, StringType, TimestampType
 
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.store.urls import holds_password, masked
@@ -34,7 +35,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
     Raises:
         ValueError: there is no such column, or it has another type.
     """
-    bits, given = bits_or_null(rows, name), F.col(f"`{name}`")
+    bits, given = bits_or_null(rows, name), column_named(name)
     wrong = F.concat(
         F.lit(f"column {name}: neither 16 hexadecimal digits nor below 2**64: "),
         F.substring(given.cast("string"), 1, 80),
@@ -46,7 +47,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
 def bits_or_null(rows: DataFrame, name: str) -> Column:
     """Return a column like `bits_of`, with null for invalid values."""
     check_names(rows, [name])
-    kind, value = rows.schema[name].dataType, F.col(f"`{name}`")
+    kind, value = rows.schema[name].dataType, column_named(name)
     if isinstance(kind, LongType):
         return value
     if isinstance(kind, DecimalType) and kind.scale == 0:
@@ -119,6 +120,11 @@ def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
     return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
+def absolute_place(place: str) -> str:
+    """Return a path such that all processes of this machine find it, whatever folder they are in; a URL as it is."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
 def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overwrite: bool) -> None:
     """Raise `ValueError` if results at a path or URL would overwrite inputs or existing results.
 
@@ -183,6 +189,100 @@ def partition_keys(count: int) -> list[int]:
         found.setdefault(place, key)
         key += 1
     return [found[place] for place in range(count)]
+
+
+def column_named(name: str) -> Column:
+    """Return the column of that name, whatever characters it has."""
+    escaped = name.replace("`", "``")
+    return F.col(f"`{escaped}`")
+
+
+def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *kinds: type[DataType]) -> Column:
+    """Return a column that a caller named by an argument.
+
+    Args:
+        documents: where it must be.
+        name: its name.
+        argument: the keyword that named it.
+        wanted: what it holds, in words.
+        kinds: the types that it may have.
+
+    Raises:
+        TypeError: `documents` is not a DataFrame of a Spark session that this process drives.
+        ValueError: there is no such column, there are several, or it has another type.
+    """
+    check_frame(documents)
+    if name not in documents.columns:
+        raise ValueError(
+            f"there is no column {name!r}; name the column of {wanted} by {argument}=; "
+            f"the columns are {columns_of(documents)}"
+        )
+    if documents.columns.count(name) > 1:
+        raise ValueError(f"there are several columns {name!r}; drop or rename all but one")
+    kind = documents.schema[name].dataType
+    if not isinstance(kind, kinds):
+        raise ValueError(
+            f"column {name!r} is {kind.simpleString()}: expected {wanted}; cast it, or name another column by "
+            f"{argument}=; the columns are {columns_of(documents)}"
+        )
+    return column_named(name)
+
+
+def columns_of(documents: DataFrame) -> str:
+    """Return the names and types of columns, for messages."""
+    return ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in documents.schema.fields)
+
+
+def check_frame(documents: DataFrame) -> None:
+    """Raise `TypeError` if this is not a DataFrame of Spark, or is one of Spark Connect."""
+    kind = f"{type(documents).__module__}.{type(documents).__qualname__}"
+    if not hasattr(documents, "sparkSession"):
+        raise TypeError(f"expected a DataFrame of Spark, got {kind}; make one with spark.createDataFrame(…)")
+    if not hasattr(documents, "_jdf"):
+        raise TypeError(f"got {kind}: Spark Connect is not supported; use a session of SparkSession.builder.master(…)")
+
+
+def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[str] = ()) -> None:
+    """Raise `ValueError` if documents have columns that a result adds; Spark does not distinguish `id` and `ID`."""
+    added, given = {name.lower() for name in names}, [name for name in documents.columns if name not in besides]
+    if taken := [name for name in given if name.lower() in added]:
+        shown = ", ".join(map(repr, taken))
+        raise ValueError(f"the result adds a column {shown}, which is there already; drop it, or rename it")
+
+
+def id_of(documents: DataFrame, name: str) -> Column:
+    """Return the column of ids as `id`; see `named_column`."""
+    return named_column(documents, name, "id", "ids (strings or whole numbers)", StringType, IntegralType).alias("id")
+
+
+def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column]]:
+    """Return the column of ids, and fingerprint, sketch and key as `signature_columns` does.
+
+    Raises:
+        TypeError: see `check_frame`.
+        ValueError: a column is missing or of another type.
+    """
+    doc_id = id_of(documents, id)
+    if "fingerprint" not in documents.columns:
+        raise ValueError(
+            f"there is no column 'fingerprint', which fingerprints() adds; the columns are {columns_of(documents)}"
+        )
+    return doc_id, signature_columns(documents)
+
+
+def signed_documents(documents: DataFrame, id: str, position: str | None) -> DataFrame:
+    """Return `id`, `fingerprint`, `sketch` and `key` where these are there, and `position`; see `id_and_signature`."""
+    doc_id, signature = id_and_signature(documents, id)
+    there = signature if has_signatures(documents) else signature[:1]
+    return documents.select(doc_id, *there, position_of(documents, position).alias("position"))
+
+
+def position_of(documents: DataFrame, name: str | None) -> Column:
+    """Return a column that orders documents, null last; without one, only their ids do."""
+    if name is None:
+        return F.lit(0)
+    own = named_column(documents, name, "position", "values in order", DataType)
+    return F.struct(own.isNull(), own)
 
 
 def check_names(documents: DataFrame, names: Sequence[str]) -> None:

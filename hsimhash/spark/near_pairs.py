@@ -23,6 +23,7 @@ from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import Search, finer_searches, searches
 from hsimhash.pairs.search import fastest_layout
 from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
+from hsimhash.spark.executors import OnExecutors
 
 ROW_NS = 60.0  # what a value costs beside the search: it is sorted, written, sent and read
 
@@ -179,14 +180,14 @@ def near_fingerprints(
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
     """Distribute numbers to the parts of a plan, each in its own partition, as blocks; see `parts_in`."""
     count = len(plan.keys)  # here, so that the tasks need not find them
-    spread = values.mapInArrow(partial(_spread, plan, limits.spread), "part int, key int, block binary")
+    spread = values.mapInArrow(OnExecutors(partial(_spread, plan, limits.spread)), "part int, key int, block binary")
     return spread.repartition(count, F.col("key"))
 
 
 def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
     """Return a sample of about `size` of a column's numbers, or all of them, and how many there are."""
     most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
-    found = values.mapInArrow(partial(_sampled, most), "rows bigint, block binary").collect()
+    found = values.mapInArrow(OnExecutors(partial(_sampled, most)), "rows bigint, block binary").collect()
     count = sum(row.rows for row in found)
     blocks = [np.frombuffer(row.block, np.uint64) for row in found]
     # Of each task's rows the same share.

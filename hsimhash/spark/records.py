@@ -20,7 +20,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
-from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
@@ -30,8 +29,9 @@ from hsimhash.inputs.lines import preview
 from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
-from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
-from hsimhash.spark.signatures import SHORT_KIND, signature_arrays
+from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, column_named, materialized
+from hsimhash.spark.executors import OnExecutors
+from hsimhash.spark.signatures import SHORT_KIND, joined_texts, signature_arrays
 
 SPARK_FORMATS = ("auto", "parquet", "json")
 _JSON_ENDS = (".jsonl", ".ndjson", ".json")
@@ -168,21 +168,23 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
         F.monotonically_increasing_id().alias("row"),
     )
     broken = F.col(_BROKEN) if is_json else F.lit(None).cast("string")
-    doc_id = F.col(f"`{options.id_field}`").cast("string")
+    doc_id = column_named(options.id_field).cast("string")
     columns = [doc_id.alias("id"), broken.alias("broken"), place.alias("place")]
-    columns += [F.col(f"`{one}`").cast("string").alias(f"field_{at}") for at, one in enumerate(fields)]
-    seen = F.col(f"`{seen_field}`") if seen_field in rows.columns else F.lit(None)
+    columns += [column_named(one).cast("string").alias(f"field_{at}") for at, one in enumerate(fields)]
+    seen = column_named(str(seen_field)) if seen_field in rows.columns else F.lit(None)
     columns.append(seen.cast("string").alias("first_seen"))
     if options.fingerprint_field is None:
-        columns.append(_text(rows, options).alias("text"))
-        return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
+        several = options.profile.fields
+        text = joined_texts(rows, options.text_fields) if several else column_named(content).cast("string")
+        columns.append(text.alias("text"))
+        return rows.select(*columns).mapInArrow(OnExecutors(partial(_from_texts, options)), _OUT)
     is_signed = options.profile.makes_signatures and "sketch" in rows.columns
     sketch = bits_or_null(rows, "sketch") if is_signed else F.lit(None)
     key = F.when(sketch.isNotNull(), bits_or_null(rows, "key")) if is_signed and "key" in rows.columns else F.lit(None)
     bits = (bits_or_null(rows, content), sketch, key)
     columns += [one.cast("bigint").alias(name) for one, name in zip(bits, SIGNATURE, strict=True)]
-    columns.append(F.col(f"`{content}`").cast("string").alias("digits"))
-    return rows.select(*columns).mapInArrow(partial(_from_fingerprints, options), _OUT)
+    columns.append(column_named(content).cast("string").alias("digits"))
+    return rows.select(*columns).mapInArrow(OnExecutors(partial(_from_fingerprints, options)), _OUT)
 
 
 def _is_json(name: str) -> bool:
@@ -193,25 +195,6 @@ def _is_json(name: str) -> bool:
 def _content_fields(options: RecordOptions) -> list[str]:
     """Return the fields with a record's fingerprint, text or, as the profile says, texts."""
     return [options.fingerprint_field] if options.fingerprint_field else options.text_fields
-
-
-def _text(rows: DataFrame, options: RecordOptions) -> Column:
-    """Return the text of a record, of several fields as `join_fields` makes it; null where it has none."""
-    if not options.profile.fields:
-        return F.col(f"`{options.text_field}`").cast("string")
-    texts = [_field_text(rows, name) for name in options.text_fields]
-    parts = [F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts]
-    return F.when(F.coalesce(*texts).isNotNull(), F.concat_ws(FIELD_SEPARATOR, *parts))
-
-
-def _field_text(rows: DataFrame, name: str) -> Column:
-    """Return one of several fields, of an array its texts, a line each; JSON's arrays come as they are written."""
-    column = F.col(f"`{name}`")
-    if not isinstance(rows.schema[name].dataType, StringType):
-        return F.array_join(column.cast("array<string>"), "\n")
-    several = F.from_json(column, "array<string>")
-    is_array = column.startswith("[") & several.isNotNull()
-    return F.when(is_array, F.array_join(several, "\n")).otherwise(column)
 
 
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:

@@ -1,61 +1,114 @@
-"""Compute fingerprints, sketches and keys of texts, identical to those of `Profile.signatures`."""
+"""Compute fingerprints, sketches and keys of texts, identical to those of 'hsimhash fingerprint'."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
+from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
-from hsimhash.spark.columns import SIGNATURE, check_names
+from hsimhash.inputs.extraction import PageTexts
+from hsimhash.inputs.files import InputOptions
+from hsimhash.processes import NoResult
+from hsimhash.spark.columns import SIGNATURE, check_frame, check_free, column_named, named_column
+from hsimhash.spark.executors import OnExecutors
 
+_TEXT = "hsimhash text"  # the column that the tasks read, whatever others there are
 SHORT_KIND = "short"
 KIND_NAMES = ("voted", "exact", SHORT_KIND)  # by the numbers that `Signatures` has
 
 
-def fingerprints(
-    documents: DataFrame, *, text: str = "text", id: str = "id", profile: Profile | str = DEFAULT_PROFILE
-) -> DataFrame:
-    """Return documents with their signatures in place of their texts.
+def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile | str = DEFAULT_PROFILE) -> DataFrame:
+    """Return documents with their signatures in place of their texts. Lazy: nothing runs before an action.
+
+    Texts are read as 'hsimhash dedup' reads them: of a page of HTML its main text counts, which needs the extra `html`
+    where the executors run.
+
+    Example:
+        fingerprints(pages, text="body")
 
     Args:
-        documents: a row each; their other columns stay.
-        text: the column of texts, strings.
-        id: the column of ids, which is named `id` in the result, as a string.
+        documents: a row each.
+        text: the column of texts. A profile of several fields names its columns itself.
         profile: one, or the name of one.
 
     Returns:
-        `id`, the other columns, `fingerprint`, `sketch` and `key` (`bigint`; null where there is none), and `kind`:
-        `voted`, `exact` (too few features for a vote: it matches only its equals) or `short` (no fingerprint).
+        The other columns as they are; `fingerprint`, `sketch` and `key` (`bigint`; null where there is none); and
+        `kind`: `voted`, `exact` (too few features for a vote: it matches only its equals) or `short` (no fingerprint).
 
     Raises:
-        ValueError: there is no such column or profile, or one of the documents' columns has a name of the result.
+        TypeError: `documents` is not a DataFrame of Spark.
+        ValueError: a column is missing or of another type, there is no such profile, or the documents have columns of
+            the result.
     """
-    check_names(documents, [text, id])
     made = Profile.named(profile) if isinstance(profile, str) else profile
-    others = [name for name in documents.columns if name not in (text, id)]
-    if taken := sorted({*SIGNATURE, "kind", "id"} & set(others)):
-        raise ValueError(f"the documents have columns that the result needs: {', '.join(taken)}; drop or rename them")
-    rows = documents.select(F.col(f"`{id}`").cast("string").alias("id"), *(f"`{name}`" for name in others), f"`{text}`")
+    check_frame(documents)
+    texts = _text_names(made, text)
+    check_free(documents, [*SIGNATURE, "kind"], besides=texts)
+    return signed_rows(documents, [column_named(one) for one in documents.columns if one not in texts], text, made)
+
+
+def signed_rows(documents: DataFrame, kept: Sequence[Column], text: str, profile: Profile) -> DataFrame:
+    """Return some columns of documents, and their signatures and kinds; see `fingerprints`."""
+    rows = documents.select(*kept, _checked_text(documents, _text_names(profile, text), profile).alias(_TEXT))
     fields = [*rows.schema.fields[:-1], *(StructField(name, LongType()) for name in SIGNATURE)]
-    return rows.mapInArrow(partial(_signed, made), StructType([*fields, StructField("kind", StringType())]))
+    schema = StructType([*fields, StructField("kind", StringType())])
+    return rows.mapInArrow(OnExecutors(partial(_signed, profile)), schema)
+
+
+def _text_names(profile: Profile, text: str) -> list[str]:
+    """Return the columns that hold the texts: the fields of the profile, or the one that is named."""
+    return list(profile.field_weights) or [text]
+
+
+def _checked_text(documents: DataFrame, names: list[str], profile: Profile) -> Column:
+    """Return each document's text; raise `ValueError` if a column is missing or does not hold texts."""
+    if not profile.fields:
+        return named_column(documents, names[0], "text", "texts (strings)", StringType)
+    for name in names:
+        named_column(documents, name, "profile", "texts (strings or arrays of them)", StringType, ArrayType)
+    return joined_texts(documents, names)
+
+
+def joined_texts(documents: DataFrame, names: Sequence[str]) -> Column:
+    """Return each document's text of several columns as `join_fields` makes it; null where it has none."""
+    texts = [_field_text(documents, name) for name in names]
+    parts = [F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts]
+    return F.when(F.coalesce(*texts).isNotNull(), F.concat_ws(FIELD_SEPARATOR, *parts))
+
+
+def _field_text(documents: DataFrame, name: str) -> Column:
+    """Return one of several fields, of an array its texts, a line each; JSON's arrays come as they are written."""
+    column = column_named(name)
+    if not isinstance(documents.schema[name].dataType, StringType):
+        return F.array_join(column.cast("array<string>"), "\n")
+    several = F.from_json(column, "array<string>")
+    is_array = column.startswith("[") & several.isNotNull()
+    return F.when(is_array, F.array_join(several, "\n")).otherwise(column)
 
 
 def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     profile.verify()
-    for batch in batches:
-        texts = [one or "" for one in batch.column(batch.num_columns - 1).to_pylist()]
-        names = [*batch.schema.names[:-1], *SIGNATURE, "kind"]
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns[:-1], *signature_arrays(signed_texts(profile, texts).signatures)], names
-        )
+    with PageTexts(InputOptions().for_profile(profile)) as pages:
+        for batch in batches:
+            texts = _contents(profile, pages, [one or "" for one in batch.columns[-1].to_pylist()])
+            columns = [*batch.columns[:-1], *signature_arrays(signed_texts(profile, texts).signatures)]
+            yield pa.RecordBatch.from_arrays(columns, [*batch.schema.names[:-1], *SIGNATURE, "kind"])
+
+
+def _contents(profile: Profile, pages: PageTexts, values: list[str]) -> list[str]:
+    """Return what counts of values; nothing of a page whose text is not found within the limits."""
+    if profile.tokens == "features":
+        return values
+    return ["" if isinstance(one, NoResult) else one for one in pages.texts_of(values)]
 
 
 def signature_arrays(made: Signatures) -> list[pa.Array]:

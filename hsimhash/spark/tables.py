@@ -26,7 +26,15 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import searches
-from hsimhash.spark.columns import bits_of, distance_of, first_seen_in, materialized, signed
+from hsimhash.spark.columns import (
+    absolute_place,
+    bits_of,
+    distance_of,
+    first_seen_in,
+    id_and_signature,
+    materialized,
+    signed,
+)
 from hsimhash.spark.near_pairs import (
     PAIR_LIMITS,
     PairLimits,
@@ -45,15 +53,21 @@ def compress(
     documents: DataFrame,
     folder: str,
     *,
+    id: str = "id",
     layout: Layout | str = LAYOUT,
     profile: str = DEFAULT_PROFILE,
     limits: PairLimits = PAIR_LIMITS,
 ) -> Manifest:
     """Write documents as compressed tables, for `match` and for 'hsimhash tables match'.
 
+    Example:
+        compress(fingerprints(pages, text="body"), "hdfs:///pages.tables", id="url")
+
     Args:
-        documents: `id` (each once) and `fingerprint`; perhaps `first_seen`, ms since 1970, by default now.
+        documents: ids and `fingerprint`; perhaps `first_seen`, ms since 1970, by default now. Those without an id or a
+            fingerprint are left out.
         folder: new or empty; a path that all executors see, or a URL that fsspec knows.
+        id: the column of ids, strings or whole numbers, each once; the tables keep them as strings.
         layout: its drawers are the tables.
         profile: the name of what made the fingerprints.
         limits: how many rows a file has.
@@ -62,14 +76,14 @@ def compress(
         ValueError: a column is missing or of another type.
         HsimhashError: the folder is not empty.
     """
+    doc_id, (fingerprint, *_) = id_and_signature(documents, id)
     layout = Layout.parse(layout) if isinstance(layout, str) else layout
+    folder = absolute_place(folder)
     stage = open_stage(folder)
     if not stage.is_empty():
         raise HsimhashError(f"{folder} is not empty; choose another folder")
     first_seen = F.coalesce(first_seen_in(documents), F.unix_millis(F.current_timestamp())).alias("first_seen")
-    rows = documents.select(
-        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), first_seen
-    )
+    rows = documents.select(doc_id.cast("string").alias("id"), fingerprint, first_seen)
     rows = rows.where("fingerprint is not null and id is not null")
     values = materialized(rows.select("fingerprint").distinct())
     sample, count = sample_of(values, limits.sample)
@@ -114,13 +128,24 @@ def _written(plan: PartPlan, folder: str, batches: Iterable[pa.RecordBatch]) -> 
 
 
 def match(
-    queries: DataFrame, tables: str, *, max_distance: int | None = None, limits: PairLimits = PAIR_LIMITS
+    queries: DataFrame,
+    against: str,
+    *,
+    id: str = "id",
+    max_distance: int | None = None,
+    limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return the stored documents near each query, by scanning compressed tables.
+    """Return the stored documents near each query, by scanning compressed tables. The call runs Spark jobs.
+
+    Only fingerprints are compared: the tables have no sketches and keys.
+
+    Example:
+        match(fingerprints(today, text="body"), against="hdfs:///pages.tables", id="url")
 
     Args:
-        queries: `id` and `fingerprint`.
-        tables: the folder that `compress`, or 'hsimhash tables write', wrote.
+        queries: ids and `fingerprint`; those without a fingerprint match nothing.
+        against: the folder that `compress`, or 'hsimhash tables write', wrote.
+        id: the column of the queries' ids, strings or whole numbers.
         max_distance: in bits, at most the layout's own, which is the default.
         limits: how much a task holds, beside the file that it reads: of tables that 'hsimhash tables write' wrote
             a whole drawer's.
@@ -129,18 +154,25 @@ def match(
         `query`, an id of `queries`; `id`, `fingerprint` and `first_seen` of a stored document; `distance`.
 
     Raises:
+        TypeError: `queries` is not a DataFrame of Spark, or `against` is no folder.
         ValueError: a column is missing or of another type, or the distance is beyond the layout's.
         IndexNotFoundError: there are no tables, or they are not whole.
     """
-    stage = open_stage(tables)
-    manifest = Manifest.parse(stage.read(MANIFEST), tables)
+    query, (asked_bits, *_) = id_and_signature(queries, id)
+    if not isinstance(against, str):
+        raise TypeError(
+            f"against= takes a folder of tables, got {type(against).__name__}; write the documents to one by compress()"
+        )
+    against = absolute_place(against)
+    stage = open_stage(against)
+    manifest = Manifest.parse(stage.read(MANIFEST), against)
     layout = Layout.parse(manifest.layout)
     distance = scanned_distance(layout, max_distance)
-    asked = queries.select(F.col("id").cast("string").alias("query"), bits_of(queries, "fingerprint").alias("asked"))
+    asked = queries.select(query.alias("query"), asked_bits.alias("asked"))
     values = asked.select("asked").where("asked is not null")
     plan = _plan_of(manifest, layout)
     spread = spread_to_parts(values, plan, limits)
-    task = partial(_near, plan, tables, distance, manifest.parts is not None)
+    task = partial(_near, plan, against, distance, manifest.parts is not None)
     near = materialized(spread.mapInArrow(task, "asked bigint, fingerprint bigint"))
     rows = queries.sparkSession.read.parquet(f"{stage.url}/{DOCUMENTS}")
     stored = rows.select("id", bits_of(rows, "fingerprint").alias("fingerprint"), "first_seen")

@@ -27,6 +27,7 @@ from hsimhash.spark.columns import (
     materialized,
     observed,
     signature_columns,
+    signed_documents,
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
@@ -85,7 +86,7 @@ def vertices_of(
     """Return the vertices of documents, and the near pairs of these.
 
     Args:
-        documents: with a column `id` of strings, each once, and `fingerprint`; perhaps `sketch` and `key`.
+        documents: with a column `id`, each once, and `fingerprint`; perhaps `sketch` and `key`.
         position: what orders the documents; equal ones are in order of their ids.
         options: what near ones are.
         rank: what tells which of two documents to keep: the one with less of the first, else of the next, else with the
@@ -129,8 +130,7 @@ def vertices_of(
 def _given(documents: DataFrame, position: Column, rank: Column) -> DataFrame:
     """Return the documents that have an id and a fingerprint, with the columns of `Vertices.documents`."""
     check_names(documents, ["id", "fingerprint"])
-    name, columns = F.col("id").cast("string").alias("id"), signature_columns(documents)
-    given = documents.select(name, *columns, position.alias("position"), rank.alias("rank"))
+    given = documents.select("id", *signature_columns(documents), position.alias("position"), rank.alias("rank"))
     return given.where("fingerprint is not null and id is not null")
 
 
@@ -257,17 +257,10 @@ def _confirmed(edges: DataFrame, options: SparkDedupOptions, *, is_near: bool) -
     return edges.where(F.col("differing").isNull() | (F.col("differing") <= most))
 
 
-def position_of(documents: DataFrame, name: str | None) -> Column:
-    """Return a column that orders documents, null last; without one, only their ids do."""
-    if name is None:
-        return F.lit(0)
-    check_names(documents, [name])
-    return F.struct(F.col(f"`{name}`").isNull(), F.col(f"`{name}`"))
-
-
 def pairs(
     documents: DataFrame,
     *,
+    id: str = "id",
     max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
     position: str | None = None,
@@ -276,10 +269,15 @@ def pairs(
     """Return all pairs of near documents, as the table of pairs of 'hsimhash dedup' has them.
 
     Of documents with the same signature the first one is in pairs with others, and each of the others in one with it.
+    The call runs Spark jobs.
+
+    Example:
+        pairs(fingerprints(pages, text="body"), id="url")
 
     Args:
-        documents: `id` (each once) and `fingerprint`; perhaps `sketch` and `key`. Those without a fingerprint are in no
-            pair. Read several times: what is costly to compute should be kept.
+        documents: ids and `fingerprint`; perhaps `sketch` and `key`, as `fingerprints` returns them. Those without an
+            id or a fingerprint are in no pair. Read several times: cache what is costly to compute.
+        id: the column of ids, strings or whole numbers, each once.
         max_distance: of fingerprints, in bits.
         max_sketch: in how many of their 64 bits sketches may differ, and in two fewer where only the keys are equal;
             None: in any.
@@ -291,11 +289,12 @@ def pairs(
         texts, 0 to 1, null where a sketch is missing, and `found_by`: `distance` or `key`.
 
     Raises:
+        TypeError: `documents` is not a DataFrame of Spark.
         ValueError: a column is missing or of another type, or a number is out of range.
     """
-    order = position_of(documents, position)
+    given = signed_documents(documents, id, position)
     options = SparkDedupOptions(max_distance, max_sketch, limits=limits)
-    return pair_rows(vertices_of(documents, order, options))
+    return pair_rows(vertices_of(given, F.col("position"), options))
 
 
 def pair_rows(vertices: Vertices) -> DataFrame:

@@ -11,6 +11,17 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+# For jobs on a few rows, where most of the time goes into starting, planning and compiling.
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.task.maxFailures": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 
 @contextmanager
 def local_spark(cores: int = 2, partitions: int = 4, **more: str) -> Iterator[SparkSession]:

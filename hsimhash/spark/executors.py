@@ -1,0 +1,44 @@
+"""Send work to executors. Those whose Python lacks hsimhash, or a package that it needs, fail with the remedy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class OnExecutors:
+    """Work for `mapInArrow`, pickled so that an executor without hsimhash can say so."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the work; only where it was not pickled."""
+        return self._work(batches)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Work], tuple[bytes]]:
+        return _received, (cloudpickle.dumps(self._work),)
+
+
+def _received(pickled: bytes) -> Work:
+    """Return the work. This runs where hsimhash may be missing, so it uses only Python's own modules."""
+    import pickle
+    import socket
+    import sys
+
+    try:
+        work: Work = pickle.loads(pickled)  # noqa: S301 (from the driver)
+    except ModuleNotFoundError as error:
+        raise RuntimeError(
+            f"the executor on {socket.gethostname()} cannot import {error.name} with {sys.executable}: install "
+            "hsimhash for that Python on every node, or ship an environment with --archives, as hsimhash's README shows"
+        ) from None
+    return work
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # `_received` goes along; other functions go by their names

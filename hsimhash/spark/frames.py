@@ -1,0 +1,90 @@
+"""Deduplicate the rows of a DataFrame, as 'hsimhash dedup' does the documents of files."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup.options import METHODS
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.fingerprint.signature import MAX_SKETCH
+from hsimhash.spark.clusters import clustered
+from hsimhash.spark.columns import check_free, column_named, id_of, materialized, position_of
+from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
+from hsimhash.spark.signatures import signed_rows
+from hsimhash.spark.vertices import SparkDedupOptions
+
+_ID = "hsimhash id"  # the column that the rows are joined by, whatever columns they have
+
+
+def dedup(
+    documents: DataFrame,
+    *,
+    text: str = "text",
+    id: str = "id",
+    profile: Profile | str = DEFAULT_PROFILE,
+    max_distance: int = DEFAULT_DISTANCE,
+    max_sketch: int | None = MAX_SKETCH,
+    method: str = METHODS[0],
+    max_cluster_size: int | None = None,
+    position: str | None = None,
+    limits: PairLimits = PAIR_LIMITS,
+) -> DataFrame:
+    """Return documents with the cluster of each, and whether to keep it, as 'hsimhash dedup' decides.
+
+    The call runs Spark jobs. It fingerprints the texts once, and keeps the signatures; see `materialized`.
+
+    Example:
+        dedup(pages, text="body", id="url").where("keep").drop("cluster", "keep")
+
+    Args:
+        documents: a row each. Read several times, each time with the same rows: cache what is costly to compute, or
+            may change. Those whose text is null or too short are kept, each a cluster of its own.
+        text: as for `fingerprints`.
+        id: the column of ids, strings or whole numbers, none null and each once.
+        profile: as for `fingerprints`.
+        max_distance: as for `pairs`.
+        max_sketch: as for `pairs`.
+        method: as for `clusters`.
+        max_cluster_size: as for `clusters`.
+        position: as for `clusters`.
+        limits: as for `clusters`.
+
+    Returns:
+        The columns of `documents`, as they are; `cluster`, the smallest id of the document's cluster; and `keep`.
+
+    Raises:
+        TypeError: `documents` is not a DataFrame of Spark.
+        ValueError: a column is missing, is of another type or has a name of the result, a number is out of range, an
+            id is null, or several documents have one.
+    """
+    doc_id = id_of(documents, id)
+    check_free(documents, ["cluster", "keep"])
+    kept = [doc_id, position_of(documents, position).alias("position")]
+    made = Profile.named(profile) if isinstance(profile, str) else profile
+    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
+    signed = materialized(signed_rows(documents, kept, text, made))
+    _check_ids(signed, id)
+    signed = signed if made.makes_signatures else signed.drop("sketch", "key")
+    found = clustered(signed, options).select(F.col("id").alias(_ID), "cluster", F.col("kept").alias("keep"))
+    joined = documents.join(found, column_named(id) == F.col(_ID), "left")
+    return joined.drop(_ID)
+
+
+def _check_ids(documents: DataFrame, id: str) -> None:
+    """Raise `ValueError` if an id is null, or several documents have it."""
+    counts = documents.groupBy("id").agg(F.count("*").alias("documents"))
+    wrong = counts.where("id is null or documents > 1").sort("id").first()
+    if wrong is None:
+        return
+    if wrong.id is None:
+        raise ValueError(
+            f"column {id!r} is null in {wrong.documents:,} of the rows: every document needs an id; "
+            f"dropna(subset=[{id!r}]) leaves those rows out"
+        )
+    raise ValueError(
+        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs an "
+        f"id of its own; dropDuplicates([{id!r}]) keeps one row of each"
+    )

@@ -22,6 +22,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
+from numpy.random import default_rng  # by name: np.random would be imported by the first query
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_number
@@ -328,7 +329,7 @@ class _Search:
 
     def best(self) -> tuple[Probe, ...]:
         """Return the probes of the cheapest cover found."""
-        count, randoms = len(self.probes), np.random.default_rng(0)
+        count, randoms = len(self.probes), default_rng(0)
         best = self._lowered(self._completed(np.full(count, -1), np.ones(count)))
         for _ in range(min(max(_WORK // self.flipped.size, _ROUNDS[0]), _ROUNDS[1])):
             changed = best.copy()

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence, Set
 import mmh3
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
 
@@ -88,7 +88,7 @@ def key_rowkeys(signatures: Signatures) -> Uint8s:
 def filed_rowkeys(layout: Layout, signatures: Iterable[Signature]) -> Uint8s:
     """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
     several = Signatures.collected(signatures)
-    rows = encode(layout, np.unique(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
+    rows = encode(layout, sorted_distinct(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
     return np.concatenate([rows, key_rowkeys(several)])
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ Uint32s = NDArray[np.uint32]
 Uint8s = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 AnyFingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
 Format = Literal["hex", "decimal", "signed", "binary"]
 Formats = tuple[Format, ...]
@@ -127,6 +128,16 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
     """Return the concatenated ranges of `lengths` numbers that begin at `starts`."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+
+
+def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """Return the distinct values of a one-dimensional array, ascending.
+
+    `np.unique` imports numpy.ma when it is first called, which would delay the first call of a forked process.
+    """
+    ordered: NDArray[_Scalar] = np.sort(values)
+    is_new: Bools = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return ordered[is_new]
 
 
 def are_in(values: Uint64s, ordered: Uint64s) -> Bools:

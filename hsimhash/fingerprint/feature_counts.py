@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.vote import fold_hashes, fold_weights
 
 _SAMPLED = 1 << 10  # every such feature of a window says where ranges may end
@@ -78,7 +78,7 @@ def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
 def _edges(hashes: Sequence[Uint64s]) -> Uint64s:
     """Return hashes that part all of them into ranges of about `_RANGE`."""
     sampled = np.sort(np.concatenate([np.empty(0, np.uint64), *(one[::_SAMPLED] for one in hashes)]))
-    return np.unique(sampled[_RANGE // _SAMPLED :: _RANGE // _SAMPLED])
+    return sorted_distinct(sampled[_RANGE // _SAMPLED :: _RANGE // _SAMPLED])
 
 
 def _cuts(hashes: Uint64s, edges: Uint64s) -> list[int]:

@@ -9,6 +9,7 @@ all of its features at once. English prose has a third of such words, other lang
 
 from __future__ import annotations
 
+import encodings.cp437  # noqa: F401  # otherwise the first text imports it, to read the names in a zip archive
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def english(seed: int) -> WordWeights:
     """Return the table for a hash seed."""
     with np.load(Path(__file__).with_name("english.npz")) as stored:
         words, weights = stored["words"], stored["weights"].astype(np.float64)
-    return _by_hash(words.tobytes(), weights, seed, median=float(np.median(weights)))
+    return _by_hash(words.tobytes(), weights, seed, median=float(np.sort(weights)[len(weights) // 2]))
 
 
 @cache

@@ -19,7 +19,7 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in, sorted_distinct
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
@@ -492,7 +492,7 @@ def _grams(text: str, n: int) -> Spans:
         return _listed(pieces.different_grams(text, n))
     codes, count = to_codes(lowered).astype(np.uint64), len(text) - n + 1
     shifts = np.arange(n - 1, -1, -1, dtype=np.uint64) * np.uint64(_CODE_BITS)
-    packed = np.unique(sum(codes[at : at + count] << shift for at, shift in enumerate(shifts)))
+    packed = sorted_distinct(sum(codes[at : at + count] << shift for at, shift in enumerate(shifts)))
     chars = (packed[:, None] >> shifts & np.uint64((1 << _CODE_BITS) - 1)).astype(np.uint32).ravel()
     none = np.zeros(len(packed), np.int64)
     return Units(chars, np.arange(0, len(chars) + 1, n), none, none).spans()

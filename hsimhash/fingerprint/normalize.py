@@ -14,6 +14,7 @@ with one that may join what stands before it (combining marks, Hangul jamo) take
 
 from __future__ import annotations
 
+import encodings.utf_32_le  # noqa: F401  # otherwise the first text imports it
 import functools
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
@@ -228,4 +228,4 @@ def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:
 @cache
 def stop_word_hashes() -> Uint64s:
     """Return the hashes of the stop words, ascending."""
-    return np.unique(np.array([murmur64(word) for word in _STOP_WORDS.split()], np.uint64))
+    return sorted_distinct(np.array([murmur64(word) for word in _STOP_WORDS.split()], np.uint64))

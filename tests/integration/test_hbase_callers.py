@@ -15,6 +15,7 @@ from hsimhash.store import Record
 from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_at
 from tests.support.fingerprint_sets import half_near, page_ids, random_fingerprints
+from tests.support.first_calls import imported_by_first_calls
 from tests.test_call_sharing import LAYOUT, PROFILE, THREADS
 
 
@@ -38,3 +39,9 @@ def test_they_add_and_find_as_one_would_do_it(stores: tuple[str, str], place: in
         assert [one and one.fingerprint for one in index.get_many(ids)] == stored
     assert found == expected == asyncio.run(ask_as_tasks())
     assert sum(map(bool, expected)) > 50
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["thrift2", "thrift1"])
+def test_the_first_calls_of_a_forked_process_import_no_module(stores: tuple[str, str], place: int) -> None:
+    HSimIndex.create(stores[0]).close()
+    assert imported_by_first_calls(stores[place]) == {}

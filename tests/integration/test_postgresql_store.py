@@ -34,6 +34,7 @@ from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_at
 from hsimhash.store.postgresql.store import DatabaseStore
+from tests.support.first_calls import imported_by_first_calls
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
@@ -507,3 +508,8 @@ def test_serve_is_not_ready_once_its_index_was_made_anew(url: str) -> None:
         HSimIndex.create(url, layout="10", profile="auto-2").close()
         status, answer = caller.call("/readyz")
         assert (status, "open it again" in str(answer)) == (503, True)
+
+
+def test_the_first_calls_of_a_forked_process_import_no_module(url: str) -> None:
+    HSimIndex.create(url).close()
+    assert imported_by_first_calls(url) == {}

@@ -35,6 +35,7 @@ from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import EVERY_SECOND, EVERY_SECOND_S, kill_server
+from tests.support.first_calls import imported_by_first_calls
 from tests.support.hbase_server import free_ports
 from tests.support.local_server import LocalServer, serving
 from tests.support.places import redis_place
@@ -343,3 +344,8 @@ def test_a_cluster_is_named_where_the_url_says_one_server(tmp_path: Path) -> Non
 def cluster_state(server: RedisServer) -> str:
     with closing(redis.Redis(port=server.port)) as client:
         return str(client.execute_command("CLUSTER", "INFO"))
+
+
+def test_the_first_calls_of_a_forked_process_import_no_module(url: str) -> None:
+    HSimIndex.create(url).close()
+    assert imported_by_first_calls(url) == {}

@@ -22,7 +22,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, sorted_distinct
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, rowkeys_of
 from hsimhash.store.base import Document, Record
@@ -216,4 +216,4 @@ def segments_by_flag(prefixes: Sequence[bytes]) -> Mapping[int, Int64s]:
     words = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, PREFIX_BYTES)
     segments = np.ascontiguousarray(words[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.int64)
     flags = words[:, SEGMENT_BYTES]
-    return {int(flag): segments[flags == flag] for flag in np.unique(flags)}
+    return {int(flag): segments[flags == flag] for flag in sorted_distinct(flags)}

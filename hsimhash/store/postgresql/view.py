@@ -16,7 +16,7 @@ import numpy as np
 import psycopg
 
 from hsimhash.errors import LostRightError, StoreTimeoutError, StoreUnavailableError
-from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.bits import Uint8s, sorted_distinct
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, View
@@ -171,7 +171,7 @@ class DatabaseView(View):
         else:
             first = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE fingerprint = word ORDER BY doc_id LIMIT $2"
             statement = f"SELECT listed.* FROM unnest($1::bigint[]) AS word, LATERAL ({first}) AS listed"
-            rows = self._rows(statement, np.unique(words), limit)
+            rows = self._rows(statement, sorted_distinct(words), limit)
         found: dict[int, list[Document]] = {value: [] for value in fingerprints}
         for document in sorted(map(document_of, rows)):
             found[document.fingerprint].append(document)

@@ -17,7 +17,7 @@ from itertools import chain
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.bits import Int64s, sorted_distinct
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.base import Mark
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_words
@@ -61,7 +61,7 @@ class TableWrites:
             TextArray(doc_ids),
         )
         if found:
-            left = np.unique(np.array(found, np.int64))
+            left = sorted_distinct(np.array(found, np.int64))
             self._lock_fingerprints(left, "UPDATE")
             self._drop_fingerprints(left)
         return len(found)
@@ -117,7 +117,7 @@ class TableWrites:
         )
         others = np.setdiff1d(values, np.frombuffer(packed or b"", ">i8").astype(np.int64), assume_unique=True)
         if len(left):
-            locked = self._lock_fingerprints(np.union1d(others, left), "UPDATE")
+            locked = self._lock_fingerprints(sorted_distinct(np.append(others, left)), "UPDATE")
         else:
             locked = self._lock_fingerprints(others, "KEY SHARE") if len(others) else others
         if not np.isin(others, locked).all():
@@ -155,4 +155,4 @@ def _arrays(doc_ids: Sequence[bytes], wanted: Wanting) -> list[object]:
 
 
 def _distinct_words(values: Sequence[int]) -> Int64s:
-    return np.unique(signed_words(np.fromiter(values, np.uint64, len(values))))
+    return sorted_distinct(signed_words(np.fromiter(values, np.uint64, len(values))))

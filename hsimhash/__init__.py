@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
     from hsimhash.layout import Layout
     from hsimhash.pairs import Cluster, Duplicates, duplicates
-    from hsimhash.store import CheckReport, Claim, Document, Match
+    from hsimhash.store import CheckReport, Claim, Document, Match, Matches
 
 __all__ = [
     "CheckReport",
@@ -50,6 +50,7 @@ __all__ = [
     "Layout",
     "LayoutMismatchError",
     "Match",
+    "Matches",
     "Profile",
     "ProfileMismatchError",
     "Signature",

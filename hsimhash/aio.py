@@ -18,7 +18,7 @@ from hsimhash.call_sharing import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
 from hsimhash.index import HSimIndex
-from hsimhash.store import Claim, Match
+from hsimhash.store import Claim, Matches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,8 +77,25 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         limit: int | None = None,
         exclude: str | None = None,
-    ) -> list[Match]:
-        """See `HSimIndex.query`; `asyncio.timeout` bounds its time."""
+        timeout: float | None = None,
+        partial: bool = False,
+    ) -> Matches:
+        """See `HSimIndex.query`; `asyncio.timeout` bounds its time too.
+
+        A query with a `timeout` or a `partial` one shares no call with others.
+        """
+        if partial or timeout is not None:
+            return await self._run(
+                lambda: self.index.query(
+                    signature,
+                    max_distance=max_distance,
+                    max_sketch=max_sketch,
+                    limit=limit,
+                    exclude=exclude,
+                    timeout=timeout,
+                    partial=partial,
+                )
+            )
         call = self.index.query_call(
             signature, max_distance=max_distance, max_sketch=max_sketch, limit=limit, exclude=exclude
         )
@@ -115,11 +132,18 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         limit: int | None = None,
         exclude: str | None = None,
-    ) -> list[Match]:
+        timeout: float | None = None,
+        partial: bool = False,
+    ) -> Matches:
         """See `HSimIndex.query_text`."""
-        signature = await self._signature(text)
         return await self.query(
-            signature, max_distance=max_distance, max_sketch=max_sketch, limit=limit, exclude=exclude
+            await self._signature(text),
+            max_distance=max_distance,
+            max_sketch=max_sketch,
+            limit=limit,
+            exclude=exclude,
+            timeout=timeout,
+            partial=partial,
         )
 
     async def claim_text(

@@ -23,7 +23,7 @@ from hsimhash.call_sharing import Callers, SharedCall
 from hsimhash.claims import Turns
 from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
-from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
+from hsimhash.errors import LayoutMismatchError, ProfileMismatchError, StoreUnavailableError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import Uint8s, distances, whole_number
 from hsimhash.fingerprint.signature import (
@@ -37,10 +37,11 @@ from hsimhash.fingerprint.signature import (
 )
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
-from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, ranges
+from hsimhash.matching import QUERY_BATCH, Rule, fetch, matches_of, matches_of_one, missing_drawers, ranges
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.query_log import SLOW_S, QueryStats
 from hsimhash.rowkey import (
+    KEY_FLAG,
     bucket_range,
     check_doc_ids,
     check_document,
@@ -56,6 +57,7 @@ from hsimhash.store import (
     CollectReport,
     Document,
     Match,
+    Matches,
     Opening,
     StageOptions,
     Store,
@@ -66,8 +68,8 @@ from hsimhash.store import (
     open_store,
     url_of,
 )
-from hsimhash.store.base import View, with_view
-from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
+from hsimhash.store.base import View, ViewInPart, with_view
+from hsimhash.store.capabilities import AnswersInPart, BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.reports import Explanation, ProbeRead
 from hsimhash.store.sliced_load import InsertedLoad
 from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, with_options
@@ -85,6 +87,7 @@ class QueryOptions(TypedDict, total=False):
     max_sketch: int | None
     limit: int | None
     timeout: float | None
+    partial: bool
 
 
 class TextsAdded(NamedTuple):
@@ -385,7 +388,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: str | None = None,
         timeout: float | None = None,
-    ) -> list[Match]:
+        partial: bool = False,
+    ) -> Matches:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
         A signature also finds the documents with the same key, at any distance. Documents are left out if their
@@ -399,12 +403,17 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             limit: return the nearest so many matches; of a bucket with over 4,000 rows the first 4,000 may do.
             exclude: the id of a document to leave out.
             timeout: seconds after which the call ends, whatever it waits for.
+            partial: if parts of the index do not answer in time, return what the others have found instead of raising
+                an error; `missing` of the result names the drawers that did not answer. On HBase these are the regions
+                of a lost server. The call ends by the `timeout`, or by the `deadline=` of the URL.
 
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
         rule = self._rule(max_distance, max_sketch, limit)
         query = self._asked(as_signature(signature))
+        if partial:
+            return self._query_in_part(query, exclude, rule, timeout)
         if self.backend.shares_queries:
             return self.queries.ask(SharedCall(self._answers, (query, exclude), rule, timeout))
         return self._answer(query, exclude, rule, timeout)
@@ -417,7 +426,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         limit: int | None = None,
         exclude: str | None = None,
-    ) -> SharedCall[tuple[Signature, str | None], list[Match]]:
+    ) -> SharedCall[tuple[Signature, str | None], Matches]:
         """Return the call that `query` makes; raise its `ValueError` or `TypeError` now."""
         rule = self._rule(max_distance, max_sketch, limit)
         return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
@@ -434,7 +443,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return Rule(max_distance, max_sketch, limit)
 
     @metrics.measured("query")
-    def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
+    def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> Matches:
         stats = QueryStats("query")
 
         def answered(view: View) -> list[Match]:
@@ -444,13 +453,56 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             found = with_view(self.store, answered, timeout_s=timeout)
             stats.matches = len(found)
             metrics.current.matches.inc(stats.matches)
-            return found
+            return Matches(found)
         finally:
             stats.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
 
+    @metrics.measured("query")
+    def _query_in_part(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> Matches:
+        def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
+            return [matches_of_one(view, cover, query, exclude, rule, stats)]
+
+        return self._in_part("query", found_in, Signatures.collected([query]), rule, timeout)[0]
+
+    def _in_part(
+        self,
+        call: str,
+        found_in: Callable[[View, Cover, QueryStats], list[list[Match]]],
+        asked: Signatures,
+        rule: Rule,
+        timeout: float | None,
+    ) -> list[Matches]:
+        """Return what `found_in` finds for the queries `asked`, with the drawers that did not answer."""
+        stats = QueryStats(call)
+
+        def answered(view: View) -> list[Matches]:
+            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
+            found = found_in(view, cover, stats)
+            missing = missing_drawers(view, cover, asked) if isinstance(view, ViewInPart) else [()] * len(asked)
+            return list(map(Matches, found, missing))
+
+        try:
+            if isinstance(self.store, AnswersInPart):
+                with self.store.view_in_part(timeout_s=timeout) as view:
+                    found = answered(view)
+            else:
+                found = with_view(self.store, answered, timeout_s=timeout)
+            stats.matches = sum(map(len, found))
+            metrics.current.matches.inc(stats.matches)
+            return found
+        except StoreUnavailableError:
+            return [Matches(missing=self._drawers_of(query)) for query in asked]
+        finally:
+            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+
+    def _drawers_of(self, query: Signature) -> tuple[int, ...]:
+        """Return the numbers of all drawers in which a query may find something."""
+        numbers = tuple(drawer.number for drawer in self.layout.drawers)
+        return (*numbers, KEY_FLAG) if query.key else numbers
+
     def _answers(
         self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
-    ) -> list[list[Match]]:
+    ) -> list[Matches]:
         """Answer queries, each with a document to leave out, in one call."""
         if len(queries) == 1:
             return [self._answer(*queries[0], rule, timeout)]
@@ -470,7 +522,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: Sequence[str | None] | None = None,
         timeout: float | None = None,
-    ) -> list[list[Match]]:
+        partial: bool = False,
+    ) -> list[Matches]:
         """Answer `query` for each signature, in order; a batch costs far less per query.
 
         Args:
@@ -480,6 +533,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             limit: as for `query`.
             exclude: for each query a document to leave out, or None.
             timeout: as for `query`, for all queries together.
+            partial: as for `query`; each result has its own missing drawers.
 
         Raises:
             StoreTimeoutError: the `timeout` passed.
@@ -490,7 +544,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
-        rule, stats = self._rule(max_distance, max_sketch, limit), QueryStats("query_many")
+        rule = self._rule(max_distance, max_sketch, limit)
+        if partial:
+
+            def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
+                return matches_of(view, cover, asked, exclude, rule, stats)
+
+            return self._in_part("query_many", found_in, asked, rule, timeout)
+        stats = QueryStats("query_many")
 
         def answered(view: View) -> list[list[Match]]:
             cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
@@ -500,7 +561,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             found = with_view(self.store, answered, timeout_s=timeout)
             stats.matches = sum(map(len, found))
             metrics.current.matches.inc(stats.matches)
-            return found
+            return list(map(Matches, found))
         finally:
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
@@ -512,7 +573,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         self.add(self.profile.signature(text), doc_id, first_seen=first_seen)
 
-    def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> list[Match]:
+    def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> Matches:
         """Return every document near a text, nearest first. Options are those of `query`.
 
         Raises:
@@ -560,7 +621,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def query_texts(
         self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
-    ) -> list[list[Match] | None]:
+    ) -> list[Matches | None]:
         """Answer `query_text` for each text, in order; None if a text is too short.
 
         Args:

@@ -19,11 +19,12 @@ from hsimhash.fingerprint.signature import (
     similarities,
     similarity,
 )
-from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.query_log import QueryStats
 from hsimhash.rowkey import (
     KEY_FLAG,
     PREFIX_BYTES,
+    RECORD_FLAG,
     SEGMENT_BYTES,
     bucket_range,
     fingerprints_of,
@@ -31,7 +32,7 @@ from hsimhash.rowkey import (
     key_prefix,
     prefix_numbers_of,
 )
-from hsimhash.store.base import Document, Match, View
+from hsimhash.store.base import Document, Match, View, ViewInPart
 
 FEW_ROWS = 40  # a loop over this many costs less than numpy's calls
 QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
@@ -148,10 +149,15 @@ def matches_of_one(
         first = FirstRows(view)
         near = near_one(first, cover, query, stats)
         found = confirmed_one(view, query, near, exclude, rule) if near else []
+        if isinstance(view, ViewInPart):
+            view.note_unread(0, near)
         if len(found) >= rule.limit or not first.has_cut(cover, Signatures.collected([query]))[0]:
             return found
     near = near_one(view, cover, query, stats)
-    return confirmed_one(view, query, near, exclude, rule) if near else []
+    found = confirmed_one(view, query, near, exclude, rule) if near else []
+    if isinstance(view, ViewInPart):
+        view.note_unread(0, near)
+    return found
 
 
 def matches_of(
@@ -168,6 +174,9 @@ def matches_of(
         answers = confirmed(view, asked[met], list(near.values()), left_out, rule) if near else []
         for place, matches in zip(met, answers, strict=True):
             found[place] = matches
+        if isinstance(view, ViewInPart):
+            for place, its in zip(met, near.values(), strict=True):
+                view.note_unread(place, its)
 
     for start in range(0, len(asked), QUERY_BATCH):
         places = np.arange(start, min(start + QUERY_BATCH, len(asked)))
@@ -345,6 +354,73 @@ def ranges(probe_set: ProbeSet, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
     # The last prefix is no drawer's, so that it ends the last range.
     stops = np.minimum((numbers[is_last] + np.uint64(1)) << probe_set.shift, (1 << PREFIX_BITS) - 1)
     return list(zip(_prefixes(numbers[is_first] << probe_set.shift), _prefixes(stops), strict=True))
+
+
+def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list[tuple[int, ...]]:
+    """Return for each query the numbers of the drawers without which it was answered; see `Matches`.
+
+    A drawer is missing if a bucket that the query reads there did not answer, or if it has a fingerprint near the query
+    whose documents did not.
+    """
+    missing: list[set[int]] = [set() if view.is_certain else {RECORD_FLAG} for _ in range(len(queries))]
+    if view.unanswered:
+        lost, keyed = _LostRanges(view.unanswered), np.flatnonzero(queries.keys)
+        reads = [(one, one.numbers(queries.fingerprints), np.arange(len(queries))) for one in cover.probe_sets]
+        for probe_set, numbers, places in [*reads, (KEYS, key_numbers(queries.keys[keyed])[:, None], keyed)]:
+            is_lost = lost.meet(numbers, probe_set.shift)
+            for columns, drawers in _drawers_by_columns(probe_set, cover.layout):
+                for row in np.flatnonzero(is_lost[:, columns].any(axis=1)).tolist():
+                    missing[places[row]] |= drawers
+    for place, fingerprints in view.unread_near.items():
+        for fingerprint in fingerprints:
+            missing[place] |= _drawers_with(fingerprint, queries.at(place), cover)
+    return [tuple(sorted(its)) for its in missing]
+
+
+class _LostRanges:
+    """Half-open ranges of rowkeys, as numbers of 40 bits."""
+
+    def __init__(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        edges = [
+            (_number(start), _number(stop) + (len(stop) > PREFIX_BYTES))  # a bucket's own end lies behind its prefix
+            for start, stop in sorted(ranges)
+        ]
+        self._starts = np.array([start for start, _ in edges], np.uint64)
+        self._stops = np.maximum.accumulate(np.array([0, *(stop for _, stop in edges)], np.uint64))
+
+    def meet(self, numbers: Uint64s, shift: int) -> Bools:
+        """Return which numbers of a probe set read a bucket in one of the ranges."""
+        first = numbers << np.uint64(shift)
+        earlier = np.searchsorted(self._starts, first + np.uint64(1 << shift))  # ranges that begin before the end
+        met: Bools = self._stops[earlier] > first
+        return met
+
+
+def _number(key: bytes) -> int:
+    return int.from_bytes(key[:PREFIX_BYTES], "big")
+
+
+def _drawers_by_columns(probe_set: ProbeSet, layout: Layout) -> Iterator[tuple[Int64s, set[int]]]:
+    """Yield columns of a probe set's numbers, and the drawers whose buckets are read by them."""
+    if probe_set is KEYS:
+        yield np.zeros(1, np.int64), {KEY_FLAG}
+    elif probe_set.shift >= PREFIX_BITS:  # all rows
+        yield np.zeros(1, np.int64), {drawer.number for drawer in layout.drawers}
+    else:
+        for at, drawer in enumerate(probe_set.drawers):
+            yield np.flatnonzero(probe_set.places == at), {drawer.number}
+
+
+def _drawers_with(fingerprint: int, query: Signature, cover: Cover) -> set[int]:
+    """Return the drawers in which a query finds a stored fingerprint, and that of keys if it may be there too."""
+    found = {KEY_FLAG} if query.key else set[int]()
+    if (fingerprint ^ query.fingerprint).bit_count() <= cover.distance:
+        for probe_set in cover.probe_sets:
+            own = probe_set.own_numbers(np.array([fingerprint], np.uint64))[0, probe_set.places]
+            is_read = probe_set.numbers_of(query.fingerprint) == own
+            for columns, drawers in _drawers_by_columns(probe_set, cover.layout):
+                found |= drawers if is_read[columns].any() else set()
+    return found
 
 
 def _prefixes(numbers: Uint64s) -> list[bytes]:

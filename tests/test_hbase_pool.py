@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,9 +17,11 @@ import pytest
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import UNANSWERED
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway.pipeline import UNKNOWN, Caller, one_call
 from hsimhash.store.hbase.gateway.pool import Pool
+from hsimhash.store.hbase.gateway.silent_servers import LANES, SilentServers
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in
 from tests.support.processes import forked
@@ -58,6 +61,47 @@ def test_after_the_block_a_run_has_a_deadline_of_its_own(caller: Caller) -> None
     with caller.one_deadline():
         assert caller.run([ASK], width=1, once=True) == [UNKNOWN]
     assert waited_s(caller) > LEAST_S
+
+
+def test_calls_in_part_are_answered_beside_silent_ones_within_half_of_the_time() -> None:
+    with stand_in() as gateway:
+        gateway.hung = {"getScannerResults"}
+        url = f"hbase://127.0.0.1:{gateway.port}/pages?connections={CONNECTIONS}"
+        caller = Caller(Pool(Address.parse(url), lambda _: None))
+        hung = one_call(Call(THRIFT2.THBaseService, "getScannerResults", (b"pages", THRIFT2.TScan(), 1)))
+        began = time.monotonic()
+        with caller.ending(LIMIT_S):
+            results = caller.run_in_part([hung, hung, *[ASK] * 9, hung], width=CONNECTIONS)
+            took_s = time.monotonic() - began
+            caller.run([ASK], width=1)  # there is time left
+        assert results == [UNANSWERED, UNANSWERED, *[2] * 9, UNANSWERED]
+        assert LIMIT_S / 2 <= took_s < LIMIT_S
+        caller.pool.close()
+
+
+def test_calls_in_part_of_a_gateway_that_is_away_end_by_then() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    caller = Caller(Pool(Address.parse(f"hbase://127.0.0.1:{port}/pages"), lambda _: None))
+    began = time.monotonic()
+    with caller.ending(0.4):
+        assert caller.run_in_part([ASK, ASK], width=2) == [UNANSWERED, UNANSWERED]
+    assert time.monotonic() - began < 0.4
+
+
+def test_a_silent_server_is_asked_on_one_connection_after_a_rest_that_grows() -> None:
+    now = 100.0
+    servers = SilentServers(lambda: now)
+    servers.unheard("a", 0.01)  # its caller had no time
+    assert servers.lanes("a") == LANES
+    for rest_s in (1, 2, 4, 8, 8):
+        servers.unheard("a", 1)
+        now += rest_s - 0.01
+        assert servers.lanes("a") == 0
+        now += 0.02
+        assert [servers.lanes("a"), servers.lanes("a"), servers.lanes("b")] == [1, 0, LANES]
+    servers.heard("a")
+    assert servers.lanes("a") == LANES
 
 
 class _InterruptedError(Exception):

@@ -74,6 +74,13 @@ def test_a_query_leaves_out_its_own_document_and_keeps_to_distance_and_limit(cal
     assert ids(max_distance=16, max_sketch=None) == ["b", "a", "中文"]
 
 
+def test_a_query_that_may_be_partial_says_what_is_missing(caller: Caller) -> None:
+    whole = caller.call("/query", {"fingerprint": NEAR})[1]
+    status, found = caller.call("/query", {"fingerprint": NEAR, "partial": True})
+    assert status == 200
+    assert found == {**whole, "missing": []}
+
+
 def test_a_document_is_added_found_by_its_text_changed_and_removed(caller: Caller) -> None:
     fingerprint = f"{Profile.named('auto-1').fingerprint(TEXT):016x}"
     assert caller.call("/add", {"id": "t", "text": TEXT, "first_seen": 5}) == (

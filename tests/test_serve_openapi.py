@@ -26,6 +26,7 @@ RIGHT = {
     **dict.fromkeys(("fingerprint", "sketch", "key"), DIGITS),
     "max_distance": st.integers(0, 16) | st.just(3.0),
     "max_sketch": st.integers(0, 64) | st.none(),
+    "partial": st.booleans(),
     **dict.fromkeys(("limit", "first_seen"), st.integers(1, (1 << 63) - 1)),
 }
 FIELDS = st.dictionaries(st.sampled_from(["title", "body", "x"]), WORDS | st.none() | st.lists(WORDS, max_size=2))

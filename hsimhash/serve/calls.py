@@ -15,7 +15,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions
 from hsimhash.inputs.records import check_values, content_of
 from hsimhash.serve import models
-from hsimhash.store.base import Match
+from hsimhash.store.base import Matches
 
 Json = dict[str, object]
 _VALUES_BYTES = 4 << 20  # of a body's values, besides its texts: more would keep others waiting for over 50 ms
@@ -147,17 +147,23 @@ def _query(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> 
     groups: dict[tuple[int | None, ...], list[int]] = {}
     for place, (body, signature) in enumerate(asked):
         if signature is not None:
-            groups.setdefault((body.max_distance, body.max_sketch, body.limit), []).append(place)
-    found: dict[int, list[Match]] = {}
+            groups.setdefault((body.max_distance, body.max_sketch, body.limit, body.partial), []).append(place)
+    found: dict[int, Matches] = {}
     for places in groups.values():
         found.update(zip(places, _matches(index, [asked[place] for place in places], timeout_s), strict=True))
-    return [_named(one, matches=[match.to_json() for match in found.get(place, ())]) for place, one in enumerate(asked)]
+    return [_answered(one, found.get(place, Matches())) for place, one in enumerate(asked)]
 
 
-def _matches(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> list[list[Match]]:
+def _answered(asked: CheckedBody, found: Matches) -> Json:
+    missing = {"missing": found.missing} if asked.body.partial else {}
+    return _named(asked, **missing, matches=[match.to_json() for match in found])
+
+
+def _matches(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> list[Matches]:
     """Return the matches of queries with the same rule."""
     one = asked[0].body
     rule: dict[str, Any] = {"max_distance": one.max_distance, "max_sketch": one.max_sketch, "limit": one.limit}
+    rule["partial"] = one.partial
     if len(asked) == 1:
         return [index.query(asked[0].signature or 0, exclude=one.id, timeout=timeout_s, **rule)]
     signatures = [signature for _, signature in asked if signature is not None]

@@ -18,7 +18,7 @@ from pydantic import (
 
 from hsimhash.fingerprint import Signature
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
-from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
+from hsimhash.rowkey import DOC_ID_BYTES, KEY_FLAG, RECORD_FLAG, check_doc_id
 
 
 def _doc_id(text: str) -> str:
@@ -123,6 +123,10 @@ class QueryBody(SignedBody):
         MAX_SKETCH, description="Bits; null: sketches do not count."
     )
     limit: Annotated[int, Field(ge=1, lt=1 << 63), _WHOLE] | None = Field(None, description="The nearest so many only.")
+    partial: bool = Field(
+        False,
+        description="If parts of the index do not answer in time, return what the others have found, instead of 503.",
+    )
 
 
 class DocumentBody(SignedBody):
@@ -148,6 +152,12 @@ class QueryAnswer(BaseModel):
 
     id: str | None = None
     fingerprint: Digits | None
+    missing: list[int] | None = Field(
+        None,
+        description=f"Only if partial: the drawers that did not answer, {KEY_FLAG} for the drawer of keys, "
+        f"{RECORD_FLAG} if nothing shows whether the index was replaced. If empty, the answer is complete; otherwise a "
+        "document is left out only if all drawers in which it would be found are missing.",
+    )
     matches: list[MatchAnswer]
 
 
@@ -191,6 +201,7 @@ class ErrorAnswer(BaseModel):
 # What a value must be, by the type of pydantic's error.
 _EXPECTED = {
     "string_type": "a string",
+    "bool_type": "true or false",
     "int_type": "an integer",
     "int_from_float": "an integer",
     "int_parsing_size": "an integer below 2**63",

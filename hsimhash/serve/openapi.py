@@ -24,7 +24,8 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DESCRIPTION = (
     f"Each call takes one body as {JSON}, or a batch as {LINES}: a body a line. A batch is answered with a line for "
     "each that is not blank, in the same order; a refused one has an answer with line and error, the others count. An "
-    "answer is always complete: one with many matches is sent in parts as its caller takes them; limit bounds it."
+    "answer is complete, unless a query allows partial ones. One with many matches is sent in parts as its caller "
+    "takes them; limit bounds it."
 )
 _REFUSALS = {
     "400": "The body is refused.",

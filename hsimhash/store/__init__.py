@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hsimhash.store.backend import Backend, Instead, Opening
-from hsimhash.store.base import Claim, Document, Mark, Match, Record, Store
+from hsimhash.store.base import Claim, Document, Mark, Match, Matches, Record, Store
 from hsimhash.store.registry import (
     backend_of,
     backends,
@@ -31,6 +31,7 @@ __all__ = [
     "Instead",
     "Mark",
     "Match",
+    "Matches",
     "Opening",
     "Record",
     "StageOptions",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import count, takewhile
@@ -104,6 +104,19 @@ class Match(NamedTuple):
             "similarity": self.similarity,
             "found_by": self.found_by,
         }
+
+
+class Matches(list[Match]):
+    """The matches of a query, nearest first. It is complete unless it is the answer to a partial query.
+
+    `missing` has the numbers of the drawers that did not answer such a query in time, and 253 for the drawer of keys. A
+    document that matches is left out only if all drawers in which it would be found are missing. 255 says that nothing
+    shows whether the index was replaced since it was opened. Without missing numbers the answer is complete.
+    """
+
+    def __init__(self, matches: Iterable[Match] = (), missing: tuple[int, ...] = ()) -> None:
+        super().__init__(matches)
+        self.missing = missing
 
 
 class Claim(NamedTuple):
@@ -328,6 +341,22 @@ class View(ABC):
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         """Return each document as its register has it, or None if it does not have a register."""
+
+
+class ViewInPart(View):
+    """A view that leaves out what does not answer in time, and says what that is."""
+
+    def __init__(self) -> None:
+        self.unanswered: list[tuple[bytes, bytes]] = []  # half-open ranges of drawer rows that could not be read
+        self.unread: set[int] = set()  # fingerprints of which some documents could not be read
+        self.unread_near: dict[int, list[int]] = {}  # those near a query, by its place
+        self.is_certain = True  # whether the store showed that it still has the index that was opened
+
+    def note_unread(self, place: int, near: Sequence[tuple[int, int]]) -> None:
+        """Note which of the fingerprints near a query, given with their distances, were not read."""
+        unread = [fingerprint for _, fingerprint in near if fingerprint in self.unread]
+        if unread:
+            self.unread_near[place] = unread
 
 
 class Claims(ABC):

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hsimhash.progress import UNWATCHED, Observer
+from hsimhash.store.base import ViewInPart
 from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
 from hsimhash.store.runs import BulkLoad, StageOptions
+
+
+@runtime_checkable
+class AnswersInPart(Protocol):
+    """Parts of the index lie on different servers, so that some may answer while others do not."""
+
+    def view_in_part(self, *, timeout_s: float | None = None) -> AbstractContextManager[ViewInPart]:
+        """Give a view for one query that leaves out what does not answer in time, and ends by then.
+
+        Args:
+            timeout_s: how long the block's reads may take together, in seconds; None: as long as the deadline.
+        """
 
 
 @runtime_checkable
@@ -116,6 +130,7 @@ class WalksRanges(Protocol):
 
 # What a store lacks without it, in refusals.
 TITLES: dict[type, str] = {
+    AnswersInPart: "partial answer",
     BacksUp: "backup",
     Collects: "log of what documents leave behind",
     Compacts: "compaction",

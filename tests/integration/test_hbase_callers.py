@@ -45,3 +45,23 @@ def test_they_add_and_find_as_one_would_do_it(stores: tuple[str, str], place: in
 def test_the_first_calls_of_a_forked_process_import_no_module(stores: tuple[str, str], place: int) -> None:
     HSimIndex.create(stores[0]).close()
     assert imported_by_first_calls(stores[place]) == {}
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["thrift2", "thrift1"])
+def test_partial_queries_are_exact_where_all_servers_answer(stores: tuple[str, str], place: int) -> None:
+    splits = tuple(bytes([start]) for start in range(32, 256, 32))
+    create_at(stores[0], Record(LAYOUT, PROFILE.to_json()), TableSettings(splits=splits)).close()
+    rng = np.random.default_rng(8)
+    fingerprints = random_fingerprints(rng, 300)
+    asked = half_near(rng, fingerprints, 40, 3).tolist()
+    with HSimIndex.open(stores[place]) as index:
+        index.add_many(fingerprints, page_ids(0, len(fingerprints)))
+        for distance in (3, 5):
+            exact = [index.query(query, max_distance=distance) for query in asked]
+            assert sum(map(bool, exact)) > 10
+            for found in (
+                [index.query(query, max_distance=distance, timeout=60, partial=True) for query in asked],
+                index.query_many(asked, max_distance=distance, timeout=60, partial=True),
+            ):
+                assert found == exact
+                assert not any(one.missing for one in found)

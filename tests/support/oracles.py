@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint.signature import Signature, as_signature
+from hsimhash.cover import ALL_ROWS, Cover
+from hsimhash.fingerprint.signature import MAX_SKETCH, Signature, as_signature
+from hsimhash.rowkey import KEY_FLAG
+from hsimhash.store import Document, Matches
 
 
 def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[list[int]]:
@@ -76,3 +79,29 @@ def plain_components(
             near = [other for other in order if are_near(values[at], values[other], k, max_sketch)]
             reached += [other for other in near if other not in kept and other not in reached]
     return [kept[one] for one in range(len(values))]
+
+
+def drawers_finding(document: Document, query: Signature, cover: Cover) -> set[int]:
+    """Return the numbers of the drawers in which a query finds a document, by the definition of a cover."""
+    found = {KEY_FLAG} if 0 != document.key == query.key else set()
+    if (document.fingerprint ^ query.fingerprint).bit_count() > cover.distance:
+        return found
+    if cover.probes == ALL_ROWS:
+        return found | {drawer.number for drawer in cover.layout.drawers}
+    for probe in cover.probes:
+        drawer = cover.layout.drawers[probe.drawer - 1]
+        differing = (drawer.segment(document.fingerprint) ^ drawer.segment(query.fingerprint)) >> 32 - probe.bits
+        if differing.bit_count() <= probe.radius:
+            found.add(probe.drawer)
+    return found
+
+
+def check_partial(found: Matches, query: Signature, documents: Sequence[Document], cover: Cover) -> None:
+    """Compare an answer with brute force."""
+    near = [one for one in documents if are_near(one.signature, query, cover.distance, MAX_SKETCH)]
+    got = {match.doc_id for match in found}
+    assert got <= {one.doc_id for one in near}
+    for absent in near:
+        if absent.doc_id not in got:
+            assert drawers_finding(absent, query, cover) <= set(found.missing)
+            assert found.missing

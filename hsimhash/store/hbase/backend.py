@@ -9,7 +9,16 @@ from types import ModuleType
 from hsimhash.cover import Prices
 from hsimhash.store.backend import Backend, Instead, Opening
 from hsimhash.store.base import Record, Store
-from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk, WalksRanges
+from hsimhash.store.capabilities import (
+    AnswersInPart,
+    BacksUp,
+    Collects,
+    Compacts,
+    HasTable,
+    LoadsFiles,
+    LoadsInBulk,
+    WalksRanges,
+)
 from hsimhash.store.checkup import Check
 from hsimhash.store.hbase.gateway.address import DEFAULT_PORTS, Address
 from hsimhash.store.urls import DEADLINE, EXCLUSIVE, masked
@@ -47,7 +56,7 @@ class _HBaseBackend(Backend):
     distance = None  # a query within 6 bits takes five times as long there
     shares_queries = True
     options = frozenset({DEADLINE, EXCLUSIVE})
-    capabilities = frozenset({Collects, HasTable, LoadsFiles, LoadsInBulk, WalksRanges})
+    capabilities = frozenset({AnswersInPart, Collects, HasTable, LoadsFiles, LoadsInBulk, WalksRanges})
     flags = frozenset(
         {
             "--allow-plain",

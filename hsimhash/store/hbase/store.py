@@ -42,6 +42,7 @@ from hsimhash.store.base import (
     Record,
     Store,
     View,
+    ViewInPart,
 )
 from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.bulk import TableLoad
@@ -61,7 +62,7 @@ from hsimhash.store.hbase.rows.cells import (
 from hsimhash.store.hbase.rows.claims import TableClaims
 from hsimhash.store.hbase.rows.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
 from hsimhash.store.hbase.rows.survey import rows_about, survey
-from hsimhash.store.hbase.rows.view import HBaseView
+from hsimhash.store.hbase.rows.view import HBaseView, HBaseViewInPart
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
@@ -196,6 +197,13 @@ class HBaseStore(Store):
                     f"a query of {self.url} did not end in time, having read {view}: {error}; allow more time, or "
                     f"give a limit"
                 ) from error
+
+    @contextmanager
+    def view_in_part(self, *, timeout_s: float | None = None) -> Iterator[ViewInPart]:
+        view = HBaseViewInPart(self.gateway, self.record)
+        with self.gateway.ending_in_part(timeout_s):
+            view.is_certain = self._same.check_in_part()
+            yield view
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return nullcontext()

@@ -10,12 +10,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import Enum
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from hsimhash.errors import CorruptionError
+from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.reports import Region
@@ -26,6 +27,17 @@ DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
 FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
+
+
+class Unanswered(Enum):
+    """The type of `UNANSWERED`."""
+
+    UNANSWERED = "unanswered"
+
+
+UNANSWERED: Final = (
+    Unanswered.UNANSWERED
+)  # the result of a call that did not end in time, where others count without it
 
 
 class Cell(NamedTuple):
@@ -157,6 +169,38 @@ class Gateway(AbstractContextManager["Gateway"]):
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
         """End all calls of this thread in the block after a time, with `StoreTimeoutError`; None: no limit."""
         return nullcontext()
+
+    def ending_in_part(self, timeout_s: float | None) -> AbstractContextManager[None]:
+        """Do what `ending` does, and end by the deadline, even if replies come; for the calls named `…_in_part`."""
+        return self.ending(timeout_s)
+
+    def half(self) -> AbstractContextManager[None]:
+        """End all calls of this thread in the block in half of the time that is left; see `ending`."""
+        return nullcontext()
+
+    def scan_in_part(self, ranges: Sequence[tuple[bytes, bytes]]) -> tuple[Uint8s, list[tuple[bytes, bytes]]]:
+        """Return what `scan` does, as far as servers answer in half of the time that is left, and the ranges that lack.
+
+        A gateway that cannot tell which servers answer gives all or nothing.
+        """
+        try:
+            return self.scan(ranges), []
+        except StoreUnavailableError:
+            return np.empty((0, ROWKEY_BYTES), np.uint8), list(ranges)
+
+    def cells_in_part(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell] | Unanswered]:
+        """Return what `cells_of` does, as far as servers answer in half of the time that is left."""
+        try:
+            return [*self.cells_of(rows, family, limit=limit)]
+        except StoreUnavailableError:
+            return [UNANSWERED] * len(rows)
+
+    def get_in_part(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | Unanswered | None]:
+        """Return what `get` does, as far as servers answer in half of the time that is left."""
+        try:
+            return [*self.get(keys, family)]
+        except StoreUnavailableError:
+            return [UNANSWERED] * len(keys)
 
     @abstractmethod
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:

@@ -56,6 +56,11 @@ def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[lis
     return groups if len(ranges) >= _LEAST_RANGES * len(groups) else [], _SCANS * len(by_server)
 
 
+def cells_rows(limit: int) -> int:
+    """Return how many rows a call may name that asks for up to `limit` cells of each."""
+    return max(1, min(CALL_ROWS, CALL_CELLS // limit))
+
+
 def share(count: int, most: int, workers: int) -> int:
     """Return how many of `count` things a run gets, at most `most`, so that all workers stay busy until the end."""
     turns = -(-count // (most * workers))

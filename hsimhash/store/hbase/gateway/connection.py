@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
@@ -297,6 +298,11 @@ class Connection:
         return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
 
     @property
+    def due_s(self) -> float:
+        """The moment until which the reply to the oldest call in progress is waited for."""
+        return self._awaited[0][1]
+
+    @property
     def is_stale(self) -> bool:
         """Whether it was idle so long that the gateway may cut it."""
         return time.monotonic() - self._used_s >= IDLE_S
@@ -304,11 +310,16 @@ class Connection:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing unread has come: a reply, or, between calls, the end of the connection."""
-        if self._wire is None or self._wire.socket is None:
+        if self.socket is None:
             return False
         poll = select.poll()
-        poll.register(self._wire.socket, select.POLLIN)
+        poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
+
+    @property
+    def socket(self) -> socket.socket | None:
+        """The socket, or None if it is not connected."""
+        return self._wire.socket if self._wire is not None else None
 
     def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
         """Send a call and return its reply, within the previous call's time-out."""
@@ -375,6 +386,23 @@ class Connection:
         """Close the socket; in a forked child the parent's connection stays intact."""
         if self._wire is not None:
             self._wire.close()
+
+
+def first_heard(connections: Sequence[Connection], wait_s: float) -> Connection | None:
+    """Return a connection on which a reply, or its end, has come; wait for the first one; None if none comes in time.
+
+    Only for connections with one call in progress each: more replies may have been read ahead.
+    """
+    poll = select.poll()
+    by_number: dict[int, Connection] = {}
+    for connection in connections:
+        found = connection.socket
+        if found is None:
+            return connection
+        by_number[found.fileno()] = connection
+        poll.register(found, select.POLLIN)
+    heard = poll.poll(max(0.0, 1_000 * wait_s))
+    return by_number[heard[0][0]] if heard else None
 
 
 def server_type_at(endpoint: Endpoint, address: Address) -> int:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,8 @@ from hsimhash import metrics
 from hsimhash.durations import pauses
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
-from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
+from hsimhash.store.hbase.gateway.base import UNANSWERED
+from hsimhash.store.hbase.gateway.connection import Call, Connection, first_heard, is_reply
 from hsimhash.store.hbase.gateway.failures import TransientError, reason, store_error
 from hsimhash.store.hbase.gateway.pool import Pool
 
@@ -122,6 +123,30 @@ class Caller:
                 self.patience.silent_s = run.silent_s
         return run.results
 
+    def half(self) -> AbstractContextManager[None]:
+        """End all tasks of this thread in the block in half of the time that is left; see `ending`."""
+        return self.ending(max(0.0, (self.patience.end_s - time.monotonic()) / 2))
+
+    def run_in_part(self, tasks: Sequence[Task], *, width: int) -> list[Any]:
+        """Return the tasks' results as far as they come in half of the time that is left; see `ending`.
+
+        Half, so that there is time for the calls that need these results. `UNANSWERED` stands for the others.
+        """
+        with self.half():
+            run = _PipelineRun(self, tasks, width=width, in_part=True)
+            for pause_s in pauses():
+                try:
+                    run.go()
+                except StoreTimeoutError:
+                    break
+                except TransientError:
+                    if run.is_over(pause_s):
+                        break
+                    time.sleep(pause_s)
+                else:
+                    break
+        return [UNANSWERED if result is _MISSING else result for result in run.results]
+
 
 @dataclass(eq=False, slots=True)
 class _Lane:
@@ -140,9 +165,20 @@ class _PipelineRun:
         width: on at most so many connections.
         depth: at most so many tasks on a connection at once, where there are more tasks than connections.
         once: a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
+        in_part: replies are read as they come, so that a silent connection does not hold up the others; with a depth
+            of 1 only.
     """
 
-    def __init__(self, caller: Caller, tasks: Sequence[Task], *, width: int, depth: int, once: bool) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        tasks: Sequence[Task],
+        *,
+        width: int,
+        depth: int = 1,
+        once: bool = False,
+        in_part: bool = False,
+    ) -> None:
         self.results: list[Any] = [_MISSING] * len(tasks)
         self._caller = caller
         self._pool = pool = caller.pool
@@ -151,6 +187,7 @@ class _PipelineRun:
         self._width = width
         self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
         self._once = once
+        self._in_part = in_part
         self._timeout_most_s = pool.address.options.timeout_s
         self._allowed_end_s = caller.patience.end_s
         self._heard_s = time.monotonic() - (caller.patience.silent_s or 0.0)
@@ -243,6 +280,8 @@ class _PipelineRun:
 
     def _advance(self) -> None:
         """Read a reply of the first lane, and send its task's next call."""
+        if self._in_part:
+            self._turn_to_heard()
         lane = self._lanes[0]
         number = lane.begun[0]
         self._timeout_s()  # the allowed time ends, however fast replies come
@@ -260,6 +299,15 @@ class _PipelineRun:
         lane.begun.rotate(-1)  # its next call is sent after those of the others
         if self._step(lane, number, reply):
             self._fill(lane)
+
+    def _turn_to_heard(self) -> None:
+        """Make a lane with a reply the first one; if none comes in time, the one that is due first."""
+        by_connection = {lane.connection: lane for lane in self._lanes}
+        due = min(by_connection, key=lambda connection: connection.due_s)
+        wait_s = min(due.due_s, self._allowed_end_s) - time.monotonic()
+        heard = by_connection[first_heard([*by_connection], wait_s) or due]
+        self._lanes.remove(heard)
+        self._lanes.appendleft(heard)
 
     def _hear(self, lane: _Lane) -> None:
         self._heard_s = time.monotonic()

@@ -179,7 +179,8 @@ class Pool:
         end_s = time.monotonic() + timeout_s
         try:
             connection.connect(timeout_s)
-            if connection.endpoint not in self._checked:
+            # With TLS always: session tickets, which come before the first reply, would pass for a reply.
+            if connection.endpoint not in self._checked or self._context is not None:
                 connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
                 self._check(connection)
                 with self._lock:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,7 @@ from hsimhash.store.hbase.gateway.batches import (
     CALL_CELLS,
     CALL_ROWS,
     PAGE_ROWS,
+    Range,
     columns_after,
     first_columns,
     merged,
@@ -47,9 +49,10 @@ class Thrift1Gateway(ThriftGateway):
 
     _service = HBASE.Hbase
     makes_tables = "plain"
+    _get_rows = _GET_ROWS
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        scans = [_OpenScan(self._table, start, stop) for start, stop in merged(ranges)]
+        scans = [self._scan_of([one]) for one in merged(ranges)]
         return self._scan(scans, self._width, _LANE_SCANS)
 
     def rows(
@@ -104,18 +107,28 @@ class Thrift1Gateway(ThriftGateway):
         return found[:limit]
 
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
-        batches = [keys[part] for part in slices(len(keys), _GET_ROWS)]
-        tasks = [self._get(batch, family) for batch in batches]
-        found: list[Cell | None] = []
-        for batch, results in zip(batches, self._caller.run(tasks, width=self._width), strict=True):
-            cells = {(cell.row, cell.qualifier): cell for result in results for cell in _cells(result)}
-            found += map(cells.get, batch)
-        return found
+        tasks = [self._get_task(keys[part], family) for part in slices(len(keys), _GET_ROWS)]
+        return list(chain.from_iterable(self._caller.run(tasks, width=self._width)))
 
-    def _get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> Task:
+    def _get_task(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> Task:
         rows = list(dict.fromkeys(row for row, _ in keys))
         columns = list(dict.fromkeys(_column(family, qualifier) for _, qualifier in keys))
-        return self._task("getRowsWithColumns", self._table, rows, columns, _NO_ATTRIBUTES)
+
+        def steps() -> Steps:
+            results = yield self._call("getRowsWithColumns", self._table, rows, columns, _NO_ATTRIBUTES)
+            cells = {(cell.row, cell.qualifier): cell for result in results for cell in _cells(result)}
+            return list(map(cells.get, keys))
+
+        return steps
+
+    def _cells_task(self, rows: Sequence[bytes], family: bytes, limit: int) -> Task:
+        def steps() -> Steps:
+            found = []
+            for row in rows:
+                found.append((yield from self._first_cells(row, family, None, limit)()))  # noqa: PERF401 (it yields)
+            return found
+
+        return steps
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         self._mutate(puts, _mutation, is_timely)
@@ -150,8 +163,15 @@ class Thrift1Gateway(ThriftGateway):
         column = _column(family, qualifier)
         return self._task("checkAndPut", self._table, row, column, expected or None, mutation, _NO_ATTRIBUTES)
 
-    def regions(self) -> list[Region]:
-        return regions_of_infos(self._one("getTableRegions", self._table))
+    def _region_steps(self) -> Steps:
+        return regions_of_infos((yield self._call("getTableRegions", self._table)))
+
+    def _in_groups(self, ranges: Sequence[Range], regions: Sequence[Region]) -> list[list[Range]]:
+        return [[one] for one in ranges]
+
+    def _scan_of(self, ranges: list[Range]) -> DrawerScan:
+        ((start, stop),) = ranges
+        return _OpenScan(self._table, start, stop)
 
     def exists(self) -> bool:
         return self._table.removeprefix(b"default:") in self._one("getTableNames")

@@ -7,7 +7,6 @@ On the binary protocol, drawer rows are written as bytes, without an object for 
 from __future__ import annotations
 
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -38,6 +37,7 @@ from hsimhash.store.hbase.gateway.batches import (
     PAGE_ROWS,
     PUT_ROWS,
     Range,
+    cells_rows,
     columns_after,
     first_columns,
     merged,
@@ -55,7 +55,6 @@ from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
 from hsimhash.store.reports import Region
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
-REGIONS_AGE_S = 300.0
 
 _QUERY_LANES, _LANE_SCANS = 5, 2  # a query's scans go two to a connection: half the threads of a gateway, as fast
 _WRITERS = 4  # connections of one `put` or `get`: more do not make a gateway faster
@@ -87,8 +86,6 @@ class Thrift2Gateway(ThriftGateway):
         self._is_binary = options.protocol == "binary"
         self._keeps_replies = self._is_binary and options.transport != "framed"
         self._takes_filters = True
-        self._regions: list[Region] = []
-        self._regions_read_s = 0.0
 
     def scan(self, ranges: Sequence[Range]) -> Uint8s:
         disjoint = merged(ranges)
@@ -104,12 +101,21 @@ class Thrift2Gateway(ThriftGateway):
         return self._scan_groups([[one] for one in disjoint], lanes, _LANE_SCANS)
 
     def _scan_groups(self, groups: Sequence[list[Range]], width: int, depth: int) -> Uint8s:
-        return self._scan([_RowScan(self._table, group) for group in groups], min(width, self._width), depth)
+        return self._scan([self._scan_of(group) for group in groups], min(width, self._width), depth)
 
-    def _known_regions(self) -> list[Region]:
-        if not self._regions or time.monotonic() - self._regions_read_s > REGIONS_AGE_S:
-            self._regions, self._regions_read_s = self.regions(), time.monotonic()
-        return self._regions
+    def scan_in_part(self, ranges: Sequence[Range]) -> tuple[Uint8s, list[Range]]:
+        try:
+            return super().scan_in_part(ranges)
+        except _FiltersIgnoredError:
+            self._takes_filters = False
+            return super().scan_in_part(ranges)
+
+    def _in_groups(self, ranges: Sequence[Range], regions: Sequence[Region]) -> list[list[Range]]:
+        groups, _ = scan_groups(ranges, regions) if len(ranges) > SINGLE_SCANS and self._takes_filters else ([], 0)
+        return groups or [[one] for one in ranges]
+
+    def _scan_of(self, ranges: list[Range]) -> DrawerScan:
+        return _RowScan(self._table, ranges)
 
     def rows(
         self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
@@ -169,25 +175,41 @@ class Thrift2Gateway(ThriftGateway):
         return found
 
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
+        parts = slices(len(rows), cells_rows(limit))
+        return self._joined([self._cells_task(rows[part], family, limit) for part in parts])
+
+    def _cells_task(self, rows: Sequence[bytes], family: bytes, limit: int) -> Task:
         columns = [THRIFT2.TColumn(family=family)]
         gets = [THRIFT2.TGet(row=row, columns=columns, storeLimit=limit) for row in rows]
-        return self._get(gets, max(1, min(CALL_ROWS, CALL_CELLS // limit)))
+
+        def steps() -> Steps:
+            return list(map(_cells, (yield self._call("getMultiple", self._table, gets))))
+
+        return steps
 
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
+        size = share(len(keys), CALL_ROWS, _WRITERS)
+        return self._joined([self._get_task(keys[part], family) for part in slices(len(keys), size)])
+
+    def _get_task(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> Task:
         gets = [
             THRIFT2.TGet(row=row, columns=[THRIFT2.TColumn(family=family, qualifier=qualifier)])
             for row, qualifier in keys
         ]
-        return [cells[0] if cells else None for cells in self._get(gets, share(len(gets), CALL_ROWS, _WRITERS))]
+
+        def steps() -> Steps:
+            results = yield self._call("getMultiple", self._table, gets)
+            return [cells[0] if cells else None for cells in map(_cells, results)]
+
+        return steps
+
+    def _joined(self, tasks: Sequence[Task]) -> list[Any]:
+        return list(chain.from_iterable(self._caller.run(tasks, width=self._width)))
 
     def holds(self, rows: Sequence[bytes]) -> list[bool]:
         # Measured: scans that hop from row to row take less than half the time of gets.
         held = {row.tobytes() for row in self.scan([(row, row + b"\x00") for row in rows])}
         return [row in held for row in rows]
-
-    def _get(self, gets: list[Any], size: int) -> list[list[Cell]]:
-        tasks = [self._task("getMultiple", self._table, gets[part]) for part in slices(len(gets), size)]
-        return list(map(_cells, chain.from_iterable(self._caller.run(tasks, width=self._width))))
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         ordered = sorted(puts, key=itemgetter(0))  # cut into calls, each then meets few regions
@@ -221,8 +243,8 @@ class Thrift2Gateway(ThriftGateway):
         ]
         self._caller.run(tasks, width=_WRITERS)
 
-    def regions(self) -> list[Region]:
-        return regions_of_locations(self._one("getAllRegionLocations", self._table))
+    def _region_steps(self) -> Steps:
+        return regions_of_locations((yield self._call("getAllRegionLocations", self._table)))
 
     def exists(self) -> bool:
         return bool(self._one("tableExists", self._name))

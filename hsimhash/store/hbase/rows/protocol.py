@@ -46,7 +46,17 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import IDENTITY_PART, RECORD_PARTS, Mark, Record, gone
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put, always
+from hsimhash.store.hbase.gateway.base import (
+    DOCUMENT_FAMILY,
+    RECORD_FAMILY,
+    UNANSWERED,
+    Cell,
+    Change,
+    Deletion,
+    Gateway,
+    Put,
+    always,
+)
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import HOUR_S, NOW, Orphan, Register, key_rowkey, listing_put, register_key
 
@@ -126,8 +136,26 @@ class SameIndex:
 
     def check(self) -> None:
         """Raise `IndexNotFoundError` where the index was dropped, its table truncated, or another one made there."""
-        is_recent, name = self._times.index_recent(), IDENTITY_PART if self._record.identity else RECORD_PARTS[0]
-        (cell,) = self._gateway.get([(RECORD_ROWKEY, name)], RECORD_FAMILY)
+        is_recent = self._times.index_recent()
+        (cell,) = self._gateway.get([self._key], RECORD_FAMILY)
+        self._judge(cell, is_recent)
+
+    def check_in_part(self) -> bool:
+        """Do what `check_unless_recent` does, if the server answers in time; return whether it did."""
+        if self.is_recent():
+            return True
+        is_recent = self._times.index_recent()
+        (cell,) = self._gateway.get_in_part([self._key], RECORD_FAMILY)
+        if cell is UNANSWERED:
+            return False
+        self._judge(cell, is_recent)
+        return True
+
+    @property
+    def _key(self) -> tuple[bytes, bytes]:
+        return RECORD_ROWKEY, IDENTITY_PART if self._record.identity else RECORD_PARTS[0]
+
+    def _judge(self, cell: Cell | None, is_recent: Callable[[], bool]) -> None:
         if cell is None or (self._record.identity and cell.value != self._record.identity):
             raise gone(self._url, is_replaced=cell is not None)
         self.is_recent = is_recent

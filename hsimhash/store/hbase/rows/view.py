@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
+from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, bucket_range, documents_rowkey
-from hsimhash.store.base import Document, Record, View, up_to
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Gateway
+from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, bucket_range, documents_rowkey
+from hsimhash.store.base import Document, Record, View, ViewInPart, up_to
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, UNANSWERED, Cell, Gateway
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import Register, register_key
 from hsimhash.store.hbase.rows.survey import rows_about
@@ -15,6 +17,7 @@ from hsimhash.store.hbase.rows.survey import rows_about
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
+ASSUMED_DOCUMENTS = 1 << 27  # where the servers do not tell how many there are: then no cover reads all rows
 
 
 class HBaseView(View):
@@ -36,10 +39,13 @@ class HBaseView(View):
 
     def _read(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         self._asked += len(ranges)
-        rows = self._gateway.scan(ranges)
+        rows = self._scanned(ranges)
         self._buckets += len(ranges)
         self._rows += len(rows)
         return rows
+
+    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        return self._gateway.scan(ranges)
 
     def estimate(self) -> int:
         return rows_about(self._gateway, self._record) // len(self._record.layout.drawers)
@@ -49,7 +55,7 @@ class HBaseView(View):
         most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
         for part in slices(len(fingerprints), ROWS_AT_ONCE):
             rows = [documents_rowkey(value) for value in fingerprints[part]]
-            listings = self._gateway.cells_of(rows, DOCUMENT_FAMILY, limit=most)
+            listings = self._first_listings(rows, most)
             confirmed = iter(self.lookup([cell.qualifier for cells in listings for cell in cells]))
             for fingerprint, cells in zip(fingerprints[part], listings, strict=True):
                 documents = [document for _, document in zip(cells, confirmed, strict=False) if document is not None]
@@ -64,14 +70,77 @@ class HBaseView(View):
             if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
                 break
             row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
-            listed = self._gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+            listed = self._next_listings(row, after, most)
             documents += filter(None, self.lookup([cell.qualifier for cell in listed]))
         return documents if limit is None else up_to(documents, fingerprint, limit)
 
+    def _first_listings(self, rows: Sequence[bytes], most: int) -> list[list[Cell]]:
+        return self._gateway.cells_of(rows, DOCUMENT_FAMILY, limit=most)
+
+    def _next_listings(self, row: bytes, after: bytes, most: int) -> list[Cell]:
+        return self._gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+
+    def _registers(self, doc_ids: Sequence[bytes]) -> list[Cell | None]:
+        return self._gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
+
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         self._documents += len(doc_ids)
-        cells = self._gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
+        cells = self._registers(doc_ids)
         return [
             Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
             for doc_id, cell in zip(doc_ids, cells, strict=True)
         ]
+
+
+class HBaseViewInPart(HBaseView, ViewInPart):
+    """The reads of one query that goes on without servers that do not answer."""
+
+    def __init__(self, gateway: Gateway, record: Record) -> None:
+        HBaseView.__init__(self, gateway, record)
+        ViewInPart.__init__(self)
+        self._listed: defaultdict[bytes, set[int]] = defaultdict(set)  # under which fingerprints, by document id
+
+    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        rows, unanswered = self._gateway.scan_in_part(ranges)
+        self.unanswered += unanswered
+        return rows
+
+    def estimate(self) -> int:
+        try:
+            with self._gateway.half():
+                return super().estimate()
+        except StoreUnavailableError:
+            return ASSUMED_DOCUMENTS
+
+    def _first_listings(self, rows: Sequence[bytes], most: int) -> list[list[Cell]]:
+        found = list[list[Cell]]()
+        for row, cells in zip(rows, self._gateway.cells_in_part(rows, DOCUMENT_FAMILY, limit=most), strict=True):
+            found.append([] if cells is UNANSWERED else self._noted(row, cells))
+            if cells is UNANSWERED:
+                self.unread.add(_fingerprint_in(row))
+        return found
+
+    def _next_listings(self, row: bytes, after: bytes, most: int) -> list[Cell]:
+        try:
+            return self._noted(row, super()._next_listings(row, after, most))
+        except StoreUnavailableError:
+            self.unread.add(_fingerprint_in(row))
+            return []
+
+    def _noted(self, row: bytes, cells: list[Cell]) -> list[Cell]:
+        for cell in cells:
+            self._listed[cell.qualifier].add(_fingerprint_in(row))
+        return cells
+
+    def _registers(self, doc_ids: Sequence[bytes]) -> list[Cell | None]:
+        found = list[Cell | None]()
+        keys = [register_key(doc_id) for doc_id in doc_ids]
+        for doc_id, cell in zip(doc_ids, self._gateway.get_in_part(keys, DOCUMENT_FAMILY), strict=True):
+            if cell is UNANSWERED:
+                self.unread |= self._listed[doc_id]
+            found.append(None if cell is UNANSWERED else cell)
+        return found
+
+
+def _fingerprint_in(row: bytes) -> int:
+    return int.from_bytes(row[PREFIX_BYTES:], "big")

@@ -55,12 +55,13 @@ def test_a_lock_is_not_taken_on_a_file_that_was_replaced_since_it_was_opened(
         assert take_lock(path) is None
 
 
-def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(is_reaped: bool, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with subprocess.Popen(["true"]) as ended:
-        pass
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
     os.write(lock, str(ended.pid).encode())
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock]) as child:
         os.close(lock)
@@ -70,6 +71,7 @@ def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Pa
             child.communicate(b"\n")
             with waiting.result() as held:
                 assert held.is_in_place()
+    ended.wait()
 
 
 def test_a_lock_that_a_living_process_holds_is_refused_at_once(tmp_path: Path) -> None:

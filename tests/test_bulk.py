@@ -16,13 +16,14 @@ from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from hsimhash.progress import Observer
+from hsimhash.progress import Observer, Progress
 from hsimhash.store import Record, Store, create_store
 from hsimhash.store.runs import write_array
 from tests.support.effort import tries
 
 SMALL = 2  # documents that a merge writes at once
 Documents = list[tuple[str, int]]
+LAST_BUCKET = [(doc_id, number << 32 | 0xFFFF) for number, doc_id in enumerate("abcd", start=1)]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
 values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
 batches = st.lists(st.lists(st.tuples(ids, values), max_size=6), max_size=4)
@@ -86,6 +87,8 @@ def test_bulk_load_gives_the_index_of_plain_inserts(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(60, 15))
 @example(before=[], runs=[[("x" * 601, 0), ("x" * 600, 0)]], stops=[], other=False)
+@example(before=[[("a", 1)]], runs=[[("a", 2)]], stops=[], other=False)  # the index's last register is written again
+@example(before=[[("e", 5 << 32 | 0xFFFF)]], runs=[LAST_BUCKET], stops=[], other=False)  # and rows join its last bucket
 @given(before=batches, runs=batches, stops=st.lists(st.integers(0, 3), max_size=3), other=st.booleans())
 def test_an_interrupted_merge_ends_as_an_undisturbed_one(
     new_store: Callable[[str], Store],
@@ -116,6 +119,24 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
         assert bulk.check(repair=True).problems == 0
         assert bulk.check().leftovers == 0
         assert contents(bulk) == contents(plain)
+
+
+def test_a_merge_reports_how_far_it_is_also_when_it_goes_on(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    documents = [(str(number), number << 40) for number in range(7)]
+    seen: list[Progress] = []
+    with new_store("4") as undisturbed, new_store("4") as stopped:
+        load(undisturbed, tmp_path / "runs", [documents], 1)
+        undisturbed.bulk(tmp_path / "runs", SMALL).merge(Observer(progress=seen.append))
+        done, total = [one.done for one in seen], 7 * (1 + 4 + 1)
+        assert done == sorted(set(done))
+        assert (done[0], done[-1], {one.total for one in seen}) == (SMALL, total, {total})
+        load(stopped, tmp_path / "others", [documents], 1)
+        seen.clear()
+        bulk = stopped.bulk(tmp_path / "others", SMALL)
+        assert bulk.merge(Observer(lambda: len(seen) == len(done) - 2, seen.append)) is None  # among the registers
+        seen.clear()
+        bulk.merge(Observer(progress=seen.append))
+        assert 7 * (1 + 4) < seen[0].done < seen[-1].done == total
 
 
 def test_merging_twice_changes_nothing(store: Store, tmp_path: Path) -> None:

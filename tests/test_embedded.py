@@ -667,6 +667,20 @@ def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: LmdbStore,
         assert len(view.documents([1], 10)[0]) == 10
 
 
+def test_every_read_of_a_query_ends_when_its_time_is_over(store: LmdbStore) -> None:
+    put(store, ("a", 1))
+    with store.view(timeout_s=0) as view:
+        reads: list[Callable[[], object]] = [
+            lambda: view.scan(RECORD.layout.prefixes(1)),
+            lambda: view.sweep([(bytes(5), b"\xff" * 5)]),
+            lambda: view.documents([1]),
+            lambda: view.documents([1, 2, 3, 4, 5]),
+        ]
+        for read in reads:
+            with pytest.raises(StoreTimeoutError, match="the 0 s allowed are over"):
+                read()
+
+
 def test_an_exception_that_is_kept_keeps_no_lock(store: LmdbStore, path: Path) -> None:
     def interrupted(documents: object) -> None:
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import resource
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import lmdb
@@ -24,6 +25,7 @@ import pytest
 
 from hsimhash.errors import (
     CorruptionError,
+    IndexExistsError,
     IndexNotFoundError,
     StopAskedError,
     StoreBusyError,
@@ -33,6 +35,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
+from hsimhash.locks import wait_for_lock
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
@@ -256,10 +259,13 @@ def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Pat
         assert answer(other) == "there"
         with pytest.raises(StoreBusyError, match=f"process {other.pid} is compacting"):
             LmdbStore(f"lmdb://{path}", path, lock_timeout_s=0)
-        tell(other)
-        assert answer(other) == "done"
-        with open_store(f"lmdb://{path}") as opened:
-            assert opened.count() == 1
+        with ThreadPoolExecutor(1) as thread:
+            opening = thread.submit(open_store, f"lmdb://{path}")
+            assert not wait([opening], timeout=0.05).done
+            tell(other)
+            assert answer(other) == "done"
+            with opening.result() as opened:
+                assert opened.count() == 1
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGKILL"])
@@ -480,6 +486,11 @@ def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(stor
         assert put(whole, ("7", 1)) == 1
 
 
+@pytest.mark.parametrize("error", [lmdb.DiskError("No space left on device"), OSError(errno.ENOSPC, "No space")])
+def test_no_space_is_named_as_what_it_is(path: Path, error: Exception) -> None:
+    assert str(files.store_error(path, error)).startswith(f"no space left on the disk of index {path}; nothing of")
+
+
 def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
     path.mkdir()
     error = files.store_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
@@ -509,11 +520,65 @@ def test_a_row_that_cannot_be_is_named_with_its_place_and_the_remedy(store: Lmdb
     put(store, ("a", 1))
     with store.session.write() as transaction:
         transaction.put(digest(b"a"), b"short", db=store.session.environment.databases["register"])
-    for attempt in (lambda: store.lookup([b"a"]), lambda: put(store, ("a", 2)), lambda: store.check()):
+    for attempt in (
+        lambda: store.lookup([b"a"]),
+        lambda: put(store, ("a", 2)),
+        lambda: store.remove([b"a"]),
+        lambda: store.check(),
+    ):
         with pytest.raises(
             CorruptionError, match=rf"index {path} is damaged: a register has 5 bytes.*restore a backup"
         ):
             attempt()
+
+
+@pytest.mark.damages
+def test_a_record_that_cannot_be_read_is_named_with_the_remedy(store: LmdbStore, path: Path) -> None:
+    with store.session.write() as transaction:
+        transaction.put(b"layout", b"{", db=store.session.environment.databases["record"])
+    store.close()
+    with pytest.raises(
+        CorruptionError, match=rf"index {path} is damaged: it has no readable record .*restore a backup"
+    ):
+        open_store(f"lmdb://{path}")
+
+
+def test_a_place_below_a_file_is_refused(store: LmdbStore, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailableError, match="cannot make an index in"):
+        create_store(f"lmdb://{tmp_path / 'file' / 'index'}", RECORD)
+    with pytest.raises(StoreUnavailableError, match=r"Not a directory|File exists"):
+        store.backup(tmp_path / "file" / "backup")
+
+
+def test_an_index_is_not_made_over_one_that_was_made_meanwhile(store: LmdbStore, path: Path) -> None:
+    store.close()
+    other = path.parent / "other"
+    other.mkdir()
+    with ThreadPoolExecutor(1) as thread, wait_for_lock(other / "writer.lock", 1):
+        making = thread.submit(create_store, f"lmdb://{other}", RECORD)
+        assert not wait([making], timeout=0.05).done
+        shutil.copy(path / "data.mdb", other / "data.mdb")
+    with pytest.raises(IndexExistsError, match="already"):
+        making.result()
+
+
+def test_an_index_that_is_dropped_while_it_is_opened_leaves_no_file(
+    store: LmdbStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.close()
+    access = os.access
+
+    def dropping(file: Path, mode: int) -> bool:
+        monkeypatch.undo()
+        files.drop_at(path, lock_timeout_s=1)
+        return access(file, mode)
+
+    (path / "notes").touch()  # so that the folder stays
+    monkeypatch.setattr(os, "access", dropping)  # after the data file was locked, before LMDB opens it
+    with pytest.raises(IndexNotFoundError, match="no index at"):
+        open_store(f"lmdb://{path}")
+    assert [file.name for file in path.iterdir()] == ["notes"]
 
 
 def as_0_1_0_made_it(path: Path) -> Path:

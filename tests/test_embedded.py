@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -132,6 +133,27 @@ def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: L
         write_without_lock_file()
     assert store.lookup([b"a"]) == [None]
     assert put(store, ("a", 1)) == 1
+
+
+@pytest.mark.parametrize("call", ["insert", "remove"])
+def test_a_call_whose_lock_file_is_deleted_meanwhile_changes_nothing(store: LmdbStore, path: Path, call: str) -> None:
+    class Deleting(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:  # of `remove`
+            (path / "writer.lock").unlink(missing_ok=True)
+            return super().__iter__()
+
+        def __getitem__(self, place: Any) -> Any:  # of `insert`
+            (path / "writer.lock").unlink(missing_ok=True)
+            return super().__getitem__(place)
+
+    put(store, ("a", 1))
+    calls: dict[str, Callable[[], int]] = {
+        "insert": lambda: store.insert(Deleting([b"a"]), Signatures.of([2]), np.array([7])),
+        "remove": lambda: store.remove(Deleting([b"a"])),
+    }
+    with pytest.raises(StoreBusyError, match="was deleted"):
+        calls[call]()
+    assert store.lookup([b"a"]) == [Document("a", 1, 7)]
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock"])
@@ -788,6 +810,9 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path
     with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
         damaged.backup(target)
     assert list(target.iterdir()) == []
+    with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
+        damaged.backup(tmp_path / "new" / "backup")
+    assert not (tmp_path / "new").exists()
     files.drop_at(path, lock_timeout_s=1)
     assert [file.name for file in path.iterdir()] == [mine.name]
 

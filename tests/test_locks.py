@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash.errors import StoreBusyError
-from hsimhash.locks import HeldLock, lock_or_refuse, take_lock, wait_for_lock
+from hsimhash.locks import HeldLock, lock_or_refuse, take_lock, wait_for_lock, writer_of
 
 
 def lock(path: Path) -> HeldLock:
@@ -78,3 +78,12 @@ def test_a_lock_that_a_living_process_holds_is_refused_at_once(tmp_path: Path) -
     path = tmp_path / "lock"
     with take_lock(path) or pytest.fail("not free"), pytest.raises(StoreBusyError, match=f"{os.getpid()} works here"):
         lock_or_refuse(path, "works here", "choose another folder")
+
+
+def test_a_lock_names_its_holder_and_nothing_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert writer_of(path) is None
+    path.write_text("123456789012345")
+    assert writer_of(path) is None
+    with take_lock(path) or pytest.fail("not free"):
+        assert writer_of(path) == str(os.getpid())

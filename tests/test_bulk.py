@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +19,9 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.progress import Observer, Progress
-from hsimhash.store import Record, Store, create_store
+from hsimhash.store import Mark, Record, Store, create_store
 from hsimhash.store.runs import write_array
+from hsimhash.store.sliced_load import InsertedLoad
 from tests.support.effort import tries
 
 SMALL = 2  # documents that a merge writes at once
@@ -239,6 +242,24 @@ def test_a_bad_run_is_refused_before_anything_is_written(
     with pytest.raises(error, match=message):
         bulk.add_run(np.array([1, 2], np.uint64), ids, seen)
     assert bulk.runs == 0
+
+
+def test_a_load_by_inserts_counts_what_changes_and_starts_again_if_the_index_forgot_a_slice(tmp_path: Path) -> None:
+    record = Record(Layout.named("4"), {"name": "test-1"})
+    with create_store("memory://whole", record) as whole, create_store("memory://restored", record) as restored:
+        insert(whole, [("0", 0), ("1", 99)], 1)
+        bulk = InsertedLoad(whole, tmp_path / "runs", 2)
+        bulk.add_run(np.arange(6, dtype=np.uint64), [str(number) for number in range(6)], 1)
+        seen: list[Progress] = []
+        assert bulk.merge(Observer(lambda: len(seen) == 3, seen.append)) is None
+        token = json.loads((tmp_path / "runs" / "merged.json").read_text())["token"]
+        assert whole.marked(token) == 2
+        insert(restored, [("0", 0)], 1)
+        restored.insert([], Signatures.of([]), np.empty(0, np.int64), mark=Mark(token, 1))
+        shutil.copytree(tmp_path / "runs", tmp_path / "copy")
+        assert InsertedLoad(whole, tmp_path / "runs", 2).merge() == 5  # all but "0"
+        assert InsertedLoad(restored, tmp_path / "copy", 2).merge() == 5
+        assert contents(restored) == contents(whole)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

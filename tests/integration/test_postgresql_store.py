@@ -29,7 +29,7 @@ from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.progress import Observer
+from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_at
@@ -37,7 +37,7 @@ from hsimhash.store.postgresql.store import DatabaseStore
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
-from tests.support.postgresql_sessions import connected, end_connections
+from tests.support.postgresql_sessions import connected, end_connections, wait_for
 from tests.support.processes import forked, stopped
 from tests.support.serve_process import served
 
@@ -163,6 +163,20 @@ def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: 
     assert report.documents == len(list(itertools.chain.from_iterable(store.walk())))
 
 
+def test_a_document_that_is_removed_while_it_is_changed_is_added(
+    postgresql: PostgresqlServer, url: str, store: Store
+) -> None:
+    put(store, ("a", 1))
+    table = url.partition("table=")[2]
+    with psycopg.connect(postgresql.conninfo) as remover, ThreadPoolExecutor(1) as thread:
+        remover.execute(f"DELETE FROM {table} WHERE doc_id = 'a'".encode())
+        changing = thread.submit(put, store, ("a", 2))
+        wait_for(postgresql, "Lock")
+        remover.commit()
+        assert changing.result() == 1
+    assert store.lookup([b"a"]) == [Document("a", 2, 7)]
+
+
 def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:
     asked = iter([False, True])
     with open_store(f"{url}&lock_timeout=200ms") as other, ThreadPoolExecutor(1) as thread:
@@ -250,6 +264,18 @@ def test_a_load_into_an_index_with_documents_moves_what_changed(store: Store, tm
     assert store.lookup([b"99"]) == [Document("99", int(values[99]), 7)]
     report = store.check()
     assert (report.documents, report.problems, report.leftovers) == (101, 0, 0)
+
+
+def test_nobody_else_writes_while_a_load_is_merged(url: str, store: Store, tmp_path: Path) -> None:
+    told: list[Progress] = []
+
+    def write(progress: Progress) -> None:
+        told.append(progress)
+        with open_store(f"{url}&lock_timeout=20ms") as other, pytest.raises(StoreBusyError):
+            put(other, ("other", 1))
+
+    filled_load(store, tmp_path / "runs", np.arange(9, dtype=np.uint64), 1).merge(Observer(progress=write))
+    assert told
 
 
 # Damage.

@@ -163,18 +163,23 @@ def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: 
     assert report.documents == len(list(itertools.chain.from_iterable(store.walk())))
 
 
-def test_a_document_that_is_removed_while_it_is_changed_is_added(
-    postgresql: PostgresqlServer, url: str, store: Store
+REMOVED = "DELETE FROM {0}; DELETE FROM {0}_fingerprints"
+MOVED = "UPDATE {0} SET fingerprint = 3; UPDATE {0}_fingerprints SET fingerprint = 3"
+
+
+@pytest.mark.parametrize("change", [REMOVED, MOVED])
+def test_a_document_that_another_removes_or_moves_while_it_is_changed_is_right_then(
+    postgresql: PostgresqlServer, url: str, store: Store, change: str
 ) -> None:
     put(store, ("a", 1))
-    table = url.partition("table=")[2]
-    with psycopg.connect(postgresql.conninfo) as remover, ThreadPoolExecutor(1) as thread:
-        remover.execute(f"DELETE FROM {table} WHERE doc_id = 'a'".encode())
+    with psycopg.connect(postgresql.conninfo) as other, ThreadPoolExecutor(1) as thread:
+        other.execute(change.format(url.partition("table=")[2]).encode())
         changing = thread.submit(put, store, ("a", 2))
         wait_for(postgresql, "Lock")
-        remover.commit()
+        other.commit()
         assert changing.result() == 1
     assert store.lookup([b"a"]) == [Document("a", 2, 7)]
+    assert store.check().leftovers == 0
 
 
 def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:

@@ -98,6 +98,25 @@ def test_a_command_leaves_no_name_that_a_power_cut_takes_back(
     assert [path for path in unsynced(steps) if path.exists()] == []
 
 
+def test_rejects_are_durable_before_the_checkpoint_that_counts_them(
+    tmp_path: Path, steps: list[tuple[str, Path]]
+) -> None:
+    (tmp_path / "in.jsonl").write_text("no record\n")
+    job = tmp_path / "job"
+    run(
+        "ingest",
+        str(tmp_path / "in.jsonl"),
+        "--store",
+        f"lmdb://{tmp_path / 'index'}",
+        "--job",
+        str(job),
+        "--workers",
+        "1",
+    )
+    named = [place for place, step in enumerate(steps) if step == ("named", job / "checkpoint.json")]
+    assert named[0] < steps.index(("synced", job / "rejects.jsonl")) < named[1]
+
+
 def test_lines_of_a_log_are_durable_after_sync_and_its_name_before(
     tmp_path: Path, steps: list[tuple[str, Path]]
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,13 +18,15 @@ from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from hsimhash.progress import Observer
-from hsimhash.store import Record, Store, create_store
+from hsimhash.progress import Observer, Progress
+from hsimhash.store import Mark, Record, Store, create_store
 from hsimhash.store.runs import write_array
+from hsimhash.store.sliced_load import InsertedLoad
 from tests.support.effort import tries
 
 SMALL = 2  # documents that a merge writes at once
 Documents = list[tuple[str, int]]
+LAST_BUCKET = [(doc_id, number << 32 | 0xFFFF) for number, doc_id in enumerate("abcd", start=1)]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
 values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
 batches = st.lists(st.lists(st.tuples(ids, values), max_size=6), max_size=4)
@@ -86,6 +90,8 @@ def test_bulk_load_gives_the_index_of_plain_inserts(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(60, 15))
 @example(before=[], runs=[[("x" * 601, 0), ("x" * 600, 0)]], stops=[], other=False)
+@example(before=[[("a", 1)]], runs=[[("a", 2)]], stops=[], other=False)  # the index's last register is written again
+@example(before=[[("e", 5 << 32 | 0xFFFF)]], runs=[LAST_BUCKET], stops=[], other=False)  # and rows join its last bucket
 @given(before=batches, runs=batches, stops=st.lists(st.integers(0, 3), max_size=3), other=st.booleans())
 def test_an_interrupted_merge_ends_as_an_undisturbed_one(
     new_store: Callable[[str], Store],
@@ -116,6 +122,24 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
         assert bulk.check(repair=True).problems == 0
         assert bulk.check().leftovers == 0
         assert contents(bulk) == contents(plain)
+
+
+def test_a_merge_reports_how_far_it_is_also_when_it_goes_on(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    documents = [(str(number), number << 40) for number in range(7)]
+    seen: list[Progress] = []
+    with new_store("4") as undisturbed, new_store("4") as stopped:
+        load(undisturbed, tmp_path / "runs", [documents], 1)
+        undisturbed.bulk(tmp_path / "runs", SMALL).merge(Observer(progress=seen.append))
+        done, total = [one.done for one in seen], 7 * (1 + 4 + 1)
+        assert done == sorted(set(done))
+        assert (done[0], done[-1], {one.total for one in seen}) == (SMALL, total, {total})
+        load(stopped, tmp_path / "others", [documents], 1)
+        seen.clear()
+        bulk = stopped.bulk(tmp_path / "others", SMALL)
+        assert bulk.merge(Observer(lambda: len(seen) == len(done) - 2, seen.append)) is None  # among the registers
+        seen.clear()
+        bulk.merge(Observer(progress=seen.append))
+        assert 7 * (1 + 4) < seen[0].done < seen[-1].done == total
 
 
 def test_merging_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
@@ -218,6 +242,24 @@ def test_a_bad_run_is_refused_before_anything_is_written(
     with pytest.raises(error, match=message):
         bulk.add_run(np.array([1, 2], np.uint64), ids, seen)
     assert bulk.runs == 0
+
+
+def test_a_load_by_inserts_counts_what_changes_and_starts_again_if_the_index_forgot_a_slice(tmp_path: Path) -> None:
+    record = Record(Layout.named("4"), {"name": "test-1"})
+    with create_store("memory://whole", record) as whole, create_store("memory://restored", record) as restored:
+        insert(whole, [("0", 0), ("1", 99)], 1)
+        bulk = InsertedLoad(whole, tmp_path / "runs", 2)
+        bulk.add_run(np.arange(6, dtype=np.uint64), [str(number) for number in range(6)], 1)
+        seen: list[Progress] = []
+        assert bulk.merge(Observer(lambda: len(seen) == 3, seen.append)) is None
+        token = json.loads((tmp_path / "runs" / "merged.json").read_text())["token"]
+        assert whole.marked(token) == 2
+        insert(restored, [("0", 0)], 1)
+        restored.insert([], Signatures.of([]), np.empty(0, np.int64), mark=Mark(token, 1))
+        shutil.copytree(tmp_path / "runs", tmp_path / "copy")
+        assert InsertedLoad(whole, tmp_path / "runs", 2).merge() == 5  # all but "0"
+        assert InsertedLoad(restored, tmp_path / "copy", 2).merge() == 5
+        assert contents(restored) == contents(whole)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -24,6 +24,7 @@ def test_json_has_the_record_and_the_counts(tmp_path: Path) -> None:
     assert facts["layout"]["name"] == "4"
     assert facts["profile"]["name"] == "auto-1"
     assert (facts["documents"], facts["drawer_rows"], facts["max_distance"]) == (4, 16, 3)
+    assert all(0 < facts[f"{name}_bytes"] < facts["file_bytes"] for name in ("drawers", "documents", "register"))
 
 
 def test_people_read_a_line_for_each_fact(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import resource
@@ -15,8 +16,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -24,6 +26,7 @@ import pytest
 
 from hsimhash.errors import (
     CorruptionError,
+    IndexExistsError,
     IndexNotFoundError,
     StopAskedError,
     StoreBusyError,
@@ -33,6 +36,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
+from hsimhash.locks import wait_for_lock
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
@@ -129,6 +133,27 @@ def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: L
         write_without_lock_file()
     assert store.lookup([b"a"]) == [None]
     assert put(store, ("a", 1)) == 1
+
+
+@pytest.mark.parametrize("call", ["insert", "remove"])
+def test_a_call_whose_lock_file_is_deleted_meanwhile_changes_nothing(store: LmdbStore, path: Path, call: str) -> None:
+    class Deleting(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:  # of `remove`
+            (path / "writer.lock").unlink(missing_ok=True)
+            return super().__iter__()
+
+        def __getitem__(self, place: Any) -> Any:  # of `insert`
+            (path / "writer.lock").unlink(missing_ok=True)
+            return super().__getitem__(place)
+
+    put(store, ("a", 1))
+    calls: dict[str, Callable[[], int]] = {
+        "insert": lambda: store.insert(Deleting([b"a"]), Signatures.of([2]), np.array([7])),
+        "remove": lambda: store.remove(Deleting([b"a"])),
+    }
+    with pytest.raises(StoreBusyError, match="was deleted"):
+        calls[call]()
+    assert store.lookup([b"a"]) == [Document("a", 1, 7)]
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock"])
@@ -256,10 +281,13 @@ def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Pat
         assert answer(other) == "there"
         with pytest.raises(StoreBusyError, match=f"process {other.pid} is compacting"):
             LmdbStore(f"lmdb://{path}", path, lock_timeout_s=0)
-        tell(other)
-        assert answer(other) == "done"
-        with open_store(f"lmdb://{path}") as opened:
-            assert opened.count() == 1
+        with ThreadPoolExecutor(1) as thread:
+            opening = thread.submit(open_store, f"lmdb://{path}")
+            assert not wait([opening], timeout=0.05).done
+            tell(other)
+            assert answer(other) == "done"
+            with opening.result() as opened:
+                assert opened.count() == 1
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGKILL"])
@@ -480,6 +508,11 @@ def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(stor
         assert put(whole, ("7", 1)) == 1
 
 
+@pytest.mark.parametrize("error", [lmdb.DiskError("No space left on device"), OSError(errno.ENOSPC, "No space")])
+def test_no_space_is_named_as_what_it_is(path: Path, error: Exception) -> None:
+    assert str(files.store_error(path, error)).startswith(f"no space left on the disk of index {path}; nothing of")
+
+
 def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
     path.mkdir()
     error = files.store_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
@@ -509,11 +542,64 @@ def test_a_row_that_cannot_be_is_named_with_its_place_and_the_remedy(store: Lmdb
     put(store, ("a", 1))
     with store.session.write() as transaction:
         transaction.put(digest(b"a"), b"short", db=store.session.environment.databases["register"])
-    for attempt in (lambda: store.lookup([b"a"]), lambda: put(store, ("a", 2)), lambda: store.check()):
+    for attempt in (
+        lambda: store.lookup([b"a"]),
+        lambda: put(store, ("a", 2)),
+        lambda: store.remove([b"a"]),
+        lambda: store.check(),
+    ):
         with pytest.raises(
             CorruptionError, match=rf"index {path} is damaged: a register has 5 bytes.*restore a backup"
         ):
             attempt()
+
+
+@pytest.mark.damages
+def test_a_record_that_cannot_be_read_is_named_with_the_remedy(store: LmdbStore, path: Path) -> None:
+    with store.session.write() as transaction:
+        transaction.put(b"layout", b"{", db=store.session.environment.databases["record"])
+    store.close()
+    with pytest.raises(
+        CorruptionError, match=rf"index {path} is damaged: it has no readable record .*restore a backup"
+    ):
+        open_store(f"lmdb://{path}")
+
+
+def test_a_place_below_a_file_is_refused(store: LmdbStore, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailableError, match="cannot make an index in"):
+        create_store(f"lmdb://{tmp_path / 'file' / 'index'}", RECORD)
+    with pytest.raises(StoreUnavailableError, match=r"Not a directory|File exists"):
+        store.backup(tmp_path / "file" / "backup")
+
+
+def test_an_index_is_not_made_over_one_that_was_made_meanwhile(store: LmdbStore, path: Path) -> None:
+    store.close()
+    other = path.parent / "other"
+    other.mkdir()
+    with ThreadPoolExecutor(1) as thread, wait_for_lock(other / "writer.lock", 1):
+        making = thread.submit(create_store, f"lmdb://{other}", RECORD)
+        assert not wait([making], timeout=0.05).done
+        shutil.copy(path / "data.mdb", other / "data.mdb")
+    with pytest.raises(IndexExistsError, match="already"):
+        making.result()
+
+
+def test_an_index_that_is_dropped_while_it_is_opened_leaves_no_file(
+    store: LmdbStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.close()
+
+    def dropping(file: Path, mode: int) -> bool:
+        monkeypatch.undo()
+        files.drop_at(path, lock_timeout_s=1)
+        return True
+
+    (path / "notes").touch()  # so that the folder stays
+    monkeypatch.setattr(os, "access", dropping)  # after the data file was locked, before LMDB opens it
+    with pytest.raises(IndexNotFoundError, match="no index at"):
+        open_store(f"lmdb://{path}")
+    assert [file.name for file in path.iterdir()] == ["notes"]
 
 
 def as_0_1_0_made_it(path: Path) -> Path:
@@ -667,6 +753,20 @@ def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: LmdbStore,
         assert len(view.documents([1], 10)[0]) == 10
 
 
+def test_every_read_of_a_query_ends_when_its_time_is_over(store: LmdbStore) -> None:
+    put(store, ("a", 1))
+    with store.view(timeout_s=0) as view:
+        reads: list[Callable[[], object]] = [
+            lambda: view.scan(RECORD.layout.prefixes(1)),
+            lambda: view.sweep([(bytes(5), b"\xff" * 5)]),
+            lambda: view.documents([1]),
+            lambda: view.documents([1, 2, 3, 4, 5]),
+        ]
+        for read in reads:
+            with pytest.raises(StoreTimeoutError, match="the 0 s allowed are over"):
+                read()
+
+
 def test_an_exception_that_is_kept_keeps_no_lock(store: LmdbStore, path: Path) -> None:
     def interrupted(documents: object) -> None:
         raise KeyboardInterrupt
@@ -710,6 +810,9 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path
     with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
         damaged.backup(target)
     assert list(target.iterdir()) == []
+    with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
+        damaged.backup(tmp_path / "new" / "backup")
+    assert not (tmp_path / "new").exists()
     files.drop_at(path, lock_timeout_s=1)
     assert [file.name for file in path.iterdir()] == [mine.name]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.files import AppendLog, naming, put_in_place, replace_file, write_json
+from hsimhash.files import AppendLog, make_folder, naming, put_in_place, replace_file, write_json
 from hsimhash.index import HSimIndex
 from tests.support.command_line import run
 
@@ -43,7 +43,7 @@ def unsynced(steps: list[tuple[str, Path]]) -> list[Path]:
 
 @pytest.mark.parametrize("name", ["put_in_place", "replace_file", "write_json"])
 def test_a_new_name_is_durable(name: str, tmp_path: Path, steps: list[tuple[str, Path]]) -> None:
-    path = tmp_path / "file"
+    path, open_files = tmp_path / "file", set(Path("/proc/self/fd").iterdir())
     if name == "put_in_place":
         (tmp_path / "part").write_text("new")
         put_in_place(tmp_path / "part", path)
@@ -55,6 +55,14 @@ def test_a_new_name_is_durable(name: str, tmp_path: Path, steps: list[tuple[str,
         write_json(path, {"new": 1})
     assert ("named", path) in steps
     assert unsynced(steps) == []
+    assert set(Path("/proc/self/fd").iterdir()) == open_files
+
+
+def test_new_folders_are_durable_and_returned_innermost_first(tmp_path: Path, steps: list[tuple[str, Path]]) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    assert make_folder(inner) == [inner, outer]
+    assert steps == [("synced", outer), ("synced", tmp_path)]
+    assert make_folder(inner) == []
 
 
 def compacted(url: str, folder: Path) -> None:
@@ -90,6 +98,25 @@ def test_a_command_leaves_no_name_that_a_power_cut_takes_back(
     assert [path for path in unsynced(steps) if path.exists()] == []
 
 
+def test_rejects_are_durable_before_the_checkpoint_that_counts_them(
+    tmp_path: Path, steps: list[tuple[str, Path]]
+) -> None:
+    (tmp_path / "in.jsonl").write_text("no record\n")
+    job = tmp_path / "job"
+    run(
+        "ingest",
+        str(tmp_path / "in.jsonl"),
+        "--store",
+        f"lmdb://{tmp_path / 'index'}",
+        "--job",
+        str(job),
+        "--workers",
+        "1",
+    )
+    named = [place for place, step in enumerate(steps) if step == ("named", job / "checkpoint.json")]
+    assert named[0] < steps.index(("synced", job / "rejects.jsonl")) < named[1]
+
+
 def test_lines_of_a_log_are_durable_after_sync_and_its_name_before(
     tmp_path: Path, steps: list[tuple[str, Path]]
 ) -> None:
@@ -104,6 +131,13 @@ def test_lines_of_a_log_are_durable_after_sync_and_its_name_before(
     log.sync()
     assert steps[2:] == [("synced", path)]
     log.close()
+
+
+def test_a_log_is_cut_off_where_it_was_acknowledged_even_if_nothing_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("acknowledged\nnot acknowledged\n")
+    AppendLog(path, len("acknowledged\n")).close()
+    assert path.read_text() == "acknowledged\n"
 
 
 def test_an_error_of_a_file_names_it_and_the_remedy() -> None:

@@ -41,7 +41,7 @@ from hsimhash.store.hbase.rows.cells import (
     listing_put,
     register_key,
 )
-from hsimhash.store.hbase.rows.protocol import Times
+from hsimhash.store.hbase.rows.protocol import Times, begin_load, end_load, loads_begun
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep import audit
 from hsimhash.store.reports import CheckReport
@@ -692,3 +692,10 @@ def test_runs_that_are_discarded_take_the_state_of_their_merge_with_them(store: 
         assert bulk.merge() == 0
         bulk.add_run(*rows(*many(5, 15)))
         assert bulk.merge() == 5
+
+
+def test_a_bulk_load_keeps_the_time_at_which_it_first_began_until_it_ends(store: HBaseStore) -> None:
+    began = begin_load(store.gateway, "one")
+    assert {"one": begin_load(store.gateway, "one")} == loads_begun(store.gateway) == {"one": began}
+    end_load(store.gateway, "one")
+    assert loads_begun(store.gateway) == {}

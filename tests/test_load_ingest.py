@@ -36,7 +36,7 @@ from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.store import Document, Match, Record
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
-from tests.support.effort import tries
+from tests.support.effort import thorough, tries
 from tests.support.hbase_model import Cluster, ModelGateway
 from tests.support.oracles import are_near
 
@@ -961,3 +961,19 @@ def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_pat
             load(index, path, reading=hexadecimal)
         assert load(index, path, reading=decimal).counts.added == 100
         assert contents(index)["7"] == 10**15 + 7
+
+
+@thorough
+def test_a_job_of_add_goes_on_with_other_options_of_decisions_and_adds_up_its_seconds(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.json", [(str(number), Signature(number << 40, 1, 2)) for number in range(20)])
+    with filled(tmp_path, [], profile="auto-2") as index:
+        summary = load(index, path, observer=stopping_after(1), max_sketch=3)
+        assert not summary.is_complete
+        checkpoint = summary.job / "checkpoint.json"
+        checkpoint.write_text(json.dumps({**json.loads(checkpoint.read_text()), "seconds": 1_000}))
+        summary = load(index, path, max_sketch=4)
+        assert (summary.is_complete, summary.counts.added) == (True, 20)
+        assert 1_000 < summary.seconds < 1_900
+        (summary.job / "runs").mkdir()  # as a kill at the very end leaves it
+        assert load(index, path).is_repeated
+        assert not (summary.job / "runs").exists()

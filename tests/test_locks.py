@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash.errors import StoreBusyError
-from hsimhash.locks import HeldLock, lock_or_refuse, take_lock, wait_for_lock
+from hsimhash.locks import HeldLock, lock_or_refuse, take_lock, wait_for_lock, writer_of
 
 
 def lock(path: Path) -> HeldLock:
@@ -55,12 +55,13 @@ def test_a_lock_is_not_taken_on_a_file_that_was_replaced_since_it_was_opened(
         assert take_lock(path) is None
 
 
-def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(is_reaped: bool, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with subprocess.Popen(["true"]) as ended:
-        pass
+    ended = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
     os.write(lock, str(ended.pid).encode())
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock]) as child:
         os.close(lock)
@@ -70,9 +71,19 @@ def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Pa
             child.communicate(b"\n")
             with waiting.result() as held:
                 assert held.is_in_place()
+    ended.wait()
 
 
 def test_a_lock_that_a_living_process_holds_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with take_lock(path) or pytest.fail("not free"), pytest.raises(StoreBusyError, match=f"{os.getpid()} works here"):
         lock_or_refuse(path, "works here", "choose another folder")
+
+
+def test_a_lock_names_its_holder_and_nothing_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert writer_of(path) is None
+    path.write_text("123456789012345")
+    assert writer_of(path) is None
+    with take_lock(path) or pytest.fail("not free"):
+        assert writer_of(path) == str(os.getpid())

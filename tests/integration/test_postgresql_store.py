@@ -29,7 +29,7 @@ from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.progress import Observer
+from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_at
@@ -38,7 +38,7 @@ from tests.support.first_calls import imported_by_first_calls
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
-from tests.support.postgresql_sessions import connected, end_connections
+from tests.support.postgresql_sessions import connected, end_connections, wait_for
 from tests.support.processes import forked, stopped
 from tests.support.serve_process import served
 
@@ -164,6 +164,25 @@ def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: 
     assert report.documents == len(list(itertools.chain.from_iterable(store.walk())))
 
 
+REMOVED = "DELETE FROM {0}; DELETE FROM {0}_fingerprints"
+MOVED = "UPDATE {0} SET fingerprint = 3; UPDATE {0}_fingerprints SET fingerprint = 3"
+
+
+@pytest.mark.parametrize("change", [REMOVED, MOVED])
+def test_a_document_that_another_removes_or_moves_while_it_is_changed_is_right_then(
+    postgresql: PostgresqlServer, url: str, store: Store, change: str
+) -> None:
+    put(store, ("a", 1))
+    with psycopg.connect(postgresql.conninfo) as other, ThreadPoolExecutor(1) as thread:
+        other.execute(change.format(url.partition("table=")[2]).encode())
+        changing = thread.submit(put, store, ("a", 2))
+        wait_for(postgresql, "Lock")
+        other.commit()
+        assert changing.result() == 1
+    assert store.lookup([b"a"]) == [Document("a", 2, 7)]
+    assert store.check().leftovers == 0
+
+
 def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:
     asked = iter([False, True])
     with open_store(f"{url}&lock_timeout=200ms") as other, ThreadPoolExecutor(1) as thread:
@@ -251,6 +270,18 @@ def test_a_load_into_an_index_with_documents_moves_what_changed(store: Store, tm
     assert store.lookup([b"99"]) == [Document("99", int(values[99]), 7)]
     report = store.check()
     assert (report.documents, report.problems, report.leftovers) == (101, 0, 0)
+
+
+def test_nobody_else_writes_while_a_load_is_merged(url: str, store: Store, tmp_path: Path) -> None:
+    told: list[Progress] = []
+
+    def write(progress: Progress) -> None:
+        told.append(progress)
+        with open_store(f"{url}&lock_timeout=20ms") as other, pytest.raises(StoreBusyError):
+            put(other, ("other", 1))
+
+    filled_load(store, tmp_path / "runs", np.arange(9, dtype=np.uint64), 1).merge(Observer(progress=write))
+    assert told
 
 
 # Damage.

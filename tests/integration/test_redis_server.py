@@ -131,6 +131,15 @@ def test_what_moves_and_removals_leave_is_collected_once_it_is_old(url: str, cli
         assert names == {b"record", b"identity", b"writers"}
 
 
+def test_what_is_left_once_more_before_it_is_collected_stays(url: str) -> None:
+    with made(url) as store:
+        put(store, "a", 1)
+        put(store, "a", 2)
+        orphans = store.session.call("ZRANGE", store.keys.orphans, 0, -1)
+        assert (len(orphans), store.rows._collect(orphans)) == (1, 0)
+        assert store.session.call("ZRANGE", store.keys.orphans, 0, -1) == orphans
+
+
 def over(store: RedisStore, doc_id: bytes) -> int:
     """Return the server's ms at which a document is over."""
     value = store.session.call("HGET", store.keys.register(doc_id), doc_id)

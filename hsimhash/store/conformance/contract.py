@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.matching import CROWDED_ROWS
+from hsimhash.progress import Observer, Progress
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
@@ -218,6 +220,24 @@ def test_a_move_takes_the_old_fingerprint_out_only_when_no_document_is_left(plac
     put(store, ("b", 2**40))
     place.settle(store)
     assert not rows_of(store, 5) & old
+
+
+def test_a_bulk_load_that_was_stopped_goes_on_and_takes_one_run_more(store: Store, tmp_path: Path) -> None:
+    put(store, ("0", 0), ("1", 99))
+    index, folder, seen = HSimIndex(store, Profile.named("auto-1")), tmp_path / "runs", list[Progress]()
+    index.bulk(folder, 2).add_run(np.arange(6, dtype=np.uint64), [str(number) for number in range(6)], 7)
+    assert index.bulk(folder, 2).merge(Observer(lambda: len(seen) > 1, seen.append)) is None
+    seen.clear()
+    assert index.bulk(folder, 2).merge(Observer(progress=seen.append)) == 5  # all but "0"
+    assert 0 < seen[0].done < seen[-1].done == seen[-1].total
+    assert [one.done for one in seen] == sorted(one.done for one in seen)
+    index.bulk(folder, 2).add_run(np.array([2**40, 2**50], np.uint64), ["5", "6"], 7)
+    index.bulk(folder, 2).merge()
+    index.bulk(folder).delete()
+    assert not folder.exists()
+    expected = [*((str(number), number) for number in range(5)), ("5", 2**40), ("6", 2**50)]
+    assert [document[:2] for page in store.walk() for document in page] == expected
+    assert store.check().is_sound
 
 
 def test_the_last_occurrence_of_an_id_in_a_batch_counts(store: Store) -> None:

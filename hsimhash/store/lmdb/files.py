@@ -86,8 +86,6 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
                 f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; nothing of this write was stored"
             )
         return damaged(path, f"{error}, though the disk has room: a page number leads too far, or a disk fails")
-    if getattr(error, "errno", None) == errno.EROFS:
-        return read_only(path)
     said = str(error)
     if isinstance(error, lmdb.MapFullError):
         said = (

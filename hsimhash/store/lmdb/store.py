@@ -113,7 +113,7 @@ class LmdbStore(Store):
         with LmdbView(self.session) as view:
             files.verify_pages(view.transaction, view.databases["documents"])
         first, stop = ((number << 64) // shards for number in (shard, shard + 1))
-        after: Row | None = (pack(first), b"") if first else None
+        after: Row = pack(first), b""  # no id is empty
         while True:
             with LmdbView(self.session) as view:
                 rows = page(view.transaction, view.databases, "documents", after, _PAGE_DOCUMENTS)

@@ -240,11 +240,11 @@ class ModelGateway(Gateway):
 
     # The seam.
 
-    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> NDArray[np.uint8]:
         found = []
         for start, stop in self._read(ranges):
             with self.cluster.lock:
-                found += [cell.row for cell in self.cluster.cells(DRAWER_FAMILY, (start, b""), (stop, b""))]
+                found += [cell.row for cell in self.cluster.cells(DRAWER_FAMILY, (start, b""), (stop, b""))][:most]
         if any(len(row) != ROWKEY_BYTES for row in found):
             raise CorruptionError("rows of another length")
         return np.frombuffer(b"".join(found), np.uint8).reshape(-1, ROWKEY_BYTES)

@@ -203,8 +203,11 @@ class Gateway(AbstractContextManager["Gateway"]):
             return [UNANSWERED] * len(keys)
 
     @abstractmethod
-    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order."""
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
+        """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order.
+
+        With `most`, disjoint ranges may be cut to the first so many rows each.
+        """
 
     def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:
         """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`, or None if there are other rows."""

@@ -245,6 +245,9 @@ class DrawerScan:
         """Scan; collect the rowkeys in `pages`."""
         raise NotImplementedError
 
+    def _has_enough(self, most: int | None) -> bool:
+        return most is not None and sum(map(len, self.pages)) >= most * ROWKEY_BYTES
+
     def _keep(self, rows: Sequence[Any]) -> bytes:
         """Add a page, and return it."""
         page = b"".join([row.row for row in rows])

@@ -51,7 +51,9 @@ class Thrift1Gateway(ThriftGateway):
     makes_tables = "plain"
     _get_rows = _GET_ROWS
 
-    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
+        if most is not None:
+            return self._scan([_OpenScan(self._table, *one, most) for one in ranges], self._width, _LANE_SCANS)
         scans = [self._scan_of([one]) for one in merged(ranges)]
         return self._scan(scans, self._width, _LANE_SCANS)
 
@@ -204,16 +206,18 @@ class Thrift1Gateway(ThriftGateway):
 class _OpenScan(DrawerScan):
     """The rows within a half-open range."""
 
-    def __init__(self, table: bytes, start: bytes, stop: bytes) -> None:
+    def __init__(self, table: bytes, start: bytes, stop: bytes, most: int | None = None) -> None:
         super().__init__(table, start)
         self._stop = stop
+        self._most = most
 
     def steps(self) -> Steps:
-        scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=PAGE_ROWS)
+        page = PAGE_ROWS if self._most is None else min(self._most, PAGE_ROWS)
+        scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=page)
         scanner = yield Call(HBASE.Hbase, "scannerOpenWithScan", (self._table, scan, _NO_ATTRIBUTES))
-        count = PAGE_ROWS
-        while count == PAGE_ROWS:
-            rows = yield Call(THRIFT2.TRowScan, "scannerGetList", (scanner, PAGE_ROWS))
+        count = page
+        while count == page and not self._has_enough(self._most):
+            rows = yield Call(THRIFT2.TRowScan, "scannerGetList", (scanner, page))
             count = len(rows)
             self._keep(rows)
         yield Call(HBASE.Hbase, "scannerClose", (scanner,))

@@ -87,7 +87,10 @@ class Thrift2Gateway(ThriftGateway):
         self._keeps_replies = self._is_binary and options.transport != "framed"
         self._takes_filters = True
 
-    def scan(self, ranges: Sequence[Range]) -> Uint8s:
+    def scan(self, ranges: Sequence[Range], most: int | None = None) -> Uint8s:
+        if most is not None and len(ranges) <= SINGLE_SCANS:
+            width = min(_QUERY_LANES, self._width)
+            return self._scan([_RowScan(self._table, [one], most) for one in ranges], width, _LANE_SCANS)
         disjoint = merged(ranges)
         if len(disjoint) > SINGLE_SCANS and self._takes_filters:
             try:
@@ -282,20 +285,22 @@ class Thrift2Gateway(ThriftGateway):
 class _RowScan(DrawerScan):
     """The rows within ascending, disjoint ranges."""
 
-    def __init__(self, table: bytes, ranges: list[Range]) -> None:
+    def __init__(self, table: bytes, ranges: list[Range], most: int | None = None) -> None:
         super().__init__(table, ranges[0][0])
         self._ranges = ranges
+        self._most = most
 
     def steps(self) -> Steps:
         stop, is_last = self._ranges[-1][1], False
+        page = PAGE_ROWS if self._most is None else min(self._most, PAGE_ROWS)
         while not is_last:
             left = [(max(start, self._row), stop) for start, stop in self._ranges if stop > self._row]
             filter_bytes = row_ranges(left) if len(left) > 1 else None
             scan = THRIFT2.TScan(startRow=self._row, stopRow=stop, filterBytes=filter_bytes, **_ROW_SCAN)
-            rows = yield Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, PAGE_ROWS))
+            rows = yield Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, page))
             self._check(self._keep(rows))
             # HBase takes a scan whose start is its stop for a get, so such a one is never sent.
-            is_last = len(rows) < PAGE_ROWS or self._row >= stop
+            is_last = len(rows) < page or self._row >= stop or self._has_enough(self._most)
 
     def _check(self, page: bytes) -> None:
         # A gateway older than HBase 2.2 passes over filterBytes without a word.

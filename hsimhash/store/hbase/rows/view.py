@@ -31,21 +31,21 @@ class HBaseView(View):
         return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
-        return self._read(list(map(bucket_range, prefixes)))
+        return self._read(list(map(bucket_range, prefixes)), most)
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         rows = self._read(ranges)
         return rows[rows[:, SEGMENT_BYTES] != KEY_FLAG] if self._record.has_signatures else rows
 
-    def _read(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+    def _read(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
         self._asked += len(ranges)
-        rows = self._scanned(ranges)
+        rows = self._scanned(ranges, most)
         self._buckets += len(ranges)
         self._rows += len(rows)
         return rows
 
-    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        return self._gateway.scan(ranges)
+    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None) -> Uint8s:
+        return self._gateway.scan(ranges, most)
 
     def estimate(self) -> int:
         return rows_about(self._gateway, self._record) // len(self._record.layout.drawers)
@@ -100,7 +100,7 @@ class HBaseViewInPart(HBaseView, ViewInPart):
         ViewInPart.__init__(self)
         self._listed: defaultdict[bytes, set[int]] = defaultdict(set)  # under which fingerprints, by document id
 
-    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+    def _scanned(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None) -> Uint8s:
         rows, unanswered = self._gateway.scan_in_part(ranges)
         self.unanswered += unanswered
         return rows

@@ -158,7 +158,8 @@ def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
                 known = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
                 running = [one for one in known if one is not None]
                 done = sum(one.numCompletedTasks for one in running)
-                shown.report(now.stage, done, sum(one.numTasks for one in running))
+                if running:
+                    shown.report(now.stage, done, sum(one.numTasks for one in running))
 
         pool.submit(poll)
         try:

@@ -245,7 +245,7 @@ def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path) -> Non
     given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
     dedup_files(spark, [str(given)], str(tmp_path / "out"), RecordOptions(), SparkDedupOptions())
-    assert len(set(tracker.getJobIdsForGroup()) - before) <= 20
+    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 20
 
 
 def test_long_chains_are_one_component(spark: SparkSession) -> None:

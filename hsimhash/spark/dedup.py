@@ -17,7 +17,7 @@ from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_ve
 from hsimhash.spark.columns import check_place, observed, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
-from hsimhash.spark.single_task import CLUSTER_ROW, clustered
+from hsimhash.spark.single_task import CLUSTER_ROW, cluster_at_once
 from hsimhash.spark.vertices import SparkDedupOptions, Vertices, pair_rows, vertices_of
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
@@ -86,7 +86,7 @@ def _write_few(
     if options.pairs == "kept":
         is_pair = ~F.col("kept")
     rows, counts = observed(
-        clustered(read.documents, rank, asked),
+        cluster_at_once(read.documents, rank, asked),
         dropped=F.count_if(~F.col("kept")),
         clusters=F.count_if(F.col("kept") & (F.col("size") > 1)),
         largest=F.max(F.when(F.col("size") > 1, F.col("size"))),

@@ -46,7 +46,7 @@ _OUT_DDL = (
 )
 
 
-def clustered(documents: DataFrame, rank: Sequence[Column], options: DedupOptions) -> DataFrame:
+def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions) -> DataFrame:
     """Return a row for each document: its row in the table of clusters, and how it is near the kept one.
 
     If all pairs are listed, they are further rows, where `cluster` is null.

@@ -353,10 +353,13 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 7, done.stderr
     assert json.loads(done.stdout)["rejected"] == 18
     assert "18 records rejected, see" in done.stderr
+    assert "[Stage" not in done.stderr  # Spark's own bars
     again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr
-    assert dedup("--overwrite", "--text-field", "body").returncode == 7  # a record without a text is a reject
+    quiet = dedup("--overwrite", "--text-field", "body", "--quiet")
+    assert quiet.returncode == 7  # a record without a text is a reject
+    assert "hsimhash: reading" not in quiet.stderr
 
 
 def test_the_quick_start_runs(tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from threading import Event
 from typing import get_args
 
 import click
 
-from hsimhash.cli.console import print_json, say
+from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
@@ -32,7 +35,7 @@ from hsimhash.dedup.options import PairsListed
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep_policies import Policy
-from hsimhash.progress import Observer
+from hsimhash.progress import Observer, Progress
 from hsimhash.store import StageOptions
 
 _missing: ImportError | None = None
@@ -47,6 +50,8 @@ except ImportError as error:  # only a job needs it, not --help
 
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
+_FEW_BYTES = 32 << 20  # of inputs: reading them takes less time than Java's second compiler spends on Spark itself
+_POLL_S = 1.0  # between two looks at the tasks
 
 
 def _session_options(job: Function) -> Function:
@@ -108,9 +113,10 @@ def spark_command() -> None:
 
 
 @contextmanager
-def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
+def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> Iterator[SparkSession]:
     """Give the session of a job; what Spark says of a failure becomes one line."""
     builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC")  # in which times without a zone are compared
     is_local = (master or "local").startswith("local")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
@@ -119,6 +125,8 @@ def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
         builder = builder.config("spark.sql.shuffle.partitions", _PARTITIONS) if is_local else builder
         if is_local:
             builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+            if _are_few(inputs):
+                os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     try:
         spark = builder.getOrCreate()
         try:
@@ -127,6 +135,37 @@ def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
             spark.stop()
     except (PySparkException, Py4JError) as error:
         raise HsimhashError(_cause(in_shell(error))) from error
+
+
+def _are_few(inputs: Sequence[str]) -> bool:
+    """Whether the inputs are small files of this machine."""
+    files = [Path(name) for name in inputs]
+    return all(one.is_file() for one in files) and sum(one.stat().st_size for one in files) <= _FEW_BYTES
+
+
+@contextmanager
+def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
+    """Yield an observer that shows the stage of a job, and how many tasks of it are done."""
+    tracker, is_over, now = spark.sparkContext.statusTracker(), Event(), Progress("read")
+    with watching(now.stage, quiet=quiet) as shown, ThreadPoolExecutor(1) as pool:
+
+        def begin(stage: Progress) -> None:
+            nonlocal now
+            now = stage
+
+        def poll() -> None:
+            while not is_over.wait(_POLL_S):
+                known = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+                running = [one for one in known if one is not None]
+                done = sum(one.numCompletedTasks for one in running)
+                if running:
+                    shown.report(now.stage, done, sum(one.numTasks for one in running))
+
+        pool.submit(poll)
+        try:
+            yield Observer(progress=begin, say=shown.say)
+        finally:
+            is_over.set()
 
 
 def _cause(text: str) -> str:
@@ -156,6 +195,7 @@ def _cause(text: str) -> str:
     "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
 )
 @_overwrite_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @_job_options
 def spark_dedup_command(
     settings: Settings,
@@ -167,6 +207,7 @@ def spark_dedup_command(
     pairs: PairsListed,
     keep: tuple[str, ...],
     overwrite: bool,
+    quiet: bool,
     out: str,
     master: str | None,
     driver_memory: str,
@@ -185,8 +226,8 @@ def spark_dedup_command(
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
     distance = DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance
     options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size, pairs)
-    with _session(master, driver_memory) as spark:
-        totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite)
+    with _session(master, driver_memory, inputs) as spark, _watching(spark, quiet=quiet) as observer:
+        totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite, observer=observer)
     print_json({**totals.to_json(), "out": out})
     if totals.rejected:
         say(f"{totals.rejected:,} records rejected, see {out}/rejects")
@@ -217,10 +258,10 @@ def spark_tables_command(
     The folder must be new or empty. 'hsimhash spark match' and 'hsimhash tables match' read it.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
-    with _session(master, driver_memory) as spark:
+    with _session(master, driver_memory, inputs) as spark:
         read = jobs.read_documents(spark, inputs, options)
         manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=settings.profile)
-        rejected = read.rejects.count()
+        rejected = read.rejected
     print_json({"documents": manifest.documents, "fingerprints": manifest.fingerprints, "layout": manifest.layout})
     return _told(rejected)
 
@@ -254,12 +295,12 @@ def spark_match_command(
     distance of the tables' layout. Texts are fingerprinted with the profile of the tables.
     """
     options = _reading(settings, form, fingerprint_field, jobs.profile_of(tables))
-    with _session(master, driver_memory) as spark:
+    with _session(master, driver_memory, [*inputs, tables]) as spark:
         jobs.check_place(spark, out, [*inputs, tables], overwrite=overwrite)
         read = jobs.read_documents(spark, inputs, options)
         found = jobs.match(read.documents, tables, max_distance=settings.max_distance)
         found.write.mode(jobs.write_mode(overwrite=overwrite)).parquet(out)
-        rejected = read.rejects.count()
+        rejected = read.rejected
     return _told(rejected)
 
 
@@ -303,7 +344,7 @@ def spark_bulk_load_command(
     options = StageOptions(stage, words, first_load, tell_commands=told.extend if print_commands else None)
     with open_index(settings, is_job=True) as index:
         reading = _reading(settings, form, fingerprint_field, index.profile)
-    with _session(master, driver_memory) as spark:
+    with _session(master, driver_memory, inputs) as spark:
         records = replace(reading, first_seen_field=first_seen_field)
         totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options, Observer(say=say))
     if totals is None:
@@ -336,12 +377,12 @@ def spark_fingerprint_command(
     those of all other commands.
     """
     options = _reading(settings, form, None, settings.profile)
-    with _session(master, driver_memory) as spark:
+    with _session(master, driver_memory, inputs) as spark:
         jobs.check_place(spark, out, inputs, overwrite=overwrite)
         read = jobs.read_documents(spark, inputs, options)
         columns = "id", "fingerprint", "sketch", "key", "kind"
         read.documents.select(*columns).write.mode(jobs.write_mode(overwrite=overwrite)).parquet(out)
-        rejected = read.rejects.count()
+        rejected = read.rejected
     return _told(rejected)
 
 

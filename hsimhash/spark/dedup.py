@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from hsimhash.dedup.options import DedupOptions, Method
 from hsimhash.dedup.report import Totals
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
-from hsimhash.spark.columns import check_place, reached_path, write_mode
+from hsimhash.spark.columns import check_place, observed, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
+from hsimhash.spark.single_task import CLUSTER_ROW, cluster_at_once
 from hsimhash.spark.vertices import SparkDedupOptions, Vertices, pair_rows, vertices_of
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
+
+ALL_PAIRED = 1 << 12  # documents of which one task lists all pairs: n may have n² / 2
+WRITERS = 2
 
 
 def dedup_files(
@@ -26,6 +34,7 @@ def dedup_files(
     options: SparkDedupOptions,
     *,
     overwrite: bool = False,
+    observer: Observer = UNWATCHED,
 ) -> Totals:
     """Find near-duplicates in files, and write what to keep.
 
@@ -38,6 +47,7 @@ def dedup_files(
         records: how the files are read, and which document of a cluster is kept.
         options: see there.
         overwrite: replace results that are there.
+        observer: is told which stage the job is in.
 
     Returns:
         the counts, which are in `stats` too.
@@ -49,25 +59,92 @@ def dedup_files(
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
     for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written
         results.delete(name)
+    observer.report("read")
     read = read_documents(spark, inputs, records)
-    vertices = vertices_of(_comparable(read, records), F.col("place"), options, rank_columns(records))
-    kept = kept_vertices(vertices, options)
-    without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
-    found = {
-        **_pair_table(vertices, kept, options),
-        "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
-        "rejects": read.rejects,
-        "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
-    }
-    for name, rows in found.items():
-        results.write(name, rows)
-    clusters = results.read("clusters")
-    results.write("keep", clusters.where("kept").select("id"))
-    results.write("drop", clusters.where("not kept").select("id"))
-    totals = _totals(results, read, vertices, kept, options)
-    counts = {name: int(value) for name, value in asdict(totals).items() if value is not None}
-    results.write("stats", spark.createDataFrame([counts]))
+    observer.report("find", documents=read.count)
+    writes = _write_few if read.count <= _most_in_one_task(options) else _write_many
+    totals = writes(results, read, records, options, observer)
+    counts = [F.lit(int(value)).alias(name) for name, value in asdict(totals).items() if value is not None]
+    results.write({"stats": spark.range(1).coalesce(1).select(*(one.cast("bigint") for one in counts))})
     return totals
+
+
+def _most_in_one_task(options: SparkDedupOptions) -> int:
+    return min(options.limits.single_task, ALL_PAIRED) if options.pairs == "all" else options.limits.single_task
+
+
+def _write_few(
+    results: _Results, read: ReadDocuments, records: RecordOptions, options: SparkDedupOptions, observer: Observer
+) -> Totals:
+    """Write the tables of documents that one task holds."""
+    kind, rank = F.col("kind"), rank_columns(records)
+    method = cast(Method, options.clusters)
+    asked = DedupOptions(
+        options.max_distance, options.max_sketch, method, options.max_cluster_size, pairs=options.pairs
+    )
+    is_document, is_pair = F.col("cluster").isNotNull(), F.col("cluster").isNull()
+    if options.pairs == "kept":
+        is_pair = ~F.col("kept")
+    rows, counts = observed(
+        cluster_at_once(read.documents, rank, asked),
+        dropped=F.count_if(~F.col("kept")),
+        clusters=F.count_if(F.col("kept") & (F.col("size") > 1)),
+        largest=F.max(F.when(F.col("size") > 1, F.col("size"))),
+        equal=F.count_if("is_equal"),
+        pairs=F.count_if(is_pair & (F.col("found_by") != "chain")),
+        by_key=F.count_if(is_pair & (F.col("found_by") == "key")),
+        split=F.max("split"),
+    )
+    observer.report("write")
+    columns = ["distance", *(["similarity", "found_by"] if read.signed else [])]
+    pairs = rows.where(is_pair).select(F.col("kept_id").alias("left"), F.col("id").alias("right"), *columns)
+    clusters = rows.where(is_document).select(*CLUSTER_ROW)
+    results.write(
+        {
+            **({} if options.pairs == "none" else {"pairs": pairs}),
+            "clusters": clusters,
+            "rejects": read.rejects,
+            "short": read.documents.where(kind != "voted").select("id", "kind"),
+            "keep": clusters.where("kept").select("id"),
+            "drop": clusters.where("not kept").select("id"),
+        }
+    )
+    return Totals(
+        documents=read.count,
+        dropped=counts["dropped"],
+        clusters=counts["clusters"],
+        equal=counts["equal"],
+        short=read.short,
+        rejected=read.rejected,
+        largest_cluster=counts["largest"] or 0,
+        pairs=counts["dropped"] if options.pairs == "none" else counts["pairs"],
+        by_key=counts["by_key"] if read.signed and options.pairs != "none" else None,
+        exact=read.exact,
+        repeated=read.repeated,
+        split=counts["split"] or 0,
+    )
+
+
+def _write_many(
+    results: _Results, read: ReadDocuments, records: RecordOptions, options: SparkDedupOptions, observer: Observer
+) -> Totals:
+    """Write the tables of documents that many tasks compare and connect."""
+    vertices = vertices_of(_comparable(read), F.col("place"), options, rank_columns(records))
+    observer.report("cluster")
+    kept = kept_vertices(vertices, options)
+    observer.report("write")
+    without = read.documents.where(F.col("kind") == SHORT_KIND).select("id")
+    results.write(
+        {
+            **_pair_table(vertices, kept, options),
+            "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
+            "rejects": read.rejects,
+            "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
+        }
+    )
+    clusters = results.read("clusters")
+    results.write({"keep": clusters.where("kept").select("id"), "drop": clusters.where("not kept").select("id")})
+    return _totals(results, read, vertices, kept, options)
 
 
 def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> dict[str, DataFrame]:
@@ -77,10 +154,9 @@ def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions)
     return {"pairs": pair_rows(vertices) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)}
 
 
-def _comparable(read: ReadDocuments, records: RecordOptions) -> DataFrame:
+def _comparable(read: ReadDocuments) -> DataFrame:
     rows = read.documents.where(F.col("kind") != SHORT_KIND)
-    is_signed = records.profile.makes_signatures and rows.where("sketch <> 0 or key <> 0").limit(1).count()
-    return rows if is_signed else rows.drop("sketch", "key")
+    return rows if read.signed else rows.drop("sketch", "key")
 
 
 @dataclass(frozen=True)
@@ -89,7 +165,13 @@ class _Results:
     folder: str
     mode: str
 
-    def write(self, name: str, rows: DataFrame) -> None:
+    def write(self, tables: Mapping[str, DataFrame]) -> None:
+        """Write tables, two at once: while tasks of one run, the driver plans the next."""
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for _ in pool.map(self._write, tables, tables.values()):
+                pass
+
+    def _write(self, name: str, rows: DataFrame) -> None:
         rows.write.mode(self.mode).parquet(f"{self.folder}/{name}")
 
     def delete(self, name: str) -> None:
@@ -118,12 +200,12 @@ def _totals(
         dropped=of_clusters.dropped,
         clusters=of_clusters.clusters,
         equal=equal or 0,
-        short=read.documents.where(F.col("kind") == SHORT_KIND).count(),
-        rejected=results.read("rejects").count(),
+        short=read.short,
+        rejected=read.rejected,
         largest_cluster=(of_clusters.largest or 0) if of_clusters.clusters else 0,
         pairs=of_clusters.dropped if pairs is None else pairs.where(is_near).count(),
         by_key=pairs.where("found_by = 'key'").count() if is_signed and pairs is not None else None,
-        exact=read.documents.where("kind = 'exact'").count(),
+        exact=read.exact,
         repeated=read.repeated,
         split=kept.where("cut is not null").select("cut").distinct().count(),
     )

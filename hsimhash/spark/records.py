@@ -29,7 +29,7 @@ from hsimhash.inputs.lines import preview
 from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
-from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, column_named, materialized
+from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, column_named, observed
 from hsimhash.spark.executors import OnExecutors
 from hsimhash.spark.signatures import SHORT_KIND, joined_texts, signature_arrays
 
@@ -80,11 +80,21 @@ class ReadDocuments:
     Attributes:
         documents: `id`, the signature (null where a text is too short), `kind`, `length` (characters), `place`, `rank`.
         rejects: `id`, `file`, `reason`, `record` (its beginning): records that are none of these documents.
+        count: how many documents there are.
+        short: how many of them have no fingerprint.
+        exact: how many match only their equals.
+        signed: how many have a sketch or a key.
+        rejected: how many records `rejects` has.
         repeated: how many records say again what one before said.
     """
 
     documents: DataFrame
     rejects: DataFrame
+    count: int
+    short: int
+    exact: int
+    signed: int
+    rejected: int
     repeated: int
 
 
@@ -99,12 +109,22 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     Raises:
         ValueError: there is no input, or a column is missing.
     """
-    records = read_records(spark, inputs, options)
+    records, rejected = _observed_records(spark, inputs, options)
     window = Window.partitionBy("id").orderBy("place")
     seen, own = F.first(F.struct(*_SEEN)).over(window), F.struct(*_SEEN)
     valid = records.where("reason is null").withColumn("number", F.row_number().over(window))
     valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT_KIND))
-    numbered = materialized(valid.withColumn("earlier", F.first("path").over(window)))
+    is_first, is_short = F.col("number") == 1, F.col("kind") == SHORT_KIND
+    numbered, counts = observed(
+        valid.withColumn("earlier", F.first("path").over(window)),
+        count=F.count_if(is_first),
+        short=F.count_if(is_first & is_short),
+        exact=F.count_if(is_first & (F.col("kind") == "exact")),
+        signed=F.count_if(is_first & ((F.col("sketch") != 0) | (F.col("key") != 0))),
+        rejected=F.count_if(~is_first & ~F.col("is_same")),
+        repeated=F.count_if(~is_first & F.col("is_same")),
+    )
+    counts["rejected"] += rejected
     again = numbered.where("number > 1")
     how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to be compared")
     how = how.otherwise(", with another text or fingerprint")
@@ -115,7 +135,7 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     return ReadDocuments(
         numbered.where("number = 1").select("id", *_SEEN, "place", "rank"),
         rejects.select("id", F.col("path").alias("file"), "reason", "record"),
-        again.where("is_same").count(),
+        **counts,
     )
 
 
@@ -124,13 +144,19 @@ def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOpti
 
     Also `first_seen`, null where it is not given, and `path`. Of a document `reason` is null. Computed once.
     """
+    return _observed_records(spark, inputs, options)[0]
+
+
+def _observed_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> tuple[DataFrame, int]:
+    """Return what `read_records` does, and how many of them are no documents."""
     if not inputs:
         raise ValueError("no input; name one")
     parts = [_read(spark, number, name, options) for number, name in enumerate(inputs)]
     found = parts[0]
     for part in parts[1:]:
         found = found.unionByName(part)
-    return _placed(materialized(found))
+    records, counts = observed(found, rejected=F.count("reason"))
+    return _placed(records), counts["rejected"]
 
 
 def rank_columns(options: RecordOptions) -> list[Column]:

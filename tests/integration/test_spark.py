@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 
 from hsimhash import Profile
 from hsimhash.compressed import CompressedTables
-from hsimhash.dedup import DedupOptions, dedup
+from hsimhash.dedup import DedupOptions, PairsListed, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
 from hsimhash.inputs import InputOptions, find_inputs
@@ -39,6 +40,7 @@ from hsimhash.spark import (
 )
 from hsimhash.spark.columns import partition_keys
 from hsimhash.spark.components import component_roots
+from hsimhash.spark.near_pairs import PAIR_LIMITS
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids, random_fingerprints
 from tests.support.spark_session import local_spark, need_java
@@ -184,6 +186,7 @@ def table(path: Path) -> list[tuple[str, ...]]:
     return sorted(tuple(repr(row[name]) for name in sorted(read.column_names)) for row in read.to_pylist())
 
 
+@pytest.mark.parametrize("single_task", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
 @pytest.mark.parametrize(
     ("keep", "method", "most"),
     [
@@ -193,7 +196,7 @@ def table(path: Path) -> list[tuple[str, ...]]:
     ],
 )
 def test_dedup_gives_the_answers_of_one_machine(
-    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None
+    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None, single_task: int
 ) -> None:
     given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
     one, many = tmp_path / "one", tmp_path / "many"
@@ -202,7 +205,8 @@ def test_dedup_gives_the_answers_of_one_machine(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
     known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
-    asked = SparkDedupOptions(clusters=method, max_cluster_size=most)
+    limits = replace(PAIR_LIMITS, single_task=single_task)
+    asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
     totals = dedup_files(spark, [str(given)], str(many), RecordOptions(keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
     assert table(many / "clusters") == table(one / "clusters.parquet")
@@ -210,6 +214,38 @@ def test_dedup_gives_the_answers_of_one_machine(
     expected = known.totals.to_json()
     assert totals.to_json() == {name: count for name, count in expected.items() if name != "unconfirmed"}
     assert pq.read_table(many / "stats").to_pylist()[0]["dropped"] == known.totals.dropped
+
+
+@pytest.mark.parametrize("listed", ["all", "none"])
+@pytest.mark.parametrize("field", [None, "fingerprint"])
+def test_one_task_writes_the_tables_of_many(
+    spark: SparkSession, tmp_path: Path, listed: PairsListed, field: str | None
+) -> None:
+    given, profile = records(tmp_path / "given.jsonl"), Profile.named("auto-2" if field is None else "auto-1")
+    if field is not None:
+        values = near_and_equal(np.random.default_rng(6), 900, near=1 / 3, equal=1 / 3, most=4)
+        lines = (json.dumps({"id": f"{n * 7 % 900}", field: f"{one:016x}"}) for n, one in enumerate(values.tolist()))
+        given.write_text("\n".join(lines))
+    totals = []
+    for single_task in (0, PAIR_LIMITS.single_task):
+        options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=single_task))
+        reading = RecordOptions(profile, fingerprint_field=field)
+        totals.append(dedup_files(spark, [str(given)], str(tmp_path / f"{single_task}"), reading, options))
+    many, one = tmp_path / "0", tmp_path / f"{PAIR_LIMITS.single_task}"
+    names = {path.name for path in many.iterdir()}
+    assert names == {path.name for path in one.iterdir()}
+    for name in names:
+        assert table(many / name) == table(one / name)
+        assert spark.read.parquet(str(many / name)).dtypes == spark.read.parquet(str(one / name)).dtypes
+    assert totals[0] == totals[1]
+    assert totals[0].dropped
+
+
+def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup())
+    dedup_files(spark, [str(given)], str(tmp_path / "out"), RecordOptions(), SparkDedupOptions())
+    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 20
 
 
 def test_long_chains_are_one_component(spark: SparkSession) -> None:
@@ -317,10 +353,13 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 7, done.stderr
     assert json.loads(done.stdout)["rejected"] == 18
     assert "18 records rejected, see" in done.stderr
+    assert "[Stage" not in done.stderr  # Spark's own bars
     again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr
-    assert dedup("--overwrite", "--text-field", "body").returncode == 7  # a record without a text is a reject
+    quiet = dedup("--overwrite", "--text-field", "body", "--quiet")
+    assert quiet.returncode == 7  # a record without a text is a reject
+    assert "hsimhash: reading" not in quiet.stderr
 
 
 def test_the_quick_start_runs(tmp_path: Path) -> None:

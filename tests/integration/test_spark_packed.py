@@ -87,4 +87,4 @@ def test_executors_without_hsimhash_get_it_by_the_readmes_recipe(checkout: Path,
     )
     assert without.returncode != 0
     assert f"cannot import hsimhash with {bare}: install hsimhash for that Python" in without.stdout
-    assert "ship an environment with --archives" in without.stdout
+    assert "ship an environment (spark.archives)" in without.stdout

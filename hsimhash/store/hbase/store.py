@@ -296,8 +296,8 @@ class HBaseStore(Store):
 
     def _survey(self, *, repair: bool) -> tuple[str, RangeWork]:
         """Return the purpose of a check's walk, and its work."""
-        removed_before = self._removed_before(repair=repair)
-        return "check --repair" if repair else "check", partial(survey_to_files, removed_before=removed_before)
+        purpose = "check --repair" if repair else "check"
+        return purpose, partial(survey_to_files, removed_before=self._removed_before(repair=repair))
 
     def _removed_before(self, *, repair: bool) -> int:
         """Return the time, in ms since 1970, before which a removed document's register is suspect by itself."""

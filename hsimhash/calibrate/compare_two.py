@@ -125,7 +125,9 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     differing = a.signature.fingerprint ^ b.signature.fingerprint
     found_by, reason = _verdict(a.signature, b.signature, cover.distance, max_sketch)
     both = a.text is not None and b.text is not None
-    missing = "" if both else "an index keeps no texts: give both as files or texts to see features and words"
+    missing = (
+        "" if both else "fingerprints and an index have no texts: give both as files or texts to see features and words"
+    )
     if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
         missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"
     features, flips = ((), ()) if missing else _pushes(profile, (a, b), differing)

@@ -75,7 +75,7 @@ def export_command(
         _export_shards(settings, output, shards, form or "jsonl", workers, shard, overwrite=overwrite)
         return
     if shard is not None:
-        raise click.UsageError("--shard is for --shards; leave it out")
+        raise click.UsageError("--shard shares the files of --shards between machines; add --shards N, or leave it out")
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):

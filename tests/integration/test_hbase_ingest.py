@@ -19,7 +19,7 @@ from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills, kills
 from tests.stress.killing import crowded
-from tests.support.command_line import ids_in, lines_of, run
+from tests.support.command_line import ids_in, lines_of, own_process, run
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.hbase_tables import PATIENCE, new_table, table_url
 from tests.support.two_ingests import assert_one_of_each_group_is_stored
@@ -107,6 +107,19 @@ def test_shards_have_all_documents_and_those_missing_are_written(given: Path, st
     assert run("ingest", *map(str, files), "--store", "lmdb://back", *reading).exit_code == 0
     same = slice(0, 2) if form == "tsv.gz" else slice(None)
     assert [one[same] for one in documents("lmdb://back")] == [one[same] for one in documents(store)]
+
+
+def test_machines_that_begin_together_share_the_files_of_an_export(given: Path, store: str) -> None:
+    ingest(given, store, "--job", "job")
+    command = ("export", "--store", store, "--shards", "5", "--output", "parts", "--workers", "1", "--shard")
+    both = [own_process(*command, f"{number}/2") for number in (1, 2)]
+    said = [process.communicate()[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    found = [json.loads(line) for path in Path("parts").glob("part-*") for line in path.read_text().splitlines()]
+    assert sorted(one["id"] for one in found) == sorted(one[0] for one in documents(store))
+    told = [int(one.split()[-2].replace(",", "")) for one in said]
+    assert sum(told) == len(found)
+    assert all(told)
 
 
 def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:

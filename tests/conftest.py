@@ -97,7 +97,7 @@ def labelled_data() -> Path:
     return Path(os.environ["HSIMHASH_DATA"])
 
 
-@pytest.fixture(params=["memory", "lmdb", "hbase-model"])
+@pytest.fixture(params=["lmdb", "memory", "hbase-model"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """Where the stores of a contract are; modules that try others have their own."""
     if request.param == "hbase-model":

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def rung(module: str) -> int:
     return next(number for number, names in enumerate(LADDER) if module in names)
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The modules and names that a file imports anywhere, in functions and under TYPE_CHECKING too."""
     found = set()

@@ -64,7 +64,7 @@ class FirstRows(View):
         if len(rows) >= most:
             numbers = np.sort(prefix_numbers_of(rows))
             first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
-            is_cut = np.diff(first, append=len(numbers)) >= most
+            is_cut = np.diff(first, append=len(numbers)) == most
             self._cut = np.concatenate([self._cut, numbers[first[is_cut]]])
         return rows
 

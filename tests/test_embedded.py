@@ -976,3 +976,31 @@ def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> 
                         transaction.delete(changed[0], changed[1] if name == "drawers" else b"", db=databases[name])
                     transaction.put(key, value, db=databases[name])
         assert seen() == []
+
+
+def branch_separators(data: bytearray, key_bytes: int) -> list[int]:
+    """Return where the keys of branch pages begin, of one database by the length of its keys."""
+    found = []
+    for page in range(2, len(data) // 4096):
+        start = 4096 * page
+        number, _, flags, lower = struct.unpack_from("<QHHH", data, start)
+        if number != page or flags & 0x1F != 1:
+            continue
+        nodes = [start + one for one in struct.unpack_from(f"<{(lower - 16) // 2}H", data, start + 16)]
+        if len(nodes) > 8 and {struct.unpack_from("<H", data, one + 6)[0] for one in nodes[1:]} == {key_bytes}:
+            found += [one + 8 for one in nodes[len(nodes) // 2 :]]
+    return found
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize("key_bytes", [5, 16])  # of the drawers and the registers
+def test_a_page_that_leads_elsewhere_is_found_though_all_rows_are_there_in_a_walk(path: Path, key_bytes: int) -> None:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as store:
+        put(store, *spread(0, 3_000))
+    file = path / "data.mdb"
+    data = bytearray(file.read_bytes())
+    data[branch_separators(data, key_bytes)[0]] ^= 0x40
+    file.write_bytes(data)
+    with LmdbStore(f"lmdb://{path}", path) as store:
+        report = store.check()
+    assert report.problems + report.leftovers > 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -179,16 +180,43 @@ def test_a_shard_is_read_by_one_process_and_never_beside_the_whole_job(store: HB
     assert store.check(folder=tmp_path).problems == store.check().problems
 
 
+def test_a_machine_whose_clock_is_behind_goes_on_with_what_others_read(store: HBaseStore, tmp_path: Path) -> None:
+    job = RangeJob(store.url, store.gateway, store.record, tmp_path / "walk", range_rows=300)
+    first, ranges = job.run_shard(Shard(1, 2), "check", survey_to_files, UNWATCHED)
+    file = tmp_path / "walk" / "walk.json"
+    file.write_text(
+        re.sub(r'"began_s": \d+', lambda one: f'"began_s": {int(one[0].split()[1]) + 60}', file.read_text())
+    )
+    assert first < ranges
+    assert job.run_shard(Shard(2, 2), "check", survey_to_files, UNWATCHED) == (ranges, ranges)
+
+
+def test_a_job_that_was_killed_while_it_deletes_its_findings_begins_anew(
+    store: HBaseStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path, **_: object) -> None:
+        next(folder.glob("*.listed")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed)
+        store.check(folder=tmp_path)
+    assert store.check(folder=tmp_path).problems == store.check().problems
+
+
 def test_a_walk_for_something_else_begins_anew(store: HBaseStore, tmp_path: Path) -> None:
     job = RangeJob(store.url, store.gateway, store.record, tmp_path, range_rows=300)
     job.run("check", survey_to_files, UNWATCHED)
     seeds = {job.seed}
     job.run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
-    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
+    other = replace(job, record=replace(store.record, identity=b"another index"))
+    other.run("check --repair", survey_to_files, UNWATCHED)
+    seeds.add(job.seed)
+    replace(other, url="hbase://another-gateway/pages").run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
     file = tmp_path / "walk.json"
     file.write_text(re.sub(r'"began_s": \d+', '"began_s": 1', file.read_text()))
-    replace(job, url="hbase://model/other").run("check --repair", survey_to_files, UNWATCHED)
+    other.run("check --repair", survey_to_files, UNWATCHED)
     seeds.add(job.seed)
     assert len(seeds) == 4

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import time
+import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from hsimhash.store.capabilities import Shard
 
 SHARD_FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "tsv", "tsv.gz", "tsv.zst", "parquet")
 PLAN = "shards.json"
-JOIN_S = 5.0
 ROW_GROUP_DOCUMENTS = 100_000
 
 
@@ -54,7 +54,7 @@ def export_shards(
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or choose another --format")
     files = [ExportFile(url, number, count, folder.absolute(), form) for number in range(count)]
-    _begin(files[0], is_joining=shard is not None)
+    _begin(files[0])
     mine = [one for one in files if shard is None or shard.has(one.number)]
     left = [one for one in mine if not one.path.exists()]
     if len(left) < len(mine):
@@ -67,22 +67,23 @@ def export_shards(
     return done
 
 
-def _begin(first: ExportFile, *, is_joining: bool) -> None:
-    """Note in the folder what its files are; who joins others waits for their note."""
+def _begin(first: ExportFile) -> None:
+    """Note in the folder what its files are, unless another machine has done so."""
     plan = {"store": store_name(first.url), "shards": first.count, "format": first.form}
     folder, path = first.folder, first.folder / PLAN
-    until = time.monotonic() + (JOIN_S if is_joining else 0)
-    while folder.exists() and any(folder.iterdir()) and not path.exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    if path.exists():
-        begun = json.loads(path.read_text(encoding="utf-8"))
-        if begun != plan:
-            raise ValueError(f"{folder} has files of another export ({begun}); choose another --output")
-    elif folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
-    else:
+    draft = folder / f".{PLAN}.{secrets.token_hex(4)}"
+    if not path.exists():
+        there = [one.name for one in folder.iterdir()] if folder.exists() else []
+        if any(not name.startswith(f".{PLAN}.") for name in there) and not path.exists():
+            raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
         make_folder(folder)
-        write_json(path, plan)
+        write_json(draft, plan)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    if begun != plan:
+        raise ValueError(f"{folder} has files of another export ({begun}); choose another --output")
 
 
 def write_file(one: ExportFile) -> int:

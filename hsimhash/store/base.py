@@ -312,7 +312,7 @@ class View(ABC):
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order.
 
-        With `most`, a bucket that has more rows may be cut to any so many.
+        With `most`, a bucket that has more rows may be cut to exactly so many, whichever these are.
         """
 
     @abstractmethod

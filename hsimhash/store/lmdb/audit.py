@@ -20,13 +20,16 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice, starmap
+from random import shuffle
 from secrets import randbits
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,8 +63,9 @@ from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
 
 GLANCE_ROWS = 1 << 17  # at once; bounds memory
+CROWD_ROWS = 64  # of a key: more may have pages of their own
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
+_FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # of MurmurHash3's last step
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
@@ -87,6 +91,8 @@ def glance(view: LmdbView, record: Record) -> list[bytes] | None:
     registered, listed, needed = _Sum(), _Sum(), _Sum()
     keyed, last = [np.empty(0, np.uint64)], np.empty(0, np.uint64)
     for rows in _batches(view, "register"):
+        if not rows:
+            return None
         table = _table(b"".join(chain.from_iterable(rows)), len(rows), width)
         if table is None:
             return None
@@ -95,6 +101,8 @@ def glance(view: LmdbView, record: Record) -> list[bytes] | None:
             has_key = table[:, 5] != 0
             keyed.append(np.unique(_mixed(seed, table[has_key, 2], key_numbers(table[has_key, 5]))))
     for rows in _batches(view, "documents"):
+        if not rows:
+            return None
         ids = b"".join([digest(listed_id(key, value)) for key, value in rows])
         digests = _table(ids, len(rows), 2)
         fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)
@@ -116,6 +124,8 @@ def _left_in_drawers(
     drawers = record.layout.drawers
     sums, keys, left_over = [_Sum() for _ in drawers], 0, list[bytes]()
     for rows in _batches(view, "drawers"):
+        if not rows:
+            return None
         joined = b"".join(chain.from_iterable(rows))
         if len(joined) != len(rows) * ROWKEY_BYTES:
             return None
@@ -153,9 +163,22 @@ class _Sum:
 
 
 def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
+    """Yield the rows of a database, in order; an empty batch where a row is not found by its key."""
     rows = view.transaction.cursor(view.databases[name]).iternext()
     while batch := list(islice(rows, GLANCE_ROWS)):
-        yield batch
+        yield batch if _are_found(view.transaction.cursor(view.databases[name]), batch) else []
+
+
+def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
+    """Whether each row is found from the root: a walk in order does not notice that a page leads elsewhere."""
+    sizes = Counter(key for key, _ in rows)
+    keys = list(sizes)
+    shuffle(keys)  # or LMDB would look on the page of the last one first
+    if len(cursor.getmulti(keys)) < len(keys):
+        return False
+    crowded = [row for row in rows if sizes[row[0]] >= CROWD_ROWS]
+    shuffle(crowded)
+    return all(cursor.set_key_dup(*row) for row in crowded)
 
 
 def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64] | None:
@@ -169,10 +192,12 @@ def _mixed(seed: np.uint64, *columns: Uint64s) -> Uint64s:
     """Return a hash of each row of columns."""
     mixed = np.full(len(columns[0]), seed)
     for column in columns:
-        mixed = (mixed ^ column) * _MIX
-        mixed ^= mixed >> np.uint64(29)
-    mixed *= _MIX
-    mixed ^= mixed >> np.uint64(32)
+        mixed ^= column
+        for factor in _FACTORS:
+            mixed ^= mixed >> np.uint64(33)
+            mixed *= factor
+        mixed ^= mixed >> np.uint64(33)
+        mixed += seed
     return mixed
 
 

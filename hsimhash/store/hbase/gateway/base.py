@@ -206,7 +206,7 @@ class Gateway(AbstractContextManager["Gateway"]):
     def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
         """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order.
 
-        With `most`, disjoint ranges may be cut to the first so many rows each.
+        With `most`, disjoint ranges may be cut to exactly the first so many rows each.
         """
 
     def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:

@@ -52,7 +52,7 @@ class Thrift1Gateway(ThriftGateway):
     _get_rows = _GET_ROWS
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
-        if most is not None:
+        if most is not None and most <= PAGE_ROWS:
             return self._scan([_OpenScan(self._table, *one, most) for one in ranges], self._width, _LANE_SCANS)
         scans = [self._scan_of([one]) for one in merged(ranges)]
         return self._scan(scans, self._width, _LANE_SCANS)
@@ -212,7 +212,9 @@ class _OpenScan(DrawerScan):
         self._most = most
 
     def steps(self) -> Steps:
-        page = PAGE_ROWS if self._most is None else min(self._most, PAGE_ROWS)
+        if self._has_enough(self._most):
+            return
+        page = self._most or PAGE_ROWS
         scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=page)
         scanner = yield Call(HBASE.Hbase, "scannerOpenWithScan", (self._table, scan, _NO_ATTRIBUTES))
         count = page

@@ -88,7 +88,7 @@ class Thrift2Gateway(ThriftGateway):
         self._takes_filters = True
 
     def scan(self, ranges: Sequence[Range], most: int | None = None) -> Uint8s:
-        if most is not None and len(ranges) <= SINGLE_SCANS:
+        if most is not None and most <= PAGE_ROWS and len(ranges) <= SINGLE_SCANS:
             width = min(_QUERY_LANES, self._width)
             return self._scan([_RowScan(self._table, [one], most) for one in ranges], width, _LANE_SCANS)
         disjoint = merged(ranges)
@@ -291,8 +291,8 @@ class _RowScan(DrawerScan):
         self._most = most
 
     def steps(self) -> Steps:
-        stop, is_last = self._ranges[-1][1], False
-        page = PAGE_ROWS if self._most is None else min(self._most, PAGE_ROWS)
+        stop, is_last = self._ranges[-1][1], self._has_enough(self._most)
+        page = self._most or PAGE_ROWS
         while not is_last:
             left = [(max(start, self._row), stop) for start, stop in self._ranges if stop > self._row]
             filter_bytes = row_ranges(left) if len(left) > 1 else None

@@ -40,6 +40,7 @@ from hsimhash.store.reports import Region
 
 RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
 AGE_S = 86_400.0  # what was read longer ago is read again
+CLOCKS_S = 1_200.0  # by which the clocks of two machines may differ
 _WALK, _RANGES, _SHARD_RANGES = "walk.json", "ranges.jsonl", "ranges-*.jsonl"
 _JOIN_S = 60.0  # that a shard waits for others to begin
 
@@ -133,6 +134,7 @@ class RangeJob:
                 for path in self._shard_locks():
                     held.enter_context(lock_or_refuse(path, f"reads a shard ({path})", "name another folder"))
             yield
+            (self.folder / _WALK).unlink(missing_ok=True)  # first: what a kill leaves begins no other job
             shutil.rmtree(self.folder, ignore_errors=True)
             for path in self._shard_locks():
                 path.unlink(missing_ok=True)
@@ -159,10 +161,10 @@ class RangeJob:
     def _begun(self, purpose: str, shard: Shard | None) -> dict[str, Any]:
         """Return what is written of the job in the folder, or of a new one."""
         make_folder(self.folder)
-        path, purpose = self.folder / _WALK, f"{purpose} of {self.url}"
+        path, purpose = self.folder / _WALK, f"{purpose} of {self.record.identity.hex() or self.url}"
         begun = json.loads(path.read_text()) if path.exists() else {}
         walk = dict(begun)
-        if walk.get("purpose") != purpose or not 0 <= time.time() - walk["began_s"] < AGE_S:
+        if walk.get("purpose") != purpose or not -CLOCKS_S <= time.time() - walk["began_s"] < AGE_S:
             self._discard(shard)
             ranges = [
                 (start.hex(), stop.hex()) for start, stop in ranges_of_table(self.gateway, self.record, self.range_rows)

@@ -13,7 +13,7 @@
 A page is read, and repaired, in one transaction: others write between two pages.
 
 First comes a glance at one state of a whole index: counts, and sums of hashes, tell whether it has exactly the rows
-that its registers ask for. That takes a tenth of the time, so only an index that is not sound is read page by page.
+that its registers ask for. That takes a quarter of the time, so only an index that is not sound is read page by page.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import distance, distances, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
+from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint, sorted_distinct
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
 from tests.support.effort import tries
@@ -210,3 +210,9 @@ def test_what_is_no_fingerprint_is_refused(fp: object, error: type[Exception], r
     for call in (format_fingerprint, partial(distance, 0), lambda fp: distances(fp, np.zeros(1, np.uint64))):
         with pytest.raises(error, match=reason):
             call(fp)
+
+
+@pytest.mark.parametrize("values", [[], [3], [[3], [1], [3]], [5, 1, 5, 2, 1]])
+def test_distinct_values_are_those_of_numpy(values: list[object]) -> None:
+    given = np.array(values, np.int64)
+    assert sorted_distinct(given).tolist() == np.unique(given).tolist()

@@ -131,11 +131,11 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
 
 
 def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """Return the distinct values of a one-dimensional array, ascending.
+    """Return the distinct values of an array, ascending, whatever shape it has.
 
     `np.unique` imports numpy.ma when it is first called, which would delay the first call of a forked process.
     """
-    ordered: NDArray[_Scalar] = np.sort(values)
+    ordered: NDArray[_Scalar] = np.sort(values, axis=None)
     is_new: Bools = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     return ordered[is_new]
 

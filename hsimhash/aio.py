@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from hsimhash.call_sharing import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
-from hsimhash.index import HSimIndex
+from hsimhash.index import HSimIndex, QueryOptions
 from hsimhash.store import Claim, Matches
 
 P = ParamSpec("P")
@@ -124,27 +124,9 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         """See `HSimIndex.add_text`."""
         await self.add(await self._signature(text), doc_id, first_seen=first_seen)
 
-    async def query_text(
-        self,
-        text: str,
-        *,
-        max_distance: int | None = None,
-        max_sketch: int | None = MAX_SKETCH,
-        limit: int | None = None,
-        exclude: str | None = None,
-        timeout: float | None = None,
-        partial: bool = False,
-    ) -> Matches:
+    async def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> Matches:
         """See `HSimIndex.query_text`."""
-        return await self.query(
-            await self._signature(text),
-            max_distance=max_distance,
-            max_sketch=max_sketch,
-            limit=limit,
-            exclude=exclude,
-            timeout=timeout,
-            partial=partial,
-        )
+        return await self.query(await self._signature(text), exclude=exclude, **options)
 
     async def claim_text(
         self,

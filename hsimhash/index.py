@@ -462,17 +462,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
             return [matches_of_one(view, cover, query, exclude, rule, stats)]
 
-        return self._in_part("query", found_in, Signatures.collected([query]), rule, timeout)[0]
+        return self._found("query", found_in, Signatures.collected([query]), rule, timeout, partial=True)[0]
 
-    def _in_part(
+    def _found(
         self,
         call: str,
         found_in: Callable[[View, Cover, QueryStats], list[list[Match]]],
         asked: Signatures,
         rule: Rule,
         timeout: float | None,
+        *,
+        partial: bool,
     ) -> list[Matches]:
-        """Return what `found_in` finds for the queries `asked`, with the drawers that did not answer."""
+        """Return what `found_in` finds for the queries `asked`; if `partial`, with the drawers that did not answer."""
         stats = QueryStats(call)
 
         def answered(view: View) -> list[Matches]:
@@ -482,7 +484,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             return list(map(Matches, found, missing))
 
         try:
-            if isinstance(self.store, AnswersInPart):
+            if partial and isinstance(self.store, AnswersInPart):
                 with self.store.view_in_part(timeout_s=timeout) as view:
                     found = answered(view)
             else:
@@ -491,6 +493,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             metrics.current.matches.inc(stats.matches)
             return found
         except StoreUnavailableError:
+            if not partial:
+                raise
             return [Matches(missing=self._drawers_of(query)) for query in asked]
         finally:
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
@@ -545,25 +549,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
         rule = self._rule(max_distance, max_sketch, limit)
-        if partial:
 
-            def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
-                return matches_of(view, cover, asked, exclude, rule, stats)
-
-            return self._in_part("query_many", found_in, asked, rule, timeout)
-        stats = QueryStats("query_many")
-
-        def answered(view: View) -> list[list[Match]]:
-            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
+        def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
             return matches_of(view, cover, asked, exclude, rule, stats)
 
-        try:
-            found = with_view(self.store, answered, timeout_s=timeout)
-            stats.matches = sum(map(len, found))
-            metrics.current.matches.inc(stats.matches)
-            return list(map(Matches, found))
-        finally:
-            stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+        return self._found("query_many", found_in, asked, rule, timeout, partial=partial)
 
     def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document by its text. See `add`.

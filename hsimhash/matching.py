@@ -51,11 +51,11 @@ KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # whole p
 
 
 class FirstRows(View):
-    """A view of the first rows of crowded buckets; knows which it has cut."""
+    """A view of the first rows of crowded buckets; `cut` has the numbers of those that were cut."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._cut = np.empty(0, np.uint64)
+        self.cut: list[Uint64s] = []
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """See `View`."""
@@ -65,7 +65,8 @@ class FirstRows(View):
             numbers = np.sort(prefix_numbers_of(rows))
             first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
             is_cut = np.diff(first, append=len(numbers)) == most
-            self._cut = np.concatenate([self._cut, numbers[first[is_cut]]])
+            if is_cut.any():
+                self.cut.append(numbers[first[is_cut]])
         return rows
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
@@ -85,13 +86,12 @@ class FirstRows(View):
         return self._view.lookup(doc_ids)
 
     def has_cut(self, cover: Cover, queries: Signatures) -> Bools:
-        """Return which queries read a bucket that was cut."""
-        found = np.zeros(len(queries), np.bool_)
-        if len(self._cut):
-            found |= np.isin(key_numbers(queries.keys), self._cut) & (queries.keys != 0)
-            for probe_set in cover.probe_sets:
-                if probe_set.shift == 0:
-                    found |= np.isin(probe_set.numbers(queries.fingerprints), self._cut).any(axis=1)
+        """Return which queries read a bucket that was cut; some was."""
+        cut = np.concatenate(self.cut)
+        found: Bools = np.isin(key_numbers(queries.keys), cut) & (queries.keys != 0)
+        for probe_set in cover.probe_sets:
+            if probe_set.shift == 0:
+                found |= np.isin(probe_set.numbers(queries.fingerprints), cut).any(axis=1)
         return found
 
 
@@ -147,14 +147,20 @@ def matches_of_one(
             return found
     if rule.limit is not None:
         first = FirstRows(view)
-        near = near_one(first, cover, query, stats)
-        found = confirmed_one(view, query, near, exclude, rule) if near else []
-        if isinstance(view, ViewInPart):
-            view.note_unread(0, near)
-        if len(found) >= rule.limit or not first.has_cut(cover, Signatures.collected([query]))[0]:
+        found = _read_one(view, first, cover, query, exclude, rule, stats)
+        if len(found) >= rule.limit or not first.cut:
             return found
-    near = near_one(view, cover, query, stats)
-    found = confirmed_one(view, query, near, exclude, rule) if near else []
+    return _read_one(view, view, cover, query, exclude, rule, stats)
+
+
+def _read_one(
+    view: View, buckets: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
+) -> list[Match]:
+    """Read one query's buckets by a view of them, and its documents."""
+    near = near_one(buckets, cover, query, stats)
+    if not near:
+        return []
+    found = confirmed_one(view, query, near, exclude, rule)
     if isinstance(view, ViewInPart):
         view.note_unread(0, near)
     return found
@@ -167,11 +173,13 @@ def matches_of(
     stats.view = view
     found: list[list[Match]] = [[] for _ in range(len(asked))]
 
-    def read(places: Int64s, source: View) -> None:
-        near = near_many(source, cover, asked[places], stats)
-        met = places[list(near)].tolist() if near else []
+    def read(places: Int64s, buckets: View) -> None:
+        near = near_many(buckets, cover, asked[places], stats)
+        if not near:
+            return
+        met = places[list(near)].tolist()
         left_out = [exclude[place] if exclude is not None else None for place in met]
-        answers = confirmed(view, asked[met], list(near.values()), left_out, rule) if near else []
+        answers = confirmed(view, asked[met], list(near.values()), left_out, rule)
         for place, matches in zip(met, answers, strict=True):
             found[place] = matches
         if isinstance(view, ViewInPart):
@@ -185,10 +193,9 @@ def matches_of(
             continue
         first = FirstRows(view)
         read(places, first)
-        short = places[[len(found[place]) < rule.limit for place in places]]
-        is_cut = first.has_cut(cover, asked[short])
-        if is_cut.any():
-            read(short[is_cut], view)
+        if first.cut:
+            short = places[[len(found[place]) < rule.limit for place in places]]
+            read(short[first.has_cut(cover, asked[short])], view)
     return found
 
 

@@ -162,8 +162,8 @@ def _answered(asked: CheckedBody, found: Matches) -> Json:
 def _matches(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> list[Matches]:
     """Return the matches of queries with the same rule."""
     one = asked[0].body
-    rule: dict[str, Any] = {"max_distance": one.max_distance, "max_sketch": one.max_sketch, "limit": one.limit}
-    rule["partial"] = one.partial
+    names = ("max_distance", "max_sketch", "limit", "partial")
+    rule: dict[str, Any] = {name: getattr(one, name) for name in names}
     if len(asked) == 1:
         return [index.query(asked[0].signature or 0, exclude=one.id, timeout=timeout_s, **rule)]
     signatures = [signature for _, signature in asked if signature is not None]

@@ -35,9 +35,8 @@ class Unanswered(Enum):
     UNANSWERED = "unanswered"
 
 
-UNANSWERED: Final = (
-    Unanswered.UNANSWERED
-)  # the result of a call that did not end in time, where others count without it
+# The result of a call that did not end in time, where others count without it.
+UNANSWERED: Final = Unanswered.UNANSWERED
 
 
 class Cell(NamedTuple):

@@ -1,5 +1,6 @@
 """`hsimhash export`."""
 
+import errno
 import gzip
 import io
 import os
@@ -16,6 +17,8 @@ import zstandard
 
 from hsimhash import Signature
 from hsimhash.cli.exit_codes import message_of
+from hsimhash.cli.export_shards import PLAN, ExportFile
+from hsimhash.cli.export_shards import _begin as begin
 from hsimhash.cli.output_files import complete
 from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
 from tests.support.processes import forked
@@ -275,3 +278,20 @@ def test_the_index_is_not_written_over_by_its_export(url: str, tmp_path: Path) -
     assert done.exit_code == 2
     assert "is a file of the index" in done.stderr
     assert ids_in(url)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_files_are_noted_once_whatever_the_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    folder = tmp_path / "parts"
+    for _ in range(2):
+        begin(ExportFile("hbase://gw1/pages", 0, 5, folder, "jsonl"))
+    assert [path.name for path in folder.iterdir()] == [PLAN]
+    with pytest.raises(ValueError, match="has files of another export"):
+        begin(ExportFile("hbase://gw1/pages", 0, 6, folder, "jsonl"))

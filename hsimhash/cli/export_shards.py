@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,9 +77,13 @@ def _begin(first: ExportFile) -> None:
             raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
         make_folder(folder)
         write_json(draft, plan)
-        with suppress(FileExistsError):
+        try:
             os.link(draft, path)
-        draft.unlink()
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            draft.replace(path)
+        draft.unlink(missing_ok=True)
     begun = json.loads(path.read_text(encoding="utf-8"))
     if begun != plan:
         raise ValueError(f"{folder} has files of another export ({begun}); choose another --output")

@@ -79,6 +79,14 @@ def find_near(
     )
 
 
+def cluster_near(fingerprints: Uint64s, pairs: Pairs, rank: Int64s, options: DedupOptions) -> Clusters:
+    """Cluster documents by the options; of each cluster the one with the lowest rank is kept."""
+    ranks = np.argsort(np.argsort(rank))  # in the same order, from 0 on without gaps
+    if options.clusters == "star":
+        return star(fingerprints, pairs, ranks)
+    return components(fingerprints, pairs, ranks, max_cluster_size=options.max_cluster_size)
+
+
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
     """Return each document's rank by the policies; documents without near ones may have any rank."""
     lengths = documents.rows.column("length") if needs_lengths(keep) else None
@@ -118,11 +126,7 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
         kept[:count][has_match] = count + stored.nearest[has_match]
         among = among[~has_match[among]]
         pairs = find_near(documents.signatures(among), options)
-    ranks = np.argsort(np.argsort(rank[among]))  # in the same order, from 0 on without gaps
-    if options.clusters == "star":
-        clusters = star(fingerprints[among], pairs, ranks)
-    else:
-        clusters = components(fingerprints[among], pairs, ranks, max_cluster_size=options.max_cluster_size)
+    clusters = cluster_near(fingerprints[among], pairs, rank[among], options)
     kept[among] = among[clusters.kept]
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
 

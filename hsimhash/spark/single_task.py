@@ -14,36 +14,31 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from hsimhash.dedup.grouping import find_near, found_by
+from hsimhash.dedup.grouping import cluster_near, find_near, found_by
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures, similarities
 from hsimhash.pairs import Pairs
-from hsimhash.pairs.clusters import Clusters, components, diameters, star
+from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.spark.columns import SIGNATURE, gathered, unsigned
 from hsimhash.spark.executors import OnExecutors
 
 CLUSTER_ROW = ("id", "cluster", "kept", "kept_id", "distance", "size", "diameter")
-_OUT = pa.schema(
-    [
-        ("id", pa.string()),
-        ("cluster", pa.string()),  # null: a row of a pair, of `kept_id` and `id`
-        ("kept", pa.bool_()),
-        ("kept_id", pa.string()),
-        ("distance", pa.int32()),
-        ("size", pa.int64()),
-        ("diameter", pa.int32()),
-        ("similarity", pa.float64()),
-        ("found_by", pa.string()),
-        ("is_equal", pa.bool_()),  # to an earlier document
-        ("split", pa.int32()),  # in every row of a cluster: components that were cut into stars
-    ]
-)
+# In a row of a pair, of `kept_id` and `id`, the cluster is null. `is_equal`: to an earlier document; `split`, in every
+# row of a cluster: components that were cut into stars.
 _OUT_DDL = (
     "id string, cluster string, kept boolean, kept_id string, distance int, size bigint, diameter int, "
     "similarity double, found_by string, is_equal boolean, split int"
 )
+_TYPES = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+}
+_OUT = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, _OUT_DDL.split(", "))])
 
 
 def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions) -> DataFrame:
@@ -86,11 +81,7 @@ class _Group:
         columns = [unsigned(rows[name].combine_chunks().fill_null(0))[among] for name in SIGNATURE]
         signatures = Signatures.of(*columns)
         pairs = find_near(signatures, options)
-        rank = np.argsort(np.argsort(rows["rank"].to_numpy()[among]))
-        if options.clusters == "star":
-            clusters = star(signatures.fingerprints, pairs, rank)
-        else:
-            clusters = components(signatures.fingerprints, pairs, rank, max_cluster_size=options.max_cluster_size)
+        clusters = cluster_near(signatures.fingerprints, pairs, rows["rank"].to_numpy()[among], options)
         return cls(rows["id"].to_pylist(), among, signatures, pairs, clusters, options)
 
     def cluster_rows(self) -> pa.RecordBatch:

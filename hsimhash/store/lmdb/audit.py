@@ -33,7 +33,7 @@ import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint64s, are_in
+from hsimhash.fingerprint.bits import Uint64s, are_in, sorted_distinct
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -81,54 +81,51 @@ def audit(
     return report
 
 
+class _UnsoundError(Exception):
+    """Something is not as it should be; what, the long way will tell."""
+
+
 def glance(view: LmdbView, record: Record) -> list[bytes] | None:
     """Look whether an index has all rows that its registers ask for and no others, but for chance: 64 bits.
 
     Returns:
         rows of the key drawer that documents left, which are usual; None where anything else is not as it should be.
     """
+    try:
+        return _left_over(view, record)
+    except _UnsoundError:
+        return None
+
+
+def _left_over(view: LmdbView, record: Record) -> list[bytes]:
     seed, width = np.uint64(randbits(64) | 1), 6 if record.has_signatures else 4
     registered, listed, needed = _Sum(), _Sum(), _Sum()
     keyed, last = [np.empty(0, np.uint64)], np.empty(0, np.uint64)
     for rows in _batches(view, "register"):
-        if not rows:
-            return None
         table = _table(b"".join(chain.from_iterable(rows)), len(rows), width)
-        if table is None:
-            return None
         registered.add(_mixed(seed, table[:, 2], table[:, 0], table[:, 1]))
         if record.has_signatures:
             has_key = table[:, 5] != 0
-            keyed.append(np.unique(_mixed(seed, table[has_key, 2], key_numbers(table[has_key, 5]))))
+            keyed.append(sorted_distinct(_mixed(seed, table[has_key, 2], key_numbers(table[has_key, 5]))))
     for rows in _batches(view, "documents"):
-        if not rows:
-            return None
-        ids = b"".join([digest(listed_id(key, value)) for key, value in rows])
-        digests = _table(ids, len(rows), 2)
-        fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)
-        if digests is None or fingerprints is None:
-            return None
-        values = fingerprints[:, 0]
-        listed.add(_mixed(seed, values, digests[:, 0], digests[:, 1]))
-        both = np.concatenate([last, values])
-        needed.add(_mixed(seed, values[both[1:] != both[:-1]] if len(last) else np.unique(values)))
-        last = values[-1:]
-    by_key = np.unique(np.concatenate(keyed))
-    return _left_in_drawers(view, record, seed, needed, by_key) if registered == listed else None
+        digests = _table(b"".join([digest(listed_id(key, value)) for key, value in rows]), len(rows), 2)
+        fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)[:, 0]
+        listed.add(_mixed(seed, fingerprints, digests[:, 0], digests[:, 1]))
+        needed.add(_mixed(seed, sorted_distinct(np.concatenate([last, fingerprints]))[len(last) :]))
+        last = fingerprints[-1:]
+    if registered != listed:
+        raise _UnsoundError
+    return _left_in_drawers(view, record, seed, needed, sorted_distinct(np.concatenate(keyed)))
 
 
-def _left_in_drawers(
-    view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s
-) -> list[bytes] | None:
-    """Return the rows of the key drawer that are not needed; None where a drawer lacks a row, or has others."""
+def _left_in_drawers(view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s) -> list[bytes]:
+    """Return the rows of the key drawer that are not needed, where the drawers have just the rows that are."""
     drawers = record.layout.drawers
     sums, keys, left_over = [_Sum() for _ in drawers], 0, list[bytes]()
     for rows in _batches(view, "drawers"):
-        if not rows:
-            return None
         joined = b"".join(chain.from_iterable(rows))
         if len(joined) != len(rows) * ROWKEY_BYTES:
-            return None
+            raise _UnsoundError
         rowkeys = np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
         numbers, fingerprints = prefix_numbers_of(rowkeys), fingerprints_of(rowkeys)
         flags, left = rowkeys[:, SEGMENT_BYTES], len(rowkeys)
@@ -136,7 +133,7 @@ def _left_in_drawers(
             places = np.flatnonzero(flags == drawer.number)
             values = fingerprints[places]
             if (drawer.segments(values) != numbers[places] >> np.uint64(8)).any():
-                return None
+                raise _UnsoundError
             found.add(_mixed(seed, values))
             left -= len(places)
         if record.has_signatures:
@@ -146,8 +143,10 @@ def _left_in_drawers(
             left_over += [row.tobytes() for row in rowkeys[places[~is_needed]]]
             left -= len(places)
         if left:
-            return None
-    return left_over if keys == len(by_key) and all(one == needed for one in sums) else None
+            raise _UnsoundError
+    if keys != len(by_key) or any(one != needed for one in sums):
+        raise _UnsoundError
+    return left_over
 
 
 @dataclass(slots=True)
@@ -163,10 +162,12 @@ class _Sum:
 
 
 def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
-    """Yield the rows of a database, in order; an empty batch where a row is not found by its key."""
+    """Yield the rows of a database, in order, each of which is found by its key too."""
     rows = view.transaction.cursor(view.databases[name]).iternext()
     while batch := list(islice(rows, GLANCE_ROWS)):
-        yield batch if _are_found(view.transaction.cursor(view.databases[name]), batch) else []
+        if not _are_found(view.transaction.cursor(view.databases[name]), batch):
+            raise _UnsoundError
+        yield batch
 
 
 def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
@@ -181,10 +182,10 @@ def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
     return all(cursor.set_key_dup(*row) for row in crowded)
 
 
-def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64] | None:
-    """Return rows of so many numbers; None where they have another size."""
+def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64]:
+    """Return rows of so many numbers."""
     if len(joined) != count * width * 8:
-        return None
+        raise _UnsoundError
     return np.frombuffer(joined, ">u8").reshape(-1, width).astype(np.uint64)
 
 

@@ -19,7 +19,7 @@ from hsimhash.errors import REPAIR, CorruptionError, HsimhashError, IndexExistsE
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, UNANSWERED, Cell, Change, Gateway, Unanswered, always
-from hsimhash.store.hbase.gateway.batches import CALL_ROWS, Range, cells_rows, merged, slices
+from hsimhash.store.hbase.gateway.batches import CALL_ROWS, PAGE_ROWS, Range, cells_rows, merged, slices
 from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
 from hsimhash.store.hbase.gateway.failures import reason, store_error
 from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call, while_timely
@@ -234,19 +234,25 @@ class ThriftGateway(Gateway):
 
 
 class DrawerScan:
-    """A scan of drawer rows, page by page; it continues where it was when it begins again."""
+    """A scan of drawer rows, page by page; it continues where it was when it begins again.
 
-    def __init__(self, table: bytes, start: bytes) -> None:
+    With `most` it ends with a first page of so many.
+    """
+
+    def __init__(self, table: bytes, start: bytes, most: int | None = None) -> None:
         self.pages: list[bytes] = []
         self._table = table
         self._row = start
+        self._most = most
+        self._page_rows = most or PAGE_ROWS
 
     def steps(self) -> Steps:
         """Scan; collect the rowkeys in `pages`."""
         raise NotImplementedError
 
-    def _has_enough(self, most: int | None) -> bool:
-        return most is not None and sum(map(len, self.pages)) >= most * ROWKEY_BYTES
+    @property
+    def _has_enough(self) -> bool:
+        return self._most is not None and sum(map(len, self.pages)) >= self._most * ROWKEY_BYTES
 
     def _keep(self, rows: Sequence[Any]) -> bytes:
         """Add a page, and return it."""

@@ -207,18 +207,17 @@ class _OpenScan(DrawerScan):
     """The rows within a half-open range."""
 
     def __init__(self, table: bytes, start: bytes, stop: bytes, most: int | None = None) -> None:
-        super().__init__(table, start)
+        super().__init__(table, start, most)
         self._stop = stop
-        self._most = most
 
     def steps(self) -> Steps:
-        if self._has_enough(self._most):
+        if self._has_enough:
             return
-        page = self._most or PAGE_ROWS
+        page = self._page_rows
         scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=page)
         scanner = yield Call(HBASE.Hbase, "scannerOpenWithScan", (self._table, scan, _NO_ATTRIBUTES))
         count = page
-        while count == page and not self._has_enough(self._most):
+        while count == page and not self._has_enough:
             rows = yield Call(THRIFT2.TRowScan, "scannerGetList", (scanner, page))
             count = len(rows)
             self._keep(rows)

@@ -286,21 +286,19 @@ class _RowScan(DrawerScan):
     """The rows within ascending, disjoint ranges."""
 
     def __init__(self, table: bytes, ranges: list[Range], most: int | None = None) -> None:
-        super().__init__(table, ranges[0][0])
+        super().__init__(table, ranges[0][0], most)
         self._ranges = ranges
-        self._most = most
 
     def steps(self) -> Steps:
-        stop, is_last = self._ranges[-1][1], self._has_enough(self._most)
-        page = self._most or PAGE_ROWS
+        stop, is_last = self._ranges[-1][1], self._has_enough
         while not is_last:
             left = [(max(start, self._row), stop) for start, stop in self._ranges if stop > self._row]
             filter_bytes = row_ranges(left) if len(left) > 1 else None
             scan = THRIFT2.TScan(startRow=self._row, stopRow=stop, filterBytes=filter_bytes, **_ROW_SCAN)
-            rows = yield Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, page))
+            rows = yield Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, self._page_rows))
             self._check(self._keep(rows))
             # HBase takes a scan whose start is its stop for a get, so such a one is never sent.
-            is_last = len(rows) < page or self._row >= stop or self._has_enough(self._most)
+            is_last = len(rows) < self._page_rows or self._row >= stop or self._has_enough
 
     def _check(self, page: bytes) -> None:
         # A gateway older than HBase 2.2 passes over filterBytes without a word.

@@ -109,15 +109,15 @@ class RangeJob:
             StoreBusyError: another process has this shard, or the whole job.
             HsimhashError: the job has another number of shards.
         """
-        place, lock = self.folder.parent, f"shard-{shard.number}.lock"
+        place = self.folder.parent
         with ExitStack() as held, file_errors(place, advice=", or " + OTHER_JOB):
             make_folder(place)
             with self._only_for_now():
                 doing = f"reads shard {shard} ({place})"
-                held.enter_context(lock_or_refuse(place / lock, doing, "read another shard"))
+                held.enter_context(lock_or_refuse(self._lock_of(shard), doing, "read another shard"))
                 walk = self._begun(purpose, shard)
-            results = self._read(walk, shard, work, partial(observer.report, purpose.partition(" ")[0]))
-            return len(results), len(walk["ranges"])
+            self._read(walk, shard, work, partial(observer.report, purpose.partition(" ")[0]))
+            return len(self._logged()), len(walk["ranges"])  # others have gone on
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
@@ -150,6 +150,9 @@ class RangeJob:
                 f"another folder"
             ) from error
 
+    def _lock_of(self, shard: Shard) -> Path:
+        return self.folder.parent / f"shard-{shard.number}.lock"
+
     def _shard_locks(self) -> list[Path]:
         return sorted(self.folder.parent.glob("shard-*.lock"))
 
@@ -181,10 +184,8 @@ class RangeJob:
 
     def _discard(self, shard: Shard | None) -> None:
         """Delete the findings of an earlier job, unless another shard still reads for it."""
-        if shard is not None:
-            for path in self._shard_locks():
-                if path.name == f"shard-{shard.number}.lock":
-                    continue
+        if shard is not None:  # a whole job has all the locks
+            for path in set(self._shard_locks()) - {self._lock_of(shard)}:
                 lock_or_refuse(path, f"reads a shard of another job ({path})", "name another folder").close()
         for path in self._logs():
             path.unlink()
@@ -195,22 +196,23 @@ class RangeJob:
     def _read(
         self, walk: dict[str, Any], shard: Shard | None, work: RangeWork, report: Callable[[int, int], None]
     ) -> dict[int, Any]:
-        """Read the ranges that are left, of a shard or all; return the results of all logs."""
+        """Read the ranges that are left, of a shard or all; return their results, with those of all logs before."""
         bounds = [(bytes.fromhex(start), bytes.fromhex(stop)) for start, stop in walk["ranges"]]
         own = _RANGES if shard is None else _SHARD_RANGES.replace("*", str(shard.number))
         mine = [number for number in range(len(bounds)) if shard is None or shard.has(number)]
+        results = self._logged()
+        tasks = [
+            RangeTask(number, bounds[number], self.record, self.folder, walk["seed"])
+            for number in mine
+            if number not in results
+        ]
+        report(len(mine) - len(tasks), len(mine))
         with ResultLog(self.folder / own) as log:
-            others = self._logged()
-            tasks = [
-                RangeTask(number, bounds[number], self.record, self.folder, walk["seed"])
-                for number in mine
-                if number not in others
-            ]
-            report(len(mine) - len(tasks), len(mine))
             for done, (number, result) in enumerate(self._results(work, tasks), start=len(mine) - len(tasks) + 1):
                 log.add(number, result)
+                results[number] = result
                 report(done, len(mine))
-        return self._logged()
+        return results
 
     def _logged(self) -> dict[int, Any]:
         return {number: result for path in self._logs() for number, result in results_in(path)[0].items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from hsimhash.fingerprint import Profile, Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.base import Claim, Claims, Record
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Put
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Change, Put, always
 from hsimhash.store.hbase.rows.cells import Register, register_columns, register_key
 from hsimhash.store.hbase.rows.claims import TableClaims
 from hsimhash.store.hbase.rows.protocol import Read, Times
@@ -119,7 +119,7 @@ def cluster() -> Cluster:
     return made
 
 
-def opened(cluster: Cluster, **given: float) -> HSimIndex:
+def opened(cluster: Cluster, gateway: ModelGateway | None = None, **given: float) -> HSimIndex:
     times = replace(
         Times(),
         clock=lambda: cluster.now / 1_000,
@@ -127,7 +127,7 @@ def opened(cluster: Cluster, **given: float) -> HSimIndex:
         sleep=lambda seconds: cluster.advance(round(1_000 * seconds)),
         **given,
     )
-    store = HBaseStore("hbase://model", ModelGateway(cluster), RECORD, ask_times=lambda: times)
+    store = HBaseStore("hbase://model", gateway or ModelGateway(cluster), RECORD, ask_times=lambda: times)
     return HSimIndex(store, Profile.named("auto-1"))
 
 
@@ -174,6 +174,33 @@ def test_a_later_claim_waits_for_an_earlier_one_until_that_is_a_dead_one(cluster
     cluster.advance(20 * MINUTE_MS)
     assert index.claim(4, "later", first_seen=2) == Claim(is_new=True)
     assert [match.doc_id for match in index.query(5)] == ["later"]
+
+
+class Unanswered(ModelGateway):
+    """Whose compare-and-sets that withdraw a claim are lost the first two times."""
+
+    lost = 0
+
+    def change(self, changes: Sequence[Change], *, is_timely: IsTimely = always) -> list[bool | None]:
+        withdraws = any(
+            Register.from_bytes(change.expected or b"").claimed and not Register.from_bytes(change.value).claimed
+            for change in changes
+        )
+        if withdraws and self.lost < 2:
+            self.lost += 1
+            return [None] * len(changes)
+        return super().change(changes, is_timely=is_timely)
+
+
+@pytest.mark.usefixtures("dead")
+def test_a_claim_that_gives_up_is_withdrawn_though_replies_are_lost(cluster: Cluster) -> None:
+    gateway = Unanswered(cluster)
+    index = opened(cluster, gateway)
+    with pytest.raises(StoreBusyError, match="after 20 minutes"):
+        index.claim(4, "later", first_seen=2)
+    (cell,) = gateway.get([register_key(b"later")], DOCUMENT_FAMILY)
+    assert cell is not None
+    assert (gateway.lost, Register.from_bytes(cell.value).claimed) == (2, None)
 
 
 @pytest.mark.usefixtures("dead")

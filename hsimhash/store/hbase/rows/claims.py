@@ -186,11 +186,15 @@ class TableClaims:
     def _give_up(self) -> None:
         """Withdraw what is claimed, for others not to wait in their turn, and raise."""
         wanted = {doc_id: self._want(number)[0] for number, doc_id in enumerate(self._claims.doc_ids)}
-        reads = self._writes.read(list(wanted))
-        held = {doc_id: read for doc_id, read in reads.items() if read.register.claimed == wanted[doc_id]}
-        self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
+        while held := self._held(wanted):  # until it is known: what stays claimed is in the others' way for 20 minutes
+            self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
             f"for over {self._times.claim_wait_s:g} s another process has been claiming a document near one of "
             f"{len(wanted)}; make the same call again: what is decided stays so, and the claim of a process that was "
             f"killed ends after {self._times.claim_s / 60:g} minutes"
         )
+
+    def _held(self, wanted: Mapping[bytes, Signature]) -> dict[bytes, Read]:
+        """Return the registers of documents that are claimed with the signatures given."""
+        reads = self._writes.read(list(wanted))
+        return {doc_id: read for doc_id, read in reads.items() if read.register.claimed == wanted[doc_id]}

@@ -135,7 +135,7 @@ def test_a_program_that_outlives_its_caller_is_waited_for(tmp_path: Path) -> Non
 
 def test_files_are_made_as_the_table_says() -> None:
     assert file_settings(Table(families(TableSettings()), {})) == {
-        b"f": FileSettings("FAST_DIFF", BloomFilter(5), 16_384),
+        b"f": FileSettings("FAST_DIFF", BloomFilter(5), 4_096),
         b"d": FileSettings("FAST_DIFF", BloomFilter(), 16_384),
     }
     plain = Family("f", {"DATA_BLOCK_ENCODING": "NONE", "BLOOMFILTER": "NONE", "BLOCKSIZE": "65536"}, {})

@@ -2,10 +2,12 @@
 
 The server is the project's own, started for the measurement with the JVM's defaults: one region server, both gateways,
 this client, all on this machine's cores. Each table has ten regions. The peer is happybase in its natural way: a
-prefix scan for each drawer, one after the other, and `batch()` for the same rows. All meet the same fingerprints, in
-turns, new ones in each round; times are medians over the rounds, ratios medians of the rounds' ratios. The answers of
-both are compared. A round trip of 0.5 ms, and the count of those in sequence, come from a proxy, in a process of its
-own, that holds back each reply.
+prefix scan for each drawer, one after the other, and `batch()` for the same rows. Beside it stands what a table whose
+rows end after the prefix would take, with fingerprints as columns: one multi-get, without any document. Tables are
+compacted before queries, as after a load; greater distances are measured before that too. All meet the same
+fingerprints, in turns, new ones in each round; times are medians over the rounds, ratios medians of the rounds' ratios.
+The answers of both are compared. A round trip of 0.5 ms, and the count of those in sequence, come from a proxy, in a
+process of its own, that holds back each reply.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from hsimhash.rowkey import (
 )
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.address import Address
-from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Put
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_at
@@ -79,6 +81,8 @@ COUNTED = 10
 LOADED, LOAD_ROUNDS, LOAD_WARM_UPS = 10_000, 5, 8  # with fewer the first table of a new server is a tenth slower
 HOT_DOCUMENTS, HOT_LIMIT, HOT_QUERIES = 1_000_000, 10, 50
 LOADED_AT_ONCE = 20_000
+
+WIDE_CELLS = 100  # read of a wide row
 
 FAR = (3, 4, 6)
 FAR_SINGLES, FAR_BATCH, FAR_WARM_UPS = 20, 100, 5
@@ -173,12 +177,37 @@ def fill(url: str, fingerprints: Numbers) -> None:
             index.add_many(part, page_ids(start, len(part)))
 
 
-class Race:
-    """Queries of one table, by every way, near and far."""
+def fill_wide(url: str, layout: Layout, fingerprints: Numbers) -> None:
+    """Fill a table with one row for each bucket, which has the fingerprints as columns."""
+    gateway = open_gateway(Address.parse(url))
+    for start in range(0, len(fingerprints), LOADED_AT_ONCE):
+        rows = encode(layout, fingerprints[start : start + LOADED_AT_ONCE]).reshape(-1, ROWKEY_BYTES)
+        cells = [(row[:PREFIX_BYTES], row[PREFIX_BYTES:]) for row in map(bytes, rows)]
+        gateway.put([Put(prefix, DRAWER_FAMILY, value, b"") for prefix, value in cells])
+    gateway.close()
 
-    def __init__(self, gateways: Gateways, table: str, layout: Layout, stored: Numbers) -> None:
+
+def compact(server: HBaseServer, *tables: str) -> None:
+    """Write each family's cells into one file a region, and wait for it."""
+    lines = [f"flush '{table}'\nmajor_compact '{table}'" for table in tables]
+    lines.append(
+        "admin = org.apache.hadoop.hbase.client.ConnectionFactory.createConnection(@hbase.configuration).admin"
+    )
+    lines.append("sleep 5")  # until it has begun
+    for table in tables:
+        name = f"org.apache.hadoop.hbase.TableName.valueOf('{table}')"
+        lines.append(f"sleep 0.5 while admin.getCompactionState({name}).to_s != 'NONE'")
+    if server.shell("\n".join([*lines, ""])):
+        raise RuntimeError(f"{', '.join(tables)} cannot be compacted")
+
+
+class Race:
+    """Queries of one table, by every way, near and far; `wide` has the same fingerprints; see `fill_wide`."""
+
+    def __init__(self, gateways: Gateways, table: str, wide: str, layout: Layout, stored: Numbers) -> None:
         self.gateways = gateways
         self.table = table
+        self.wide = wide
         self.layout = layout
         self.stored = stored
         self.rng = np.random.default_rng(SEED + 1)
@@ -201,15 +230,20 @@ class Race:
         peer = Peer(gateways, self.table, self.layout)
         stack.callback(peer.connection.close)
         index = stack.enter_context(HSimIndex.open(table_url(gateways, self.table)))
-        gateway = open_gateway(Address.parse(table_url(gateways, self.table)))
+        gateway, wide = (open_gateway(Address.parse(table_url(gateways, name))) for name in (self.table, self.wide))
         stack.callback(gateway.close)
+        stack.callback(wide.close)
 
         def get(fingerprint: int) -> object:
             row = self.layout.prefixes(fingerprint)[0] + fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
             return gateway.get([(row, b"")], DRAWER_FAMILY)
 
+        def get_wide(fingerprint: int) -> object:
+            return wide.cells_of(self.layout.prefixes(fingerprint), DRAWER_FAMILY, limit=WIDE_CELLS)
+
         return {
             f"one Get{where}": functools.partial(self._p50_ms, get, SINGLES),
+            f"one multi-get of wide rows{where}": functools.partial(self._p50_ms, get_wide, SINGLES),
             f"happybase, scans{where}": functools.partial(self._p50_ms, peer.query, PEER_SINGLES),
             f"hsimhash query{where}": functools.partial(self._p50_ms, index.query, SINGLES),
             f"hsimhash query, match{where}": lambda: p50_ms(index.query, self.rng.choice(self.stored, SINGLES // 2)),
@@ -298,6 +332,9 @@ class Race:
         print(f"{'':40}{'ms a query':>12}{'happybase /':>14}")
         for name, times in self.times.items():
             print(f"{name:40}{statistics.median(times):12.3f}{self._faster(name):14.2f}", flush=True)
+        for where in ("", ", 0.5 ms away"):
+            ratio = median_ratio(self.times[f"hsimhash query{where}"], self.times[f"one multi-get of wide rows{where}"])
+            print_bar(f"query / one multi-get of wide rows{where}", ratio, at_most=1.5)
 
     def _faster(self, name: str) -> float:
         where = ", 0.5 ms away" if name.endswith("away") else ""
@@ -337,16 +374,21 @@ def race(server: HBaseServer, layout: Layout, size: int) -> int:
     """Compare queries; return how many answers were wrong."""
     stored = random_fingerprints(np.random.default_rng(SEED), size)
     print(f"\n## queries: layout {layout.name}, {size:,} documents; no match unless it says so", flush=True)
-    with made(server.gateways, layout) as table:
+    with made(server.gateways, layout) as table, made(server.gateways, layout) as wide:
         fill(table_url(server.gateways, table), stored)
-        one = Race(server.gateways, table, layout, stored)
+        one = Race(server.gateways, table, wide, layout, stored)
+        if layout.name == "10":
+            print("as it was filled", flush=True)
+            one.run_far()
+        fill_wide(table_url(server.gateways, wide), layout, stored)
+        compact(server, table, wide)
+        print("after a major compaction", flush=True)
         one.run()
         one.print_times()
-        if (layout.name, size) == ("10", SIZE):
-            one.print_bars()
         if layout.name == "10":
             one.run_far()
         if (layout.name, size) == ("10", SIZE):
+            one.print_bars()
             one.run_callers()
             one.run_claims()
         return one.wrong_answers()
@@ -436,8 +478,12 @@ def main() -> int:
     )
     layouts = [Layout.named(name) for name in ("10", "4")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the server's end
-    # With the script's own settings of the JVM, as `make hbase` has them.
-    with scratch_folder(given.scratch) as folder, serving(folder / "hbase", jvm="") as server:
+    # With the script's own settings of the JVM, as `make hbase` has them; the cache holds both tables of a million.
+    caches = {"hfile.block.cache.size": "0.5", "hbase.regionserver.global.memstore.size": "0.3"}
+    with (
+        scratch_folder(given.scratch) as folder,
+        serving(folder / "hbase", jvm="", settings=caches) as server,
+    ):
         for layout in layouts:
             load_race(server, layout)
         wrong = sum(race(server, layout, size) for size in sizes for layout in layouts)

@@ -76,7 +76,7 @@ def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
     result = run("create-table", "--store", store)
     assert result.exit_code == 0
     assert "wrote the index's record" in result.stderr
-    assert "family f: BLOCKSIZE is 65536, not 16384" in result.stderr
+    assert "family f: BLOCKSIZE is 65536, not 4096" in result.stderr
     told = done("doctor", "--store", store)
     assert "warn  settings: family d: BLOCKSIZE is 65536, not 16384; in hbase shell: alter" in told
     assert "BLOCKSIZE is 65536" in done("describe", "--store", store)

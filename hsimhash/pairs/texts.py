@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
-from hsimhash.fingerprint.bits import Floats, Int64s, whole_number
+from hsimhash.fingerprint.bits import Int64s, whole_number
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
 from hsimhash.pairs.clusters import star
 from hsimhash.pairs.keep_policies import Policy, rank
-from hsimhash.pairs.pair_blocks import PairBlock, Pairs
-from hsimhash.pairs.search import find_pairs
+from hsimhash.pairs.search import find_crowded
 
 Id = TypeVar("Id", bound=Hashable)
 Keep = Literal["first", "last", "longest"]
@@ -26,7 +25,7 @@ FoundBy = Literal["distance", "key"]
 
 
 class Pair(NamedTuple, Generic[Id]):
-    """A pair of near-duplicate texts, by their ids; `left` comes first in the input."""
+    """A text to drop and the one that is kept for it, by their ids; `left` comes first in the input."""
 
     left: Id
     right: Id
@@ -36,44 +35,12 @@ class Pair(NamedTuple, Generic[Id]):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClusterPairs(Sequence[Pair[Id]]):
-    """Near pairs in order of (left, right), each made when accessed, because n near texts have n² / 2 pairs."""
-
-    ids: Sequence[Id]
-    block: PairBlock  # by their places in `ids`
-    similarity: Floats  # NaN without sketches
-    max_distance: int
-
-    @overload
-    def __getitem__(self, place: int) -> Pair[Id]: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> ClusterPairs[Id]: ...
-
-    def __getitem__(self, place: int | slice) -> Pair[Id] | ClusterPairs[Id]:
-        left, right, distance = self.block.left[place], self.block.right[place], self.block.distance[place]
-        if isinstance(place, slice):
-            return replace(self, block=PairBlock(left, right, distance), similarity=self.similarity[place])
-        bits, alike = int(distance), float(self.similarity[place])
-        found_by: FoundBy = "distance" if bits <= self.max_distance else "key"
-        return Pair(self.ids[int(left)], self.ids[int(right)], bits, None if math.isnan(alike) else alike, found_by)
-
-    def __len__(self) -> int:
-        return len(self.similarity)
-
-    def __repr__(self) -> str:
-        least, most = self.block.distance.min(initial=64), self.block.distance.max(initial=0)
-        bits = f"{least}" if least >= most else f"{least} to {most}"
-        return f"<{_plural(len(self), 'pair')}, differing in {bits} bits>"
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cluster(Generic[Id]):
     """Near-duplicate texts, and the one to keep."""
 
     kept: Id
     members: tuple[Id, ...]  # in the order of the input, with `kept`
-    pairs: ClusterPairs[Id]  # all near pairs of members, but of equal texts each is paired with the first one only
+    pairs: tuple[Pair[Id], ...]  # each member to drop with `kept`
 
     @property
     def dropped(self) -> tuple[Id, ...]:
@@ -81,7 +48,9 @@ class Cluster(Generic[Id]):
         return tuple(member for member in self.members if member != self.kept)
 
     def __repr__(self) -> str:
-        return f"Cluster(kept={self.kept!r}, members={reprlib.repr(self.members)}, pairs={self.pairs!r})"
+        bits = [pair.distance for pair in self.pairs]
+        said = f"{min(bits)}" if min(bits) == max(bits) else f"{min(bits)} to {max(bits)}"
+        return f"<Cluster: keep {self.kept!r}, members {reprlib.repr(self.members)}, differing in {said} bits>"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -196,35 +165,44 @@ def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Prof
     profile.verify()
     known = LongEnough(profile.signatures(texts))
     own, compared = known.of(ids, "ids"), known.of(texts, "texts")
-    pairs = find_pairs(known.signatures, max_distance=distance)
+    crowded = find_crowded(known.signatures, max_distance=distance)
     policies = [Policy(keep)] if keep != "longest" else [Policy(keep), Policy("first")]
     ranks = rank(policies, compared, lengths=list(map(len, compared)))
-    kept = star(known.signatures.fingerprints, pairs, ranks).kept
-    drop = {own[place] for place in np.flatnonzero(kept != np.arange(len(kept))).tolist()}
+    kept = star(known.signatures.fingerprints, crowded, ranks).kept
+    dropped = np.flatnonzero(kept != np.arange(len(kept)))
+    drop = {own[place] for place in dropped.tolist()}
     return Duplicates(
-        tuple(_clusters(own, kept, ClusterPairs(own, *_near(pairs, known.signatures, kept), distance))),
+        tuple(_clusters(own, kept, _pairs(own, known.signatures, dropped, kept[dropped], distance))),
         [name for name in ids if name not in drop],
         [name for name in ids if name in drop],
         known.others(ids),
     )
 
 
-def _near(pairs: Pairs, signatures: Signatures, kept: Int64s) -> tuple[PairBlock, Floats]:
-    """Return the near pairs within clusters and their similarities, those of one cluster together."""
-    left, right, distance = pairs.brief()
-    inside = np.flatnonzero(kept[left] == kept[right])
-    inside = inside[np.argsort(kept[left[inside]], kind="stable")]
-    block = PairBlock(left[inside], right[inside], distance[inside])
-    return block, similarities(signatures.sketches[block.left], signatures.sketches[block.right])
+def _pairs(
+    own: Sequence[Id], signatures: Signatures, dropped: Int64s, centres: Int64s, max_distance: int
+) -> Iterator[Pair[Id]]:
+    """Yield each dropped text with the one that is kept for it."""
+    some, others = signatures[dropped], signatures[centres]
+    distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
+    alike = similarities(some.sketches, others.sketches)
+    left, right = np.minimum(dropped, centres), np.maximum(dropped, centres)
+    for first, second, bits, similarity in zip(*(one.tolist() for one in (left, right, distances, alike)), strict=True):
+        found_by: FoundBy = "distance" if bits <= max_distance else "key"
+        yield Pair(own[first], own[second], bits, None if math.isnan(similarity) else similarity, found_by)
 
 
-def _clusters(own: Sequence[Id], kept: Int64s, near: ClusterPairs[Id]) -> Iterator[Cluster[Id]]:
-    """Yield the clusters in the order of their first members; `own` has the ids of the places in `kept`."""
+def _clusters(own: Sequence[Id], kept: Int64s, pairs: Iterator[Pair[Id]]) -> Iterator[Cluster[Id]]:
+    """Yield the clusters in the order of their first members.
+
+    `own` has the ids of the places in `kept`, `pairs` one for each place that is not kept.
+    """
     members: dict[int, list[Id]] = {}
     among = np.flatnonzero(np.bincount(kept, minlength=1)[kept] > 1)
+    of_centre: dict[int, list[Pair[Id]]] = {}
     for place, centre in zip(among.tolist(), kept[among].tolist(), strict=True):
         members.setdefault(centre, []).append(own[place])
-    centres = np.array(list(members), np.int64)
-    starts, stops = (np.searchsorted(kept[near.block.left], centres, side).tolist() for side in ("left", "right"))
-    for (centre, names), start, stop in zip(members.items(), starts, stops, strict=True):
-        yield Cluster(own[centre], tuple(names), near[start:stop])
+        if place != centre:
+            of_centre.setdefault(centre, []).append(next(pairs))
+    for centre, names in members.items():
+        yield Cluster(own[centre], tuple(names), tuple(of_centre[centre]))

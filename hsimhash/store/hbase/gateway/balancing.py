@@ -40,7 +40,7 @@ class Living(Generic[T]):
         return (thing for one in self._references if (thing := one()) is not None)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._references) - [one() for one in self._references].count(None)
 
     def add(self, thing: T) -> None:
         """Add a thing."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from thriftpy2.thrift import TApplicationException
 
 from hsimhash.errors import IndexNotFoundError
 from hsimhash.store.hbase.gateway.connection import THRIFT2
-from hsimhash.store.hbase.gateway.failures import TransientError, store_error
+from hsimhash.store.hbase.gateway.failures import RefusedError, TransientError, store_error
 
 NO_MASTER = """Failed after attempts=16, exceptions:
 2026-11-22T00:00:01.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \
@@ -43,3 +44,16 @@ def test_where_only_the_table_is_named_it_is_missing_or_disabled(message: str) -
     assert isinstance(error, IndexNotFoundError)
     assert "table default:pages is missing, or disabled" in str(error)
     assert "create" not in str(error)
+
+
+def test_a_table_that_is_disabled_under_a_call_is_waited_for_and_named() -> None:
+    error = told("pages is disabled.", "getScannerResults", can_retry=False)
+    assert isinstance(error, TransientError)
+    assert "enable 'default:pages'" in str(error)
+    assert isinstance(told("page is disabled.", can_retry=False), RefusedError)
+
+
+def test_regions_that_cannot_be_listed_while_one_is_on_its_way_are_listed_again() -> None:
+    error = TApplicationException(TApplicationException.INTERNAL_ERROR, "Internal error processing")
+    assert isinstance(store_error(error, "getAllRegionLocations", "default:pages", "gw1:9091"), TransientError)
+    assert isinstance(store_error(error, "getMultiple", "default:pages", "gw1:9091"), RefusedError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import happybase
 import pytest
 from thriftpy2.rpc import make_client
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreTimeoutError
+from hsimhash.index import HSimIndex
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.connection import THRIFT2
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -38,6 +40,28 @@ def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores:
     with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
         plain.enable_table(name)
     assert run("status", "--store", stores[0]).exit_code == 0
+
+
+def test_calls_wait_for_a_table_that_is_disabled_under_them(hbase: Gateways, stores: tuple[str, str]) -> None:
+    assert run("create-table", "--store", stores[0], "--layout", "4", "--regions", "3").exit_code == 0
+    name = Address.parse(stores[0]).table
+    with (
+        closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain,
+        HSimIndex.open(f"{stores[0]}?deadline=120s") as index,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        index.add(7, "seven")
+        plain.disable_table(name)
+        for _ in range(5):
+            with pytest.raises(StoreTimeoutError):
+                index.query(7, timeout=0.5)
+            found = index.query(7, timeout=0.5, partial=True)
+            assert not found
+            assert found.missing
+        waiting = beside.submit(index.add, 6, "six")
+        plain.enable_table(name)
+        waiting.result()
+        assert {match.doc_id for match in index.query(7)} == {"seven", "six"}
 
 
 def test_a_table_that_is_there_keeps_its_regions(stores: tuple[str, str], tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     what = f"{method} on {table}: {_gist(message)}"
     if "TableNotEnabledException" in classes:
         return disabled(table)
+    if message.strip() == f"{table.removeprefix('default:')} is disabled.":  # all that Thrift2 says to a scan
+        return TransientError(str(disabled(table)))
     if _NO_TABLE & classes:
         return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
     if _is_but_the_table(message, table.removeprefix("default:")):
@@ -84,6 +86,8 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if isinstance(error, TApplicationException):
         if error.type == TApplicationException.UNKNOWN_METHOD:
             return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
+        if method == "getAllRegionLocations":  # Thrift2 of HBase 2.6 fails so while a region is on no server
+            return TransientError(f"a region is on no server ({what}); if that lasts, run 'hbase hbck'")
         return RefusedError(f"the gateway failed without saying why ({what}); its log says why")
     if _is_transient(error, classes):
         return TransientError(f"the servers refuse for now: {what}")

@@ -36,7 +36,7 @@ def at(*gateways: Endpoint, **options: object) -> Address:
         ("hbase://[::1],[fe80::2]:7/t", at(Endpoint("::1", 7), Endpoint("fe80::2", 7))),
         ("hbase://gw/crawl:pages.v2-1", Address("hbase", (GW,), "crawl", "pages.v2-1")),
         (
-            "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4&exclusive=yes",
+            "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4&exclusive=yes&info_port=1",
             at(
                 GW,
                 transport="framed",
@@ -44,6 +44,7 @@ def at(*gateways: Endpoint, **options: object) -> Address:
                 timeout_s=0.5,
                 deadline_s=90.0,
                 connections=4,
+                info_port=1,
                 exclusive=True,
             ),
         ),
@@ -90,6 +91,8 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw/t?timeout=0s", "timeout=0s is not a time"),
         ("hbase://gw/t?deadline=-1", "deadline=-1 is not a time"),
         ("hbase://gw/t?connections=0", "connections=0"),
+        ("hbase://gw/t?info_port=65536", r"info_port=65536 is outside \[1, 65535\]"),
+        ("hbase://gw/t?info_port=-1", "info_port=-1"),
         ("hbase://gw/t?transport=http", "transport=http is not one of buffered, framed"),
         ("hbase://gw/t?path=", "option path is empty"),
         ("hbase://gw/t?ca=/x", "go with hbase"),

@@ -1,4 +1,4 @@
-"""What the doctor says of clocks and of writes, on the model of a cluster whose servers differ."""
+"""What the doctor says of clocks, of writes and of region servers, on the model of a cluster whose servers differ."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record
 from hsimhash.store.hbase.checkup import check_stamps, write_checks
+from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Put
+from hsimhash.store.hbase.region_checkup import region_server_checks
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.reports import Region
+from hsimhash.store.reports import Region, RegionLoad, ServerLoad
 from tests.support.hbase_model import Cluster, ModelGateway
 
 
@@ -70,3 +72,49 @@ def test_a_record_from_the_future_warns_without_a_write(drift_s: float, status: 
     gateway.cluster.drifts[2] = round(1_000 * drift_s)
     HBaseStore.create("hbase://model/t", gateway, Record(Layout.named("4"), {"name": "any"}))
     assert check_stamps(gateway).status == status
+
+
+ADDRESS = Address.parse("hbase://gateway/crawl:pages")
+REGIONS = [Region(bytes([number]), bytes([number + 1]), f"{'ab'[number % 2]}:16020") for number in range(6)]
+
+
+def told(loads: list[ServerLoad]) -> dict[str, tuple[str, str]]:
+    return {one.name: (one.status, one.message) for one in region_server_checks(ADDRESS, REGIONS, loads)}
+
+
+def loads(requests: list[int], files: int, *local: float | None) -> list[ServerLoad]:
+    own = [RegionLoad(f"{number:032x}", 3, files, 0, count) for number, count in enumerate(requests)]
+    return [
+        ServerLoad(server, {region.start: load for region, load in zip(REGIONS, own, strict=True)}, percent)
+        for server, percent in zip(("a:16020", "b:16020"), local, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requests", "files", "local", "warned"),
+    [
+        ([10_000] * 6, 3, (100, 90), set()),
+        ([10_000] * 6, 6, (100, 70), set()),
+        ([10_000] * 6, 7, (100, 90), {"store files"}),
+        ([10_000] * 6, 3, (100, 69), {"locality"}),
+        ([10_000] * 6, 3, (0, 0), set()),  # an object store
+        ([10_000] * 6, 3, (None, 50), {"locality"}),
+        ([10_000] * 5 + [40_000], 3, (None, None), set()),
+        ([10_000] * 5 + [40_001], 3, (None, None), {"requests"}),
+        ([0] * 5 + [9_999], 3, (None, None), set()),
+    ],
+)
+def test_region_servers_are_judged_by_the_bounds_in_the_page(
+    requests: list[int], files: int, local: tuple[float | None, ...], warned: set[str]
+) -> None:
+    found = told(loads(requests, files, *local))
+    assert {name for name, (status, _) in found.items() if status == "warn"} == warned
+    assert ("major_compact 'crawl:pages'" in found["store files"][1]) == (files > 3)
+
+
+def test_a_silent_region_server_leaves_the_others_judged() -> None:
+    answering, _ = loads([10_000] * 6, 7, 100, 100)
+    found = told([answering, ServerLoad("b:16020", problem="b:16030: no reply within 2 s")])
+    assert "1 of 2 do not answer on their info port (b:16030: no reply within 2 s)" in found["region servers"][1]
+    assert found["store files"][0] == "warn"
+    assert found["store files"][1].startswith("21 in 3 regions")

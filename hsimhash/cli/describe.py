@@ -85,6 +85,8 @@ def status_command(settings: Settings, as_json: bool) -> None:
     On HBase the counts are estimates from samples, and exact for a small table. "skew" is the size of the fullest
     region as a multiple of the mean. Above 2, create a new table with 'create-table --splits-from'. Hot buckets have
     over 100 rows in the samples. Crowded fingerprints are shared by over 1,000 documents, which are all in one row.
+    What region servers report on their info port (16030, or info_port= in the URL) is shown too: the store files of
+    each region, its requests since it was opened, and for each server how many files are local and look-ups cached.
     """
     with open_index(settings) as index:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None
@@ -98,6 +100,10 @@ def status_command(settings: Settings, as_json: bool) -> None:
         _print_survey(survey)
 
 
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} %"
+
+
 def _print_survey(found: Survey) -> None:
     mean = found.rows / len(found.regions)
     rows = [
@@ -106,10 +112,15 @@ def _print_survey(found: Survey) -> None:
             counted.region.server,
             f"{counted.rows:,}" if counted.is_exact else f"about {counted.rows:,}",
             f"{counted.rows / mean:.2f}" if mean else "",
+            *((f"{load.store_files:,}", f"{load.requests:,}") if (load := found.load(counted.region)) else ("", "")),
         )
         for counted in found.regions
     ]
-    print_table(("region", "server", "rows>", "to mean>"), rows)
+    print_table(("region", "server", "rows>", "to mean>", "store files>", "requests>"), rows)
+    servers = [
+        (one.server, *map(_percent, (one.local_percent, one.cache_hit_percent)), one.problem) for one in found.servers
+    ]
+    print_table(("region server", "files local>", "cache hits>", "info port"), servers)
     for prefix, count in found.hot_buckets:
         print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows met")
     for crowd in found.crowds:

@@ -173,6 +173,37 @@ class Counted:
     is_exact: bool
 
 
+class RegionLoad(NamedTuple):
+    """What a region server reports of a region. Requests, of reads and writes, count since it opened the region."""
+
+    name: str  # HBase's own, for its shell
+    families: int
+    store_files: int
+    compactions_waiting: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """What a region server reports: of this table the regions, by their start, and the rest of all its tables.
+
+    A server that does not answer has a problem, and nothing else. A percentage is None where there is nothing to count.
+    """
+
+    server: str
+    regions: Mapping[bytes, RegionLoad] = field(default_factory=dict)
+    local_percent: float | None = None
+    cache_hit_percent: float | None = None
+    problem: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is known but for the regions."""
+        if self.problem:
+            return {"server": self.server, "problem": self.problem}
+        percents = {"local_percent": self.local_percent, "cache_hit_percent": self.cache_hit_percent}
+        return {"server": self.server, **{name: one and round(one, 1) for name, one in percents.items()}}
+
+
 @dataclass(frozen=True, slots=True)
 class CrowdedFingerprint:
     """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
@@ -185,11 +216,16 @@ class CrowdedFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A table's regions in order, and the fullest buckets (prefix and minimum of rows) and fingerprints seen."""
+    """A table's regions in order, its servers, and the fullest buckets (prefix, minimum of rows) and fingerprints."""
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
     crowds: tuple[CrowdedFingerprint, ...]
+    servers: tuple[ServerLoad, ...] = ()
+
+    def load(self, region: Region) -> RegionLoad | None:
+        """Return what its server reports of a region, if that answered."""
+        return next((one.regions.get(region.start) for one in self.servers if one.server == region.server), None)
 
     @property
     def rows(self) -> int:
@@ -211,9 +247,15 @@ class Survey:
             "fingerprints": round(self.rows / drawers),
             "skew": self.skew and round(self.skew, 2),
             "region_rows": [
-                {**counted.region.to_json(), "rows": counted.rows, "is_exact": counted.is_exact}
+                {
+                    **counted.region.to_json(),
+                    "rows": counted.rows,
+                    "is_exact": counted.is_exact,
+                    **(load._asdict() if (load := self.load(counted.region)) else {}),
+                }
                 for counted in self.regions
             ],
+            "region_servers": [one.to_json() for one in self.servers],
             "hot_buckets": [
                 {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
                 for prefix, rows in self.hot_buckets

@@ -21,7 +21,7 @@ DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # o
 # `masked` shows the values of these options only. `key`, `auth` and the like are left out: elsewhere they are secrets.
 _HARMLESS = frozenset(
     "application_name ca cert connect_timeout connections db dbname deadline exclusive host "  # noqa: SIM905
-    "hostaddr lock_timeout passfile password_file path port prefix protocol qop service "
+    "hostaddr info_port lock_timeout passfile password_file path port prefix protocol qop service "
     "sslmode sslrootcert table target_session_attrs timeout transport user".split()
 )
 _HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Literal
@@ -23,10 +23,13 @@ from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.base import RECORD_FAMILY, Deletion, Gateway, Put, Table
 from hsimhash.store.hbase.gateway.connection import Connection, server_type_at, tls_context
 from hsimhash.store.hbase.gateway.failures import explain_failure, reason
+from hsimhash.store.hbase.gateway.info_port import server_loads
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
 from hsimhash.store.hbase.operations import check_enabled, open_at
+from hsimhash.store.hbase.region_checkup import region_server_checks
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
+from hsimhash.store.reports import Region
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
@@ -61,7 +64,7 @@ def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[
         with open_gateway(answering) as gateway:
             table = described(gateway)
             yield from _check_table(gateway, answering, table)
-            yield from _check_index(url, gateway, table.ttl_s if table else None, writes=writes)
+            yield from _check_index(answering, gateway, table.ttl_s if table else None, writes=writes)
     except HsimhashError as error:
         yield Check.failed("table", error)
 
@@ -118,12 +121,14 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
         yield Check("settings", "ok", "are as create-table makes them")
 
 
-def _check_index(url: str, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
+def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
     try:
-        store = HBaseStore.open(url, gateway)
+        store = HBaseStore.open(str(address), gateway)
         yield check_record(store.record)
         yield from check_ttl(gateway, ttl_s)
-        yield _check_regions(gateway)
+        regions = gateway.regions()
+        yield _check_regions(regions)
+        yield from region_server_checks(address, regions, server_loads(address, regions))
         milliseconds = median_ms(lambda: gateway.get([(RECORD_ROWKEY, RECORD_PARTS[0])], RECORD_FAMILY))
         yield Check("round trip", "ok", f"one get: {milliseconds:.2f} ms (median of {READS})")
         yield check_read(store)
@@ -144,8 +149,7 @@ def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
         yield Check("ttl", "warn", message)
 
 
-def _check_regions(gateway: Gateway) -> Check:
-    regions = gateway.regions()
+def _check_regions(regions: Sequence[Region]) -> Check:
     servers = len({region.server for region in regions} - {""})
     if homeless := sum(not region.server for region in regions):
         return Check("regions", "fail", f"{homeless} of {len(regions)} are on no server; run 'hbase hbck'")

@@ -50,6 +50,7 @@ from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
 from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.gateway.info_port import server_loads
 from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
 from hsimhash.store.hbase.rows.cells import (
     SEGMENTS,
@@ -336,7 +337,9 @@ class HBaseStore(Store):
         return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
 
     def survey(self) -> Survey:
-        return survey(self.gateway, self.record)
+        found = survey(self.gateway, self.record)
+        loads = server_loads(Address.parse(self.url), (one.region for one in found.regions))
+        return replace(found, servers=loads)
 
     def describe(self) -> dict[str, str | int]:
         regions = self.regions()

@@ -65,6 +65,7 @@ class Options:
     auth: str = ""
     service: str = ""  # the first part of the gateways' Kerberos principal; empty: see `Address.service`
     qop: str = ""  # as the gateway offers where empty
+    info_port: int = 16_030  # of the region servers: see `info_port.py`
 
 
 _FIELDS = {field.name.removesuffix("_s"): field.name for field in fields(Options)}
@@ -180,6 +181,10 @@ def _value(name: str, value: str) -> object:
         return time_option(name, value)
     if name == "exclusive":
         return value == "yes"
+    if name == "info_port":
+        if not re.fullmatch(r"[1-9]\d{0,4}", value) or int(value) >= 1 << 16:
+            raise ValueError(f"info_port={value} is outside [1, 65535]")
+        return int(value)
     if name == "connections":
         if not re.fullmatch(r"[1-9]\d{0,2}", value):
             raise ValueError(f"connections={value} is outside [1, 999]")

@@ -1,0 +1,141 @@
+"""What region servers report of a table's regions, in JSON on their info port (`/jmx`): no gateway passes it on.
+
+HBase names regions there as `hbase:meta` does, so that is read too. Nothing here raises an error for a server that does
+not answer, or for something else on its port: the report then says what is wrong.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from hsimhash.errors import HsimhashError
+from hsimhash.store.hbase.gateway.address import DEFAULT_NAMESPACE, Address
+from hsimhash.store.hbase.gateway.failures import reason
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.reports import Region, RegionLoad, ServerLoad
+from hsimhash.store.urls import host_text
+
+TIMEOUT_S = 2.0  # for all that one server is asked
+_TOTAL_S = 6.0  # for all servers
+_AT_ONCE = 32
+_PIECE_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
+_META_ROWS = 1_000  # read at once
+_PAUSE_S = 0.2
+_NAME = "tag.serverName"  # HOST,PORT,START
+_REGION = re.compile(r"_region_([0-9a-f]{32})_metric_(\w+)")
+
+
+def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoad, ...]:
+    """Return what each server of the regions reports, in order of its name."""
+    servers = sorted({region.server for region in regions} - {""})
+    starts, end_s = region_starts(address), time.monotonic() + _TOTAL_S
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(partial(_load, address.options.info_port, starts, end_s), servers))
+
+
+def region_starts(address: Address) -> dict[str, bytes]:
+    """Return the start of each region by HBase's name for it; nothing if this user may not read `hbase:meta`."""
+    table = address.full_table.removeprefix(f"{DEFAULT_NAMESPACE}:".encode())
+    starts, row, stop = dict[str, bytes](), table + b",,", table + b"-"
+    try:
+        with open_gateway(replace(address, namespace="hbase", table="meta")) as gateway:
+            while True:
+                found = [cells[0].row for cells in gateway.rows(row, stop, b"info", limit=_META_ROWS)]
+                for name in found:  # TABLE,START,TIME.NAME. with any bytes in the start
+                    start, _, rest = name.removeprefix(table + b",").rpartition(b",")
+                    starts[rest.split(b".")[1].decode()] = start
+                if len(found) < _META_ROWS:
+                    return starts
+                row = found[-1] + b"\x00"
+    except HsimhashError:
+        return {}
+
+
+def _load(port: int, starts: Mapping[str, bytes], end_s: float, server: str) -> ServerLoad:
+    host = server.rpartition(":")[0]
+    try:
+        with closing(http.client.HTTPConnection(host, port)) as connection:
+            own, of_regions = _beans(connection, min(end_s, time.monotonic() + TIMEOUT_S))
+        answering = ":".join(own[_NAME].split(",")[:2])
+        if answering != server:
+            raise ValueError(f"region server {answering} answers there")
+        return _read_load(server, own, of_regions, starts)
+    except Exception as error:  # a service that is no region server can answer anything
+        return ServerLoad(server, problem=f"{host_text(host, port)}: {reason(error, TIMEOUT_S)}")
+
+
+def _beans(connection: http.client.HTTPConnection, end_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metrics of the server and those of its regions.
+
+    HBase takes all of them away for a moment when regions are opened or closed.
+    """
+    while True:
+        own, of_regions = (_bean(connection, sub, end_s) for sub in ("Server", "Regions"))
+        if _NAME in own and of_regions:
+            return own, of_regions
+        if time.monotonic() + _PAUSE_S > end_s:
+            raise ValueError("it has no metrics of a region server")
+        time.sleep(_PAUSE_S)
+
+
+def _bean(connection: http.client.HTTPConnection, sub: str, end_s: float) -> dict[str, Any]:
+    def wait() -> None:
+        connection.timeout = end_s - time.monotonic()
+        if connection.timeout <= 0:
+            raise TimeoutError
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
+
+    wait()
+    connection.request("GET", f"/jmx?qry=Hadoop:service=HBase,name=RegionServer,sub={sub}")
+    wait()
+    body = bytearray()
+    with connection.getresponse() as response:
+        if response.status != http.client.OK:
+            raise OSError(f"HTTP {response.status} {response.reason}")
+        while piece := response.read1(_PIECE_BYTES):
+            body += piece
+            if len(body) > _MOST_BYTES:
+                raise ValueError("its answer does not end")
+            wait()
+    try:
+        found = json.loads(body)["beans"]
+        return dict(found[0]) if found else {}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("it has no metrics in JSON at /jmx") from error
+
+
+def _read_load(
+    server: str, own: Mapping[str, Any], of_regions: Mapping[str, Any], starts: Mapping[str, bytes]
+) -> ServerLoad:
+    values: dict[str, dict[str, int]] = {}
+    for key, value in of_regions.items():
+        found = _REGION.search(key)
+        if found and found[1] in starts:
+            values.setdefault(found[1], {})[found[2]] = value
+    looked_up = own["blockCacheHitCount"] + own["blockCacheMissCount"]
+    return ServerLoad(
+        server,
+        {starts[name]: _region_load(name, one) for name, one in values.items()},
+        local_percent=own["percentFilesLocal"] if own["storeFileSize"] else None,
+        cache_hit_percent=100 * own["blockCacheHitCount"] / looked_up if looked_up else None,
+    )
+
+
+def _region_load(name: str, values: Mapping[str, int]) -> RegionLoad:
+    return RegionLoad(
+        name,
+        values["storeCount"],
+        values["storeFileCount"],
+        values["compactionsQueuedCount"],
+        values["readRequestCount"] + values["writeRequestCount"],
+    )

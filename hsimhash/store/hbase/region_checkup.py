@@ -1,0 +1,86 @@
+"""The checks of `hsimhash doctor` by what region servers report: store files, locality, cache, hot regions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from hsimhash.store.checkup import Check
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.table import compact_line
+from hsimhash.store.reports import Region, RegionLoad, ServerLoad
+
+FILES_WORTH_A_COMPACTION = 2.0  # for each family of a region; every file is one more seek for a query
+LEAST_LOCAL_PERCENT = 70.0
+HOT_TIMES, HOT_REQUESTS = 4, 10_000  # a hot region has so many times the median's requests, and at least so many
+LEAST_REGIONS = 4  # fewer have no median to speak of
+
+
+def region_server_checks(address: Address, regions: Sequence[Region], loads: Sequence[ServerLoad]) -> Iterator[Check]:
+    """Judge the table's regions and their servers; of those that do not answer only that is said."""
+    silent = [load.problem for load in loads if load.problem]
+    answering = [load for load in loads if not load.problem]
+    if silent:
+        message = (
+            f"{len(silent)} of {len(loads)} do not answer on their info port ({silent[0]}), so their files, locality, "
+            f"cache and requests are unknown; name the port that hbase.regionserver.info.port sets by info_port= in "
+            f"the URL, and open it to this machine"
+        )
+        yield Check("region servers", "warn", message)
+    known = [(region, load) for region in regions if (load := _load_of(region, answering))]
+    if answering and not known:
+        message = "unknown, as are requests: its regions are new, or this user may not read hbase:meta"
+        yield Check("store files", "ok", message)
+    if known:
+        yield _check_files(address, [load for _, load in known])
+        yield _check_requests(known)
+    if answering:
+        yield from _check_percents(address, answering)
+
+
+def _load_of(region: Region, loads: Sequence[ServerLoad]) -> RegionLoad | None:
+    return next((load.regions.get(region.start) for load in loads if load.server == region.server), None)
+
+
+def _check_files(address: Address, loads: Sequence[RegionLoad]) -> Check:
+    files, most = sum(load.store_files for load in loads), max(load.store_files for load in loads)
+    families, waiting = sum(load.families for load in loads), sum(load.compactions_waiting for load in loads)
+    said = f"{files:,} in {len(loads):,} regions, at most {most:,} in one; compactions waiting: {waiting:,}"
+    if files <= families:
+        return Check("store files", "ok", said)
+    said += f"; in hbase shell: {compact_line(address)} leaves one a family, after bulk loads in half of a query's time"
+    return Check("store files", "warn" if files > FILES_WORTH_A_COMPACTION * families else "ok", said)
+
+
+def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
+    requests = [load.requests for _, load in known]
+    region, hottest = max(known, key=lambda one: one[1].requests)
+    times = hottest.requests / max(statistics.median(requests), 1)
+    said = f"{sum(requests):,} since each region was opened; the most in {region.segments} on {region.server}"
+    said += f": {hottest.requests:,}, {times:.1f} times the median"
+    if len(known) < LEAST_REGIONS or hottest.requests < HOT_REQUESTS or times <= HOT_TIMES:
+        return Check("requests", "ok", said)
+    return Check("requests", "warn", f"{said}; a hot region: 'hsimhash status'; in hbase shell: split '{hottest.name}'")
+
+
+def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
+    """Report what servers count for all their tables together; only locality can be too low by itself."""
+    local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
+    if local:
+        said = f"{_range_of(local)} of each server's store files, of all tables, are on its own machine"
+        if max(local)[0] == 0:
+            yield Check("locality", "ok", f"{said}: usual on an object store, or where DataNodes run elsewhere")
+        elif min(local)[0] < LEAST_LOCAL_PERCENT:
+            remedy = f"in hbase shell: {compact_line(address)} writes its files where their regions are"
+            yield Check("locality", "warn", f"{said}; {remedy}")
+        else:
+            yield Check("locality", "ok", said)
+    cached = [(load.cache_hit_percent, load.server) for load in loads if load.cache_hit_percent is not None]
+    if cached:
+        said = f"{_range_of(cached)} of each server's look-ups, for all tables, since it started"
+        yield Check("block cache", "ok", f"hits: {said}")
+
+
+def _range_of(percents: Sequence[tuple[float, str]]) -> str:
+    (least, where), (most, _) = min(percents), max(percents)
+    return f"{least:.0f} %" if len(percents) == 1 else f"{least:.0f} ({where}) to {most:.0f} %"

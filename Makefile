@@ -141,6 +141,7 @@ stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.hbase_crawlers
 	$(BIN)/python -m tests.stress.scrapy_outage
 	$(BIN)/python -m tests.stress.hbase_failover
+	$(BIN)/python -m tests.stress.hbase_disturbed
 
 stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.stores_exactness --store postgresql

@@ -67,13 +67,19 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process is to do; `number` is its place in the crew."""
+    """What one process is to do; `number` is its place in the crew.
 
-    kind: Literal["query", "write", "check"]
+    A query with a `timeout_s` is asked once, and what it does not answer in time is a failure; one "in part" has each
+    answer by then. Between two calls a thread waits for `pace_s`.
+    """
+
+    kind: Literal["query", "in part", "write", "check"]
     url: str
     number: int
     threads: int = 1
     times: Times | None = None
+    timeout_s: float | None = None
+    pace_s: float = 0.0
 
 
 # The index.
@@ -148,24 +154,25 @@ class Crew:
 
 
 @contextmanager
-def at_work(jobs: Sequence[Job]) -> Iterator[Crew]:
+def at_work(jobs: Sequence[Job], *, method: str = "spawn") -> Iterator[Crew]:
     """Give a crew once all of it is at work."""
-    done = multiprocessing.get_context("spawn").Array("q", len(jobs))
-    with beside(_work, [(job, done) for job in jobs]) as notes:
+    done = multiprocessing.get_context(method).Array("q", len(jobs))  # type: ignore[attr-defined]
+    with beside(_work, [(job, done) for job in jobs], method=method) as notes:
         yield Crew(done, notes)
 
 
 def _work(job: Job, done: Any, is_over: Any, begun: Callable[[], None]) -> Notes:
     notes, pool = Notes(job.number), pool_of_signatures()
-    act = {"query": _query, "write": _write, "check": _check}[job.kind]
+    act = {"query": _query, "in part": _query, "write": _write, "check": _check}[job.kind]
 
     def repeat(thread: int) -> None:
         rng = np.random.default_rng([SEED, job.number, thread])
         while not is_over.is_set():
             act(job, index, notes, rng, pool)
             done[job.number] += 1
+            is_over.wait(job.pace_s * rng.uniform(0.9, 1.1))
 
-    with HSimIndex.open(job.url) as index, ThreadPoolExecutor(job.threads) as threads:
+    with HSimIndex.open(job.url, slow_s=0) as index, ThreadPoolExecutor(job.threads) as threads:
         if job.times is not None:
             index.store.times = job.times  # type: ignore[attr-defined]  # of an HBaseStore
         begun()
@@ -181,8 +188,21 @@ def _query(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, p
     ask = partial(index.query_many, asked, max_sketch=None)
     if count == 1:
         ask = partial(_query_one, index, asked.at(0))
+    if job.timeout_s is not None:
+        _query_in_time(job, index, notes, asked)
+        return
     began, ended, answers = _answered(ask, notes)
     notes.queries += noted(asked, began, ended, answers)
+
+
+def _query_in_time(job: Job, index: HSimIndex, notes: Notes, asked: Signatures) -> None:
+    began = time.monotonic_ns()
+    try:
+        answers = index.query_many(asked, max_sketch=None, timeout=job.timeout_s, partial=job.kind == "in part")
+    except StoreUnavailableError as error:
+        notes.failures.append(Failure(str(error), began, time.monotonic_ns()))
+    else:
+        notes.queries += noted(asked, began, time.monotonic_ns(), answers)
 
 
 def _query_one(index: HSimIndex, signature: Signature) -> list[list[Match]]:
@@ -234,7 +254,7 @@ def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answe
 def verdicts(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
     """Judge what was answered, and what is there in the end."""
     writes, k = all_writes(notes), index.layout.max_distance
-    verdict = judge(writes, (query for one in notes for query in one.queries), k)
+    verdict = judge(writes, (query for one in notes for query in one.queries), k, index.cover())
     end = judge(writes, ask_for_all(index, writes), k)
     lost = lost_documents(index, writes)
     report = index.check()

@@ -18,8 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash import HSimIndex, Match
+from hsimhash.cover import Cover
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.fingerprint.signature import as_signatures
+from hsimhash.store import Document
+from tests.support.oracles import drawers_finding
 
 EXAMPLES = 5  # of what is wrong
 
@@ -34,18 +37,25 @@ class Write(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What was found between two moments: fingerprints by document."""
+    """What was found between two moments: fingerprints by document, without the missing drawers."""
 
     signature: Signature
     began: int
     ended: int
     found: dict[str, int]
+    missing: frozenset[int] = frozenset()
 
 
 def noted(signatures: Signatures, began: int, ended: int, answers: Sequence[Sequence[Match]]) -> list[Query]:
     """Return the notes of queries that were asked together."""
     return [
-        Query(signature, began, ended, {match.doc_id: match.fingerprint for match in matches})
+        Query(
+            signature,
+            began,
+            ended,
+            {match.doc_id: match.fingerprint for match in matches},
+            frozenset(getattr(matches, "missing", ())),
+        )
         for signature, matches in zip(signatures, answers, strict=True)
     ]
 
@@ -58,6 +68,7 @@ class Verdict:
     present: int = 0
     absent: int = 0
     either: int = 0
+    excused: int = 0  # not found, and so are all drawers in which it would be
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -67,7 +78,8 @@ class Verdict:
     def __str__(self) -> str:
         text = (
             f"{self.queries:,} queries: of documents that had to be found {self.present:,}, had not to be "
-            f"{self.absent:,}, were being written {self.either:,}; {len(self.wrong)} wrong"
+            f"{self.absent:,}, were being written {self.either:,}, were in missing drawers {self.excused:,}; "
+            f"{len(self.wrong)} wrong"
         )
         return "; ".join([text, *self.wrong[:EXAMPLES]])
 
@@ -106,8 +118,8 @@ def histories(writes: Iterable[Write]) -> dict[str, History]:
     return {doc_id: History(own) for doc_id, own in of_document.items()}
 
 
-def judge(writes: Sequence[Write], queries: Iterable[Query], k: int) -> Verdict:
-    """Compare answers with what they must be."""
+def judge(writes: Sequence[Write], queries: Iterable[Query], k: int, cover: Cover | None = None) -> Verdict:
+    """Compare answers with what they must be; those without some drawers by the cover."""
     of_document = histories(writes)
     filed = sorted({(write.doc_id, write.signature) for write in writes if write.signature is not None})
     written = as_signatures([signature for _, signature in filed])
@@ -117,8 +129,21 @@ def judge(writes: Sequence[Write], queries: Iterable[Query], k: int) -> Verdict:
         is_near = np.bitwise_count(written.fingerprints ^ np.uint64(query.signature.fingerprint)) <= k
         has_key = (written.keys == query.signature.key) & (written.keys != 0)
         for doc_id in dict.fromkeys([*query.found, *(filed[one][0] for one in np.flatnonzero(is_near | has_key))]):
-            _judge_one(verdict, query, doc_id, of_document.get(doc_id, _UNKNOWN), k)
+            history = of_document.get(doc_id, _UNKNOWN)
+            if doc_id not in query.found and _is_excused(query, doc_id, history, cover):
+                verdict.excused += 1
+            else:
+                _judge_one(verdict, query, doc_id, history, k)
     return verdict
+
+
+def _is_excused(query: Query, doc_id: str, history: History, cover: Cover | None) -> bool:
+    """Whether every drawer is missing in which the document could be found."""
+    if not query.missing or cover is None:
+        return False
+    states = history.states(query.began, query.ended) or {write.signature for write in history.writes}
+    found = (drawers_finding(Document.of(doc_id, one, 0), query.signature, cover) for one in states if one is not None)
+    return all(drawers <= query.missing for drawers in found)
 
 
 def _judge_one(verdict: Verdict, query: Query, doc_id: str, history: History, k: int) -> None:

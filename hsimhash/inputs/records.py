@@ -294,7 +294,7 @@ class RecordReader:
         if self._is_numbered(record):
             return numbered_id(self._input, number)
         name = self._options.named_id_field
-        return doc_id_of(_value(record, name), name)
+        return doc_id_of(field_value(record, name), name)
 
     def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
         """Return the text or the signature of a record, and whether it is a page."""
@@ -315,7 +315,8 @@ def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
         return error
 
 
-def _value(record: Mapping[str, object], field: str) -> object:
+def field_value(record: Mapping[str, object], field: str) -> object:
+    """Return the value of a field; raise `ValueError` if the record does not have it."""
     if not has_field(record, field):
         raise ValueError(f'no field "{field}"')
     return value_at(record, field)
@@ -375,16 +376,21 @@ def content_of(record: Mapping[str, object], options: InputOptions) -> str:
 
 def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
     """Return the text of a record, or the page that it is; `ValueError` if it has neither."""
-    text = _written_content(record, options)
+    text = written_content(record, options)
     return Content(text) if options.has_features else content_in(text, options.extract, has_fields=bool(options.fields))
 
 
-def _written_content(record: Mapping[str, object], options: InputOptions) -> str:
+def written_content(record: Mapping[str, object], options: InputOptions) -> str:
+    """Return a record's text, which may be a page, its fields joined into one, or its features as JSON.
+
+    Raises:
+        ValueError: it has none.
+    """
     if options.fields:
         if not any(has_field(record, name) for name in options.fields):
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")
         return join_fields(_field_text(value_at(record, name), name) for name in options.fields)
-    value = _value(record, options.text_field)
+    value = field_value(record, options.text_field)
     return features_text(value, options.text_field) if options.has_features else text_of(value, options.text_field)
 
 
@@ -406,7 +412,7 @@ def signature_of(
         formats: which that may have; a sketch and a key have 16 hexadecimal digits.
         reads_signatures: whether sketch and key are read. Without a sketch a field `key` means something else.
     """
-    fingerprint = fingerprint_of(_value(record, field), field, formats)
+    fingerprint = fingerprint_of(field_value(record, field), field, formats)
     if reads_signatures and record.get("sketch") is not None:
         return Signature(fingerprint, *(digits_in(record.get(name), name) for name in ("sketch", "key")))
     return Signature(fingerprint)

@@ -31,6 +31,7 @@ from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, column_named, observed
 from hsimhash.spark.executors import OnExecutors
+from hsimhash.spark.json_lines import read_lines
 from hsimhash.spark.signatures import SHORT_KIND, joined_texts, signature_arrays
 
 SPARK_FORMATS = ("auto", "parquet", "json")
@@ -170,10 +171,8 @@ def rank_columns(options: RecordOptions) -> list[Column]:
 def _placed(records: DataFrame) -> DataFrame:
     """Return records whose place is numbers alone, in order of the inputs; the file's name goes to `path`."""
     files = sorted({(row.input, row.path) for row in records.select("place.input", "place.path").distinct().collect()})
-    known = records.sparkSession.createDataFrame(
-        [(path, number) for number, path in enumerate(dict.fromkeys(path for _, path in files))],
-        "path string, file int",
-    )
+    paths = F.array(*(F.lit(path) for path in dict.fromkeys(path for _, path in files))).cast("array<string>")
+    known = records.sparkSession.range(1).select(F.posexplode(paths).alias("file", "path"))
     found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
     place = F.struct("place.input", F.col("file"), F.col("place.start"), F.col("place.row"))
     return found.withColumn("place", place).drop("file")
@@ -183,19 +182,22 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     """Return the records of an input, fingerprinted."""
     fields = needed_fields(options.keep)
     is_json = options.format == "json" or (options.format == "auto" and _is_json(name))
-    read_json = spark.read.schema(_json_schema(options, fields)).json
-    rows = read_json(name) if is_json else spark.read.parquet(name)
-    content, seen_field = options.fingerprint_field or options.text_field, options.seen_field
-    check_names(rows, [options.id_field, *_content_fields(options), *filter(None, [options.first_seen_field]), *fields])
     place = F.struct(
         F.lit(number).alias("input"),
         F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_block_start").alias("start"),
         F.monotonically_increasing_id().alias("row"),
-    )
-    broken = F.col(_BROKEN) if is_json else F.lit(None).cast("string")
+    ).alias("place")
+    if is_json and options.fingerprint_field is None:
+        lines = spark.read.text(name).select(F.col("value").cast("binary").alias("line"), place)
+        return lines.mapInArrow(OnExecutors(partial(_from_lines, options)), _OUT)
+    rows = spark.read.schema(_json_schema(options, fields)).json(name) if is_json else spark.read.parquet(name)
+    content, seen_field = options.fingerprint_field or options.text_field, options.seen_field
+    check_names(rows, [options.id_field, *_content_fields(options), *filter(None, [options.first_seen_field]), *fields])
+    line = F.col(_BROKEN) if is_json else F.lit(None).cast("string")
     doc_id = column_named(options.id_field).cast("string")
-    columns = [doc_id.alias("id"), broken.alias("broken"), place.alias("place")]
+    columns = [doc_id.alias("id"), line.alias("line"), place]
+    columns.append(F.when(line.isNotNull(), "not a JSON object").alias("wrong"))
     columns += [column_named(one).cast("string").alias(f"field_{at}") for at, one in enumerate(fields)]
     seen = column_named(str(seen_field)) if seen_field in rows.columns else F.lit(None)
     columns.append(seen.cast("string").alias("first_seen"))
@@ -224,8 +226,9 @@ def _content_fields(options: RecordOptions) -> list[str]:
 
 
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
-    content = [*_content_fields(options), *(["sketch", "key"] if options.fingerprint_field else [])]
-    names = dict.fromkeys([options.id_field, *content, options.seen_field, *fields, _BROKEN])
+    """Return the columns to read of JSON lines with fingerprints."""
+    content = [options.fingerprint_field, "sketch", "key", options.seen_field]
+    names = dict.fromkeys([options.id_field, *content, *fields, _BROKEN])
     return StructType([StructField(name, StringType()) for name in names if name])
 
 
@@ -239,6 +242,12 @@ def _no_text(text: str | None, options: RecordOptions) -> str:
     except ValueError as error:
         return f'"{options.text_field}": {error}'
     return ""
+
+
+def _from_lines(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    inputs = InputOptions(id_field=options.id_field, text_field=options.text_field).for_profile(options.profile)
+    fields = [options.first_seen_field, *needed_fields(options.keep)]
+    return _from_texts(options, (read_lines(batch, inputs, fields) for batch in batches))
 
 
 def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -290,9 +299,9 @@ def _records(
     reasons: Sequence[str],
     contents: Sequence[str | None],
 ) -> pa.RecordBatch:
-    ids, broken = (batch.column(name).to_pylist() for name in ("id", "broken"))
+    ids, lines, wrong = (batch.column(name).to_pylist() for name in ("id", "line", "wrong"))
     seen = [_first_seen(one, options.seen_field) for one in batch.column("first_seen").to_pylist()]
-    why = [_reason(*row) for row in zip(ids, broken, reasons, seen, strict=True)]
+    why = [_reason(*row) for row in zip(ids, wrong, reasons, seen, strict=True)]
     kept = [batch.column(name).to_pylist() for name in batch.schema.names if name.startswith("field_")]
     fields = dict(zip(needed_fields(options.keep), kept, strict=True))
     ranks = [
@@ -301,7 +310,7 @@ def _records(
     ]
     shown = [
         preview((line or f"{doc_id}\t{content}").encode(errors="replace")) if reason else None
-        for doc_id, content, line, reason in zip(ids, contents, broken, why, strict=True)
+        for doc_id, content, line, reason in zip(ids, contents, lines, why, strict=True)
     ]
     columns = [
         batch.column("id"),
@@ -325,10 +334,10 @@ def _first_seen(text: str | None, field: str | None) -> int | str | None:
         return str(error)
 
 
-def _reason(doc_id: str | None, broken: str | None, reason: str, seen: int | str | None) -> str | None:
+def _reason(doc_id: str | None, wrong: str | None, reason: str, seen: int | str | None) -> str | None:
     """Return why a record is invalid, or None if it is valid."""
-    if broken is not None:
-        return "not a JSON object"
+    if wrong is not None:
+        return wrong
     if doc_id is None:
         return "no id"
     try:

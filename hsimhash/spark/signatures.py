@@ -86,13 +86,9 @@ def joined_texts(documents: DataFrame, names: Sequence[str]) -> Column:
 
 
 def _field_text(documents: DataFrame, name: str) -> Column:
-    """Return one of several fields, of an array its texts, a line each; JSON's arrays come as they are written."""
-    column = column_named(name)
-    if not isinstance(documents.schema[name].dataType, StringType):
-        return F.array_join(column.cast("array<string>"), "\n")
-    several = F.from_json(column, "array<string>")
-    is_array = column.startswith("[") & several.isNotNull()
-    return F.when(is_array, F.array_join(several, "\n")).otherwise(column)
+    """Return one of several fields; of an array its texts, a line each."""
+    column, kind = column_named(name), documents.schema[name].dataType
+    return F.array_join(column.cast("array<string>"), "\n") if isinstance(kind, ArrayType) else column.cast("string")
 
 
 def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

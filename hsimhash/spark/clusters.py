@@ -20,6 +20,7 @@ from hsimhash.spark.columns import (
     column_named,
     distance_of,
     gathered,
+    grouped_evenly,
     materialized,
     signed_documents,
     unsigned,
@@ -158,8 +159,8 @@ def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptio
 def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:
     """Return the greatest distance in each cluster of several vertices; a cluster's fingerprints go into one task."""
     several = whole.where("vertices > 1").select("kept")
-    members = own.select("kept", "fingerprint").join(several, "kept").repartition("kept")
-    return members.mapInArrow(_measured, "kept bigint, diameter int")
+    members = own.select("kept", "fingerprint").join(several, "kept")
+    return grouped_evenly(members, "kept").mapInArrow(_measured, "kept bigint, diameter int")
 
 
 def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

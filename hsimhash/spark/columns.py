@@ -191,6 +191,39 @@ def partition_keys(count: int) -> list[int]:
     return [found[place] for place in range(count)]
 
 
+def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None) -> DataFrame:
+    """Put rows with one value of a column into one task, and about as many rows into each task.
+
+    Spark places groups by their hashes, so a task may get several large groups while most get hardly a row. Here large
+    groups are placed one after the other, each where there are the fewest rows; only small ones go by their hashes. No
+    task is planned for less than half of the largest group.
+
+    Args:
+        rows: to be placed.
+        name: of the column, a `bigint`.
+        counted: what the sizes of groups are counted in, if that is cheaper than `rows`; it has the column too.
+    """
+    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    counts, seen = observed(
+        (rows if counted is None else counted).groupBy(name).agg(F.count("*").alias("rows")), total=F.sum("rows")
+    )
+    largest, total = counts.sort(F.desc("rows")).limit(4 * tasks).collect(), seen["total"] or 0
+    unit = max(1, total // tasks, largest[0].rows // 2 if largest else 0)
+    large = [row for row in largest if 4 * row.rows > unit]
+    in_large = sum(row.rows for row in large)
+    loads = [0] * -(-in_large // max(unit, largest[0].rows)) if large else []
+    others = max(1, -(-(total - in_large) // unit))
+    keys = partition_keys(len(loads) + others)
+    entries = list[Column]()
+    for row in large:
+        place = loads.index(min(loads))
+        loads[place] += row.rows
+        entries += F.lit(row[name]).cast("bigint"), F.lit(keys[others + place])
+    by_hash = F.element_at(F.array(*map(F.lit, keys[:others])), F.pmod(F.xxhash64(name), F.lit(others)).cast("int") + 1)
+    own = F.element_at(F.create_map(*entries), F.col(name)) if entries else F.lit(None)
+    return rows.repartition(len(keys), F.coalesce(own.cast("int"), by_hash))
+
+
 def column_named(name: str) -> Column:
     """Return the column of that name, whatever characters it has."""
     escaped = name.replace("`", "``")

@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.pairs.clusters import forest, star_centres
 from hsimhash.pairs.crowds import Crowd, NearRule, links, without_subsets
-from hsimhash.spark.columns import SIGNATURE, gathered, materialized, unsigned
+from hsimhash.spark.columns import SIGNATURE, gathered, grouped_evenly, materialized, unsigned
 
 EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
+FEWER = 8  # times fewer tasks join edges once more, where one could not hold those that are left
 _MEMBER = ("crowd", "number", *SIGNATURE)
 
 
@@ -35,6 +36,10 @@ def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame
     joined = partial(_spanning, at_once)
     found = materialized(edges.select("low", "high").mapInArrow(joined, "low bigint, high bigint"))
     before, after = None, _summed(found)
+    if after[0] > at_once:  # each task may have found edges that join the same vertices
+        fewer = found.coalesce(max(2, found.rdd.getNumPartitions() // FEWER))
+        found = materialized(fewer.mapInArrow(joined, "low bigint, high bigint"))
+        after = _summed(found)
     if after[0] <= at_once:
         found = materialized(found.coalesce(1).mapInArrow(joined, "low bigint, high bigint"))
         before = after
@@ -94,7 +99,7 @@ def crowd_links(crowds: DataFrame, rule: NearRule) -> DataFrame:
     A crowd goes into one task, which takes about 100 bytes for each member.
     """
     linked = partial(_linked, rule)
-    return crowds.repartition("crowd").select(*_MEMBER).mapInArrow(linked, "low bigint, high bigint")
+    return grouped_evenly(crowds.select(*_MEMBER), "crowd").mapInArrow(linked, "low bigint, high bigint")
 
 
 def _linked(rule: NearRule, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +133,7 @@ def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: Ne
         rows = rows.select("root", "low", "high", *(none.alias(name) for name in _MEMBER))
         its = crowds.join(roots, F.col("number") == F.col("one"))
         rows = rows.unionByName(its.select("root", none.alias("low"), none.alias("high"), *_MEMBER))
-    found = rows.repartition("root").drop("root", "one")
+    found = grouped_evenly(rows, "root", roots).drop("root", "one")
     return found.mapInArrow(partial(_starred, rule), "number bigint, kept bigint")
 
 

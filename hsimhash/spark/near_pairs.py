@@ -175,7 +175,8 @@ def near_fingerprints(
     layout = fastest_layout(count, max_distance, ROW_NS)
     plan = PartPlan.of(searches(layout.drawers, max_distance, has_crowds=has_crowds), sample, count, limits)
     parts = spread_to_parts(values, plan, limits)
-    return parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint, crowd bigint")
+    found = parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint, crowd bigint")
+    return found.repartition("left", "right", "crowd")  # the first drawers find most
 
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:

@@ -142,7 +142,7 @@ def _crowded(
     `alike` and `sharing` say of rows how many have their fingerprint and their key; a crowd may have any number.
     """
     if not is_signed:
-        return rows, near, materialized(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
+        return rows, near, _even_crowds(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
     is_keyed = F.col("key") != 0
     rows = rows.withColumn("alike", F.count("*").over(Window.partitionBy("fingerprint")))
     rows = materialized(rows.withColumn("sharing", F.when(is_keyed, F.count("*").over(Window.partitionBy("key")))))
@@ -160,7 +160,12 @@ def _crowded(
     by_key = rows.where(F.col("sharing") > CROWD).select(
         F.xxhash64("key", F.lit(0)).alias("crowd"), "number", *SIGNATURE
     )
-    return rows, few, materialized(crowds.unionByName(by_key))
+    return rows, few, _even_crowds(crowds.unionByName(by_key))
+
+
+def _even_crowds(members: DataFrame) -> DataFrame:
+    """Compute the members of crowds, as many in each partition: what they are joined from may be in few."""
+    return materialized(members.repartition("crowd", "number"))
 
 
 def _with_same_keys(fingerprints: DataFrame, given: DataFrame) -> DataFrame:

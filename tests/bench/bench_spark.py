@@ -8,14 +8,13 @@ tables, written and matched.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ from hsimhash.pairs import find_pairs
 from hsimhash.spark import clusters, compress, match, pairs
 from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids
 from tests.support.programs import Outcome, options, print_bar, print_conditions, print_outcomes, scratch_folder
-from tests.support.spark_session import local_spark
+from tests.support.spark_session import event_log, local_spark, longest_to_median, task_times
 
 SEED = 53
 SIZE, LARGE, SMALL = 1_000_000, 10_000_000, 20_000
@@ -113,36 +112,22 @@ def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
     is the median of several runs: in one of them Java may collect garbage just then.
     """
     values = near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=K)
-    events = folder / "events"
-    events.mkdir()
-    logged = {"enabled": "true", "dir": events.as_uri(), "compress": "false", "rolling.enabled": "false"}
-    settings = {f"spark.eventLog.{name}": value for name, value in logged.items()}
+    settings = event_log(folder / "events")
     settings["spark.sql.adaptive.coalescePartitions.enabled"] = "false"
     settings["spark.sql.files.maxPartitionBytes"] = "512k"
-    began_ms = list[float]()
+    began_s = list[float]()
     with local_spark(2, 8, **settings) as spark:
         given = written(spark, folder / "crowd", values)
         timed(clusters, given, folder / "clusters")
         for _ in range(ROUNDS):
-            began_ms.append(time.time() * 1_000)
+            began_s.append(time.time())
             print(f"clusters of {CROWD:,}, 30 % equal: {timed(clusters, given, folder / 'clusters'):.1f} s", flush=True)
-    runs: list[dict[int, list[int]]] = [{} for _ in began_ms]
-    for path in events.iterdir():
-        for event in map(json.loads, path.read_text().splitlines()):
-            if event["Event"] == "SparkListenerTaskEnd" and event["Task Info"]["Launch Time"] >= began_ms[0]:
-                run = runs[bisect_right(began_ms, event["Task Info"]["Launch Time"]) - 1]
-                run.setdefault(event["Stage ID"], []).append(event["Task Metrics"]["Executor Run Time"])
-    worst = [_longest_to_median(run.values()) for run in runs]
+    runs = [task_times(folder / "events", *one) for one in pairwise([*began_s, math.inf])]
+    worst = [longest_to_median(run.values(), long_ms=LONG_STAGE_MS) for run in runs]
     print(f"longest task / median of its stage: {', '.join(f'{one:.1f}' for one in worst)}")
     print_bar(
         f"the same, median of {ROUNDS} runs, stages of over {LONG_STAGE_MS} ms", statistics.median(worst), at_most=5
     )
-
-
-def _longest_to_median(stages: Iterable[list[int]]) -> float:
-    """Return how many times the median the longest task of a stage takes at most; infinity where no stage is long."""
-    long = [ms for ms in stages if len(ms) > 2 and max(ms) >= LONG_STAGE_MS]
-    return max((max(ms) / max(1, statistics.median(ms)) for ms in long), default=math.inf)
 
 
 def measure_tables(folder: Path, values: Numbers, rng: np.random.Generator) -> None:

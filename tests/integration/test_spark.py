@@ -38,7 +38,7 @@ from hsimhash.spark import (
     pairs,
     read_documents,
 )
-from hsimhash.spark.columns import partition_keys
+from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
 from hsimhash.spark.near_pairs import PAIR_LIMITS
 from tests.support.command_line import PROGRAM
@@ -186,6 +186,26 @@ def table(path: Path) -> list[tuple[str, ...]]:
     return sorted(tuple(repr(row[name]) for name in sorted(read.column_names)) for row in read.to_pylist())
 
 
+def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> None:
+    given, text = tmp_path / "given.jsonl", "one two three four five six seven eight " * 3
+    texts = [text, "", None, 7, 1.5, True, [text], {"a": text}, "\ud800", "\n<p>" + text]
+    ids = ["a", "", None, 5, 2**70, 1.5, 2.0, True, ["a"], {"a": 1}, "\ud800", "x" * 3_000, "line\nbreak"]
+    records = [{"id": f"text{number}", "text": value} for number, value in enumerate(texts)]
+    records += [{"id": value, "text": text} for value in ids] + [{"text": text}, {"id": "none"}, {}]
+    lines = [json.dumps(record).encode() for record in records]
+    lines += [b"{broken", b"[1]", b"3", b'"x"', b"null", b"", b"  ", b'{"id": "u", "text": "\xff"}']
+    lines += [b"[" * 20_000, b'{"id": "long", "text": "%s"}' % (b"x " * (8 << 20)), b'{"id": 1%s}' % (b"0" * 5_000)]
+    given.write_bytes(b"\n".join(lines))
+    reading = InputOptions(id_field="id")
+    known, rejected = list[str](), list[str]()
+    for batch in read_batches(find_inputs([str(given)], reading), reading, workers=1):
+        known += batch.documents.doc_ids
+        rejected += [one.reason for one in batch.documents.rejects]
+    read = read_documents(spark, [str(given)], RecordOptions())
+    assert sorted(row.id for row in read.documents.collect()) == sorted(known)
+    assert sorted(row.reason for row in read.rejects.collect()) == sorted(rejected)
+
+
 @pytest.mark.parametrize("single_task", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
 @pytest.mark.parametrize(
     ("keep", "method", "most"),
@@ -294,6 +314,20 @@ def test_rows_with_a_key_go_to_its_partition(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(key, place) for place, key in enumerate(keys)], "key int, place int")
     found = rows.repartition(50, "key").select("place", F.spark_partition_id().alias("partition")).collect()
     assert [(row.place, row.partition) for row in sorted(found)] == [(place, place) for place in range(50)]
+
+
+@pytest.mark.parametrize("large", [0, 1, 10])
+def test_tasks_have_about_as_many_rows_and_groups_whole(spark: SparkSession, large: int) -> None:
+    sizes = [1_000 + group for group in range(large)] + [1 + group % 7 for group in range(600)]
+    rows = [(group << 40, place) for group, size in enumerate(sizes) for place in range(size)]
+    given = spark.createDataFrame(rows, "name bigint, place int").repartition(3)
+    found = grouped_evenly(given, "name").withColumn("task", F.spark_partition_id())
+    tasks = found.groupBy("name").agg(F.countDistinct("task").alias("tasks"), F.count("*").alias("rows")).collect()
+    assert sorted((row.name, row.tasks, row.rows) for row in tasks) == [
+        (n << 40, 1, one) for n, one in enumerate(sizes)
+    ]
+    loads = [row["count"] for row in found.groupBy("task").count().collect()]
+    assert max(loads) < 3 * np.median(loads)
 
 
 def test_unsigned_numbers_and_digits_are_the_same_bits(spark: SparkSession) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
+import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -45,6 +49,40 @@ def local_spark(cores: int = 2, partitions: int = 4, **more: str) -> Iterator[Sp
         yield spark
     finally:
         spark.stop()
+
+
+def event_log(folder: Path) -> dict[str, str]:
+    """Make a folder; return the settings that have Spark log events there, for `task_times`."""
+    folder.mkdir()
+    logged = {"enabled": "true", "dir": folder.as_uri(), "compress": "false", "rolling.enabled": "false"}
+    return {f"spark.eventLog.{name}": value for name, value in logged.items()}
+
+
+def task_times(folder: Path, since_s: float = 0.0, until_s: float = math.inf) -> dict[int, list[int]]:
+    """Return the times of each stage's tasks, in ms, from the events of sessions that have ended.
+
+    Args:
+        folder: where the events are.
+        since_s: when the first task was started at the earliest, by `time.time()`.
+        until_s: when the last one was started at the latest.
+    """
+    stages: dict[int, list[int]] = {}
+    for path in folder.iterdir():
+        with path.open(encoding="utf-8") as lines:
+            for event in map(json.loads, lines):
+                is_end = event["Event"] == "SparkListenerTaskEnd"
+                if is_end and since_s <= event["Task Info"]["Launch Time"] / 1_000 < until_s:
+                    stages.setdefault(event["Stage ID"], []).append(event["Task Metrics"]["Executor Run Time"])
+    return stages
+
+
+def longest_to_median(stages: Iterable[list[int]], *, long_ms: int) -> float:
+    """Return how many times the median the longest task of a stage takes at most.
+
+    Only stages count whose longest task takes `long_ms`; without one it is infinity.
+    """
+    long = [ms for ms in stages if len(ms) > 2 and max(ms) >= long_ms]
+    return max((max(ms) / max(1, statistics.median(ms)) for ms in long), default=math.inf)
 
 
 def need_java() -> None:

@@ -50,6 +50,7 @@ except ImportError as error:  # only a job needs it, not --help
 
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
+_LEAST_PARTITIONS = 8  # that remain of more than 8 MB: by default as many as cores, so one slow task leaves others idle
 _FEW_BYTES = 32 << 20  # of inputs: reading them takes less time than Java's second compiler spends on Spark itself
 _POLL_S = 1.0  # between two looks at the tasks
 
@@ -122,8 +123,10 @@ def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> I
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
-        builder = builder.config("spark.sql.shuffle.partitions", _PARTITIONS) if is_local else builder
         if is_local:
+            builder = builder.config("spark.sql.shuffle.partitions", _PARTITIONS)
+            builder = builder.config("spark.sql.adaptive.coalescePartitions.minPartitionNum", _LEAST_PARTITIONS)
+            builder = builder.config("spark.python.daemon.module", "hsimhash.cli.spark_workers")
             builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
             if _are_few(inputs):
                 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

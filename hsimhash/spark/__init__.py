@@ -7,12 +7,14 @@ PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors
 task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 try:
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
     raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
 
-from hsimhash.spark.bulk_load import BulkLoadTotals, bulk_load, bulk_load_files
 from hsimhash.spark.clusters import clusters
 from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import dedup_files
@@ -22,6 +24,9 @@ from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
 from hsimhash.spark.tables import LAYOUT, compress, match, profile_of
 from hsimhash.spark.vertices import SparkDedupOptions, pairs
+
+if TYPE_CHECKING:
+    from hsimhash.spark.bulk_loading import BulkLoadTotals, bulk_load, bulk_load_files
 
 __all__ = [
     "LAYOUT",
@@ -43,3 +48,11 @@ __all__ = [
     "read_documents",
     "write_mode",
 ]
+
+if not TYPE_CHECKING:  # else any name would pass for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Import bulk loads when they are used: they need the HBase store, and each task's process would load it."""
+        if name in ("BulkLoadTotals", "bulk_load", "bulk_load_files"):
+            return getattr(importlib.import_module("hsimhash.spark.bulk_loading"), name)
+        raise AttributeError(f"module 'hsimhash.spark' has no attribute {name!r}")

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from hsimhash import HSimIndex, Profile
 from hsimhash.fingerprint import Signature
 from hsimhash.spark import RecordOptions, bulk_load_files
-from hsimhash.spark.bulk_load import TASK_BYTES
+from hsimhash.spark.bulk_loading import TASK_BYTES
 from hsimhash.store import StageOptions
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore

@@ -2,7 +2,7 @@
 
 1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
    cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
-2. Files are made: see `local_load.py` for sorted runs, `hsimhash/spark/bulk_load.py` for Spark.
+2. Files are made: see `local_load.py` for sorted runs, `hsimhash/spark/bulk_loading.py` for Spark.
 3. *rows*: drawer rows and listings are loaded. 4. *registers*: then the registers. So the invariant of `protocol.py`
    holds at every moment. After each load the first and the last cell of all files are looked up in the table.
 

@@ -1,0 +1,25 @@
+"""Starts the Python processes of Spark's tasks without pandas; `hsimhash spark` names this module to Spark.
+
+pyarrow imports pandas when it first converts a value, which takes over a second in each process. No task of ours needs
+it. Only modules without threads are imported here, because the processes are forked.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+from pyspark.daemon import manager
+
+
+class _NoPandas(MetaPathFinder):
+    """Makes pandas look as if it were not installed."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002
+        if name == "pandas":
+            raise ModuleNotFoundError("tasks of 'hsimhash spark' do without pandas", name=name)
+
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, _NoPandas())
+    manager()

@@ -53,6 +53,12 @@ $(VENV)/.pybind: | $(VENV)/.base
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
 	@touch $@
 
+# Another peer, with packages in versions of its own.
+$(VENV)/.datatrove: | $(VENV)/.base
+	$(BIN)/python -m venv $(VENV)/datatrove
+	$(VENV)/datatrove/bin/python -m pip install 'datatrove[io,processing]>=0.10' orjson pyarrow spacy
+	@touch $@
+
 demo: $(VENV)/.base
 	@$(BIN)/hsimhash demo
 
@@ -108,8 +114,9 @@ bench-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.bench.bench_postgresql
 	$(BIN)/python -m tests.bench.bench_redis
 
-bench-spark: $(VENV)/.test $(VENV)/.spark
+bench-spark: $(VENV)/.test $(VENV)/.spark $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_spark $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_spark_peers $(if $(LARGE),--large)
 
 stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
@@ -161,6 +168,8 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 
 stress-spark: $(VENV)/.test $(VENV)/.spark
 	$(BIN)/python -m tests.stress.spark_exactness
+	$(BIN)/python -m tests.stress.spark_skew $(if $(LARGE),--large)
+	$(BIN)/python -m tests.stress.spark_versions
 
 stress-tests: $(VENV)/.test
 	$(BIN)/python -m tests.stress.under_load --tests '$(TESTS)'

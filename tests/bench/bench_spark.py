@@ -141,7 +141,7 @@ def measure_tables(folder: Path, values: Numbers, rng: np.random.Generator) -> N
         size = sum(one.stat().st_size for one in (folder / "tables").glob("drawer-*/part-*.parquet"))
         print_bar("bytes a row", size / rows, at_most=6 if len(values) < LARGE // 2 else 5.5)
         queries = written(spark, folder / "queries", half_near(rng, values, QUERIES, K))
-        took = timed(partial(match, tables=str(folder / "tables")), queries, folder / "near")
+        took = timed(partial(match, against=str(folder / "tables")), queries, folder / "near")
         print(f"match of {QUERIES:,} queries: {took:.1f} s", flush=True)
 
 

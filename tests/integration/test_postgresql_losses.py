@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,8 @@ from tests.support.postgresql_sessions import connected, end_connections, wait_f
 
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
 _tables = itertools.count()
+
+RELOAD_S = 1.0  # until the checkpointer, which tells the others whether commits wait, has read a new setting
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +105,7 @@ def test_a_write_whose_commit_was_not_answered_is_done_once(
 def commits_waiting(server: PostgresqlServer) -> Iterator[None]:
     """Let each commit wait, once it is durable, for a standby that is not there; until the setting is reset."""
     reload(server, "SET synchronous_standby_names = 'nobody'")
+    time.sleep(RELOAD_S)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.hbase_server import do_without, free_ports
@@ -92,18 +92,29 @@ class PostgresqlServer:
 
     def kill(self) -> None:
         """Kill the server and all its processes: nothing is flushed or said to anybody."""
-        for pid in (self.process.pid, *self.children()):
-            try:
+        self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        children = self.children()
+        for pid in (self.process.pid, *children):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.process.wait()
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in children)
+        )  # what they hold, a new one needs
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End the server."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
+
+
+def _holds_files(pid: int) -> bool:
+    """Tell whether a process has open files: one that has ended has none, even before it is waited for."""
+    try:
+        return any(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -204,6 +204,11 @@ class ServerLoad:
         return {"server": self.server, **{name: one and round(one, 1) for name, one in percents.items()}}
 
 
+def load_of(region: Region, servers: Sequence[ServerLoad]) -> RegionLoad | None:
+    """Return what its server reports of a region, if that is among these and answered."""
+    return next((one.regions.get(region.start) for one in servers if one.server == region.server), None)
+
+
 @dataclass(frozen=True, slots=True)
 class CrowdedFingerprint:
     """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
@@ -225,7 +230,7 @@ class Survey:
 
     def load(self, region: Region) -> RegionLoad | None:
         """Return what its server reports of a region, if that answered."""
-        return next((one.regions.get(region.start) for one in self.servers if one.server == region.server), None)
+        return load_of(region, self.servers)
 
     @property
     def rows(self) -> int:

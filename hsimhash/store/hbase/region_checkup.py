@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hsimhash.store.checkup import Check
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.table import compact_line
-from hsimhash.store.reports import Region, RegionLoad, ServerLoad
+from hsimhash.store.reports import Region, RegionLoad, ServerLoad, load_of
 
 FILES_WORTH_A_COMPACTION = 2.0  # for each family of a region; every file is one more seek for a query
 LEAST_LOCAL_PERCENT = 70.0
@@ -27,7 +27,7 @@ def region_server_checks(address: Address, regions: Sequence[Region], loads: Seq
             f"the URL, and open it to this machine"
         )
         yield Check("region servers", "warn", message)
-    known = [(region, load) for region in regions if (load := _load_of(region, answering))]
+    known = [(region, load) for region in regions if (load := load_of(region, answering))]
     if answering and not known:
         message = "unknown, as are requests: its regions are new, or this user may not read hbase:meta"
         yield Check("store files", "ok", message)
@@ -36,10 +36,6 @@ def region_server_checks(address: Address, regions: Sequence[Region], loads: Seq
         yield _check_requests(known)
     if answering:
         yield from _check_percents(address, answering)
-
-
-def _load_of(region: Region, loads: Sequence[ServerLoad]) -> RegionLoad | None:
-    return next((load.regions.get(region.start) for load in loads if load.server == region.server), None)
 
 
 def _check_files(address: Address, loads: Sequence[RegionLoad]) -> Check:

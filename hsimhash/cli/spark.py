@@ -49,9 +49,26 @@ except ImportError as error:  # only a job needs it, not --help
     _missing = error
 
 _CAUSE_CHARACTERS = 600
-_PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
-_LEAST_PARTITIONS = 8  # that remain of more than 8 MB: by default as many as cores, so one slow task leaves others idle
-_FEW_BYTES = 32 << 20  # of inputs: reading them takes less time than Java's second compiler spends on Spark itself
+_LOCAL = {  # settings of a session on one machine
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "hsimhash.cli.spark_workers",
+    "spark.sql.shuffle.partitions": "32",  # Spark joins small ones
+    # That remain of more than 8 MB: by default as many as cores, so one slow task leaves others idle.
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
+}
+_FEW_BYTES = 32 << 20  # of inputs: Spark takes longer to start and to plan than its tasks take
+_LOCAL_FEW = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # it makes a job of each stage
+}
+# Java's second compiler, and checks of the bytecode of an installed Spark, take seconds and save nothing here.
+_JAVA_FEW = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine, in 1.5 GB; on a cluster, fewer fit
 _POLL_S = 1.0  # between two looks at the tasks
 
 
@@ -124,12 +141,10 @@ def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> I
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
         if is_local:
-            builder = builder.config("spark.sql.shuffle.partitions", _PARTITIONS)
-            builder = builder.config("spark.sql.adaptive.coalescePartitions.minPartitionNum", _LEAST_PARTITIONS)
-            builder = builder.config("spark.python.daemon.module", "hsimhash.cli.spark_workers")
-            builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+            for name, value in (_LOCAL | _LOCAL_FEW if _are_few(inputs) else _LOCAL).items():
+                builder = builder.config(name, value)
             if _are_few(inputs):
-                os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+                os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA_FEW)
     try:
         spark = builder.getOrCreate()
         try:
@@ -230,6 +245,8 @@ def spark_dedup_command(
     distance = DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance
     options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size, pairs)
     with _session(master, driver_memory, inputs) as spark, _watching(spark, quiet=quiet) as observer:
+        if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
+            options = replace(options, limits=replace(options.limits, single_task=_LOCAL_TASK))
         totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite, observer=observer)
     print_json({**totals.to_json(), "out": out})
     if totals.rejected:

@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple, TextIO
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from hsimhash.dedup.word_diff import Comparison, IdPart, id_parts, shortened
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 CLUSTERS_SHOWN = 20  # those with a warning, the largest ones, and the least alike
 LARGEST_SHOWN = 5  # of them
@@ -276,6 +277,8 @@ def write_report(file: TextIO, data: ReportData) -> None:
 @cache
 def page_environment(part: str) -> Environment:
     """Return the template environment for pages of a part of the package; it has the report's templates too."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # takes 70 ms; tasks do without it
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hsimhash", folder) for folder in dict.fromkeys((part, "dedup"))]),
         autoescape=True,

@@ -82,10 +82,14 @@ def clustered(documents: DataFrame, options: SparkDedupOptions) -> DataFrame:
 
 
 def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
-    """Return the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
+    """Compute the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
 
     `cut` is the least vertex of a component that was too large, else null.
     """
+    return materialized(_kept_vertices(vertices, options))
+
+
+def _kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
     edges, crowds = vertices.edges.select("low", "high"), vertices.crowds
     rule = NearRule(options.max_distance, options.max_sketch, is_plain=not vertices.has_signatures)
     joining = edges if crowds is None else edges.unionByName(crowd_links(crowds, rule))

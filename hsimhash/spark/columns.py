@@ -22,6 +22,7 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.store.urls import holds_password, masked
 
 SIGNATURE = ("fingerprint", "sketch", "key")
+LEAST_ROWS = 1 << 16  # of a task
 _SIGN = 1 << 63
 _HASH_SEED = 42  # of Spark's own hash, by which it chooses a row's partition
 
@@ -107,7 +108,7 @@ def materialized(rows: DataFrame) -> DataFrame:
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
 
 
-def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, int]]:
+def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, Any]]:
     """Return the rows `materialized`, and aggregates of them by name, without another job."""
     observation = Observation()
     named = [value.alias(name) for name, value in what.items()]
@@ -196,7 +197,7 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
 
     Spark places groups by their hashes, so a task may get several large groups while most get hardly a row. Here large
     groups are placed one after the other, each where there are the fewest rows; only small ones go by their hashes. No
-    task is planned for less than half of the largest group.
+    task is planned for less than half of the largest group, or for so few rows that starting it takes longer.
 
     Args:
         rows: to be placed.
@@ -208,7 +209,7 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
         (rows if counted is None else counted).groupBy(name).agg(F.count("*").alias("rows")), total=F.sum("rows")
     )
     largest, total = counts.sort(F.desc("rows")).limit(4 * tasks).collect(), seen["total"] or 0
-    unit = max(1, total // tasks, largest[0].rows // 2 if largest else 0)
+    unit = max(LEAST_ROWS, total // tasks, largest[0].rows // 2 if largest else 0)
     large = [row for row in largest if 4 * row.rows > unit]
     in_large = sum(row.rows for row in large)
     loads = [0] * -(-in_large // max(unit, largest[0].rows)) if large else []

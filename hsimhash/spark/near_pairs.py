@@ -38,7 +38,7 @@ class PairLimits:
     depth: int = 3  # how often buckets are cut again
     tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
     given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
-    single_task: int = 1 << 17  # documents that one task clusters by itself, about 1 KB each
+    single_task: int = 1 << 17  # documents that one task clusters by itself, up to 1.5 KB each
     given_ids: int = 1 << 19  # documents near others that a task holds: 50 MB with ids of 40 bytes
 
 

@@ -156,8 +156,10 @@ def _observed_records(spark: SparkSession, inputs: Sequence[str], options: Recor
     found = parts[0]
     for part in parts[1:]:
         found = found.unionByName(part)
-    records, counts = observed(found, rejected=F.count("reason"))
-    return _placed(records), counts["rejected"]
+    files = F.to_json(F.collect_set(F.struct("place.input", "place.path")))  # a number or a string can be observed
+    records, seen = observed(found, rejected=F.count("reason"), files=files)
+    in_order = sorted((file["input"], file["path"]) for file in json.loads(seen["files"]))
+    return _placed(records, [path for _, path in in_order]), seen["rejected"]
 
 
 def rank_columns(options: RecordOptions) -> list[Column]:
@@ -168,11 +170,10 @@ def rank_columns(options: RecordOptions) -> list[Column]:
     return [column.alias(f"{_RANK}{at}") for at, column in enumerate(found)]
 
 
-def _placed(records: DataFrame) -> DataFrame:
+def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
     """Return records whose place is numbers alone, in order of the inputs; the file's name goes to `path`."""
-    files = sorted({(row.input, row.path) for row in records.select("place.input", "place.path").distinct().collect()})
-    paths = F.array(*(F.lit(path) for path in dict.fromkeys(path for _, path in files))).cast("array<string>")
-    known = records.sparkSession.range(1).select(F.posexplode(paths).alias("file", "path"))
+    in_order = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
+    known = records.sparkSession.range(1).select(F.posexplode(in_order).alias("file", "path"))
     found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
     place = F.struct("place.input", F.col("file"), F.col("place.start"), F.col("place.row"))
     return found.withColumn("place", place).drop("file")

@@ -11,13 +11,15 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from hsimhash.dedup.grouping import cluster_near, find_near, found_by
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
-from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.fingerprint.signature import Signatures, similarities
 from hsimhash.pairs import Pairs
 from hsimhash.pairs.clusters import Clusters, diameters
@@ -38,6 +40,7 @@ _TYPES = {
     "bigint": pa.int64(),
     "double": pa.float64(),
 }
+_BATCH = 1 << 16  # rows
 _OUT = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, _OUT_DDL.split(", "))])
 
 
@@ -59,16 +62,16 @@ def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: Dedup
 def _clustered(options: DedupOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in gathered(batches):
         group = _Group.of(rows, options)
-        yield group.cluster_rows()
+        yield from group.cluster_rows()
         if options.pairs == "all":
-            yield group.pair_rows()
+            yield from group.pair_rows()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
     """Documents by number; pairs and clusters are of those that are `among` them, which have a fingerprint."""
 
-    ids: list[str]
+    ids: pa.LargeStringArray
     among: Int64s
     signatures: Signatures
     pairs: Pairs
@@ -82,54 +85,75 @@ class _Group:
         signatures = Signatures.of(*columns)
         pairs = find_near(signatures, options)
         clusters = cluster_near(signatures.fingerprints, pairs, rows["rank"].to_numpy()[among], options)
-        return cls(rows["id"].to_pylist(), among, signatures, pairs, clusters, options)
+        return cls(rows["id"].cast(pa.large_string()).combine_chunks(), among, signatures, pairs, clusters, options)
 
-    def cluster_rows(self) -> pa.RecordBatch:
-        count, ids, among = len(self.ids), np.array(self.ids, object), self.among
+    def cluster_rows(self) -> Iterator[pa.RecordBatch]:
+        count, among = len(self.ids), self.among
         kept, distance, diameter = np.arange(count), np.zeros(count, np.int32), np.zeros(count, np.int32)
         kept[among], distance[among] = among[self.clusters.kept], self.clusters.distance
         found = diameters(self.signatures.fingerprints, self.clusters)
         diameter[among[found.kept]] = found.bits
         is_equal = np.zeros(count, np.bool_)
         is_equal[among[self.pairs.repeats]] = True
-        by_id = np.argsort(ids)
-        least = np.full(count, count)
-        np.minimum.at(least, kept[by_id], np.arange(count))
-        similarity, how = np.full(count, np.nan), np.full(count, None, object)
-        similarity[among], how[among] = self._measured(np.arange(len(among)), self.clusters.kept)
-        return _batch(
-            id=self.ids,
-            cluster=ids[by_id[least[kept]]],
-            kept=kept == np.arange(count),
-            kept_id=ids[kept],
-            distance=distance,
-            size=np.bincount(kept, minlength=count)[kept],
-            diameter=diameter[kept],
-            similarity=similarity,
-            found_by=how,
-            is_equal=is_equal,
-            split=np.full(count, self.clusters.split, np.int32),
-        )
+        size, smallest = np.bincount(kept, minlength=count), self._smallest_ids(kept)
+        number = np.full(count, -1)  # in the signatures
+        number[among] = np.arange(len(among))
+        for rows in _slices(np.arange(count)):
+            own, signed = kept[rows], number[rows] >= 0
+            similarity, how = np.full(len(rows), np.nan), np.full(len(rows), None, object)
+            similarity[signed], how[signed] = self._measured(number[rows[signed]], number[own[signed]])
+            yield _batch(
+                id=self._named(rows),
+                cluster=self._named(smallest[own]),
+                kept=own == rows,
+                kept_id=self._named(own),
+                distance=distance[rows],
+                size=size[own],
+                diameter=diameter[own],
+                similarity=similarity,
+                found_by=how,
+                is_equal=is_equal[rows],
+                split=np.full(len(rows), self.clusters.split, np.int32),
+            )
 
-    def pair_rows(self) -> pa.RecordBatch:
-        left, right, distance = self.pairs.brief()
-        ids = np.array(self.ids, object)[self.among]
-        similarity, how = self._measured(left, right)
-        return _batch(id=ids[right], kept_id=ids[left], distance=distance, similarity=similarity, found_by=how)
+    def pair_rows(self) -> Iterator[pa.RecordBatch]:
+        near = self.pairs.brief()
+        for rows in _slices(np.arange(len(near.left))):
+            left, right = near.left[rows], near.right[rows]
+            similarity, how = self._measured(left, right)
+            ids = [self._named(self.among[one]) for one in (left, right)]
+            yield _batch(id=ids[1], kept_id=ids[0], distance=near.distance[rows], similarity=similarity, found_by=how)
 
-    def _measured(self, left: Int64s, right: Int64s) -> tuple[np.ndarray, np.ndarray]:
+    def _smallest_ids(self, kept: Int64s) -> Int64s:
+        """Return for each kept document the document of its cluster with the smallest id."""
+        found = np.arange(len(kept))
+        members = np.flatnonzero(np.bincount(kept, minlength=len(kept))[kept] > 1)
+        members = members[pc.sort_indices(self.ids.take(members)).to_numpy()]
+        roots, first = np.unique(kept[members], return_index=True)
+        found[roots] = members[first]
+        return found
+
+    def _named(self, documents: Int64s) -> pa.StringArray:
+        return self.ids.take(documents).cast(pa.string())
+
+    def _measured(self, left: Int64s, right: Int64s) -> tuple[Floats, NDArray[np.object_]]:
         """Return the similarity, NaN where a sketch is missing, and by what each pair was found."""
         some, others = self.signatures[left], self.signatures[right]
         return similarities(some.sketches, others.sketches), found_by(some, others, self.options).astype(object)
 
 
-def _batch(**columns: ColumnValues) -> pa.RecordBatch:
+def _slices(numbers: Int64s) -> list[Int64s]:
+    """Return the numbers in parts, of which each is a batch of rows."""
+    return np.array_split(numbers, range(_BATCH, len(numbers), _BATCH)) if len(numbers) else []
+
+
+def _batch(**columns: ColumnValues | pa.Array) -> pa.RecordBatch:
     """Return a batch of `_OUT`; a column that is not given is null."""
     count = len(columns["id"])
-    arrays = [
-        pa.array(columns[field.name], field.type, from_pandas=True)
-        if field.name in columns
-        else pa.nulls(count, field.type)
-        for field in _OUT
-    ]
+    arrays = [_array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type) for one in _OUT]
     return pa.RecordBatch.from_arrays(arrays, schema=_OUT)
+
+
+def _array(values: ColumnValues | pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values as a column; NaN is null."""
+    return values if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=True)

@@ -1,9 +1,9 @@
-"""Skewed documents on Spark: `python -m tests.stress.spark_skew [--large]`.
+"""Skewed documents on Spark: `python -m tests.stress.spark_skew [--large] [--cluster]`.
 
 `hsimhash spark dedup` of 150,000 texts, half of them in ten clusters; also empty texts, one of 10 MB, and invalid
 records. The results must be those of `hsimhash dedup`. It prints how much longer than the median task the longest one
 of a stage takes, and how long the job takes compared with as many unrelated texts. With `--large` there are 1,000,000
-texts.
+texts. With `--cluster` the tasks run in an executor of its own, so that many tasks cluster the texts, not one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SEED = 61
 SIZE, LARGE = 150_000, 1_000_000  # more than one task clusters by itself
 CLUSTERS, SHARE, EMPTY_SHARE, LONG_BYTES = 10, 0.5, 0.02, 10 << 20
 LONG_TASK_MS = 1_000
+CLUSTER = "local-cluster[1,2,4096]"
 
 
 def write_skewed(path: Path, count: int) -> None:
@@ -48,14 +49,14 @@ def write_skewed(path: Path, count: int) -> None:
         file.write("{broken\n" + json.dumps({"id": "long", "text": " ".join(f"w{word}" for word in words)}) + "\n")
 
 
-def spark_dedup(path: Path, out: Path, events: Path) -> float:
+def spark_dedup(path: Path, out: Path, events: Path, master: str) -> float:
     """Run the command with Spark's defaults; return the seconds that it takes."""
     conf = out.with_suffix(".conf")
     conf.mkdir()
     lines = (f"{name} {value}\n" for name, value in event_log(events).items())
     (conf / "spark-defaults.conf").write_text("".join(lines))
     began = time.monotonic()
-    command = [*PROGRAM, "spark", "dedup", str(path), "--out", str(out), "--quiet"]
+    command = [*PROGRAM, "spark", "dedup", str(path), "--out", str(out), "--master", master, "--quiet"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | {"SPARK_CONF_DIR": str(conf)}
     )
@@ -66,16 +67,16 @@ def spark_dedup(path: Path, out: Path, events: Path) -> float:
     return took_s
 
 
-def outcomes(folder: Path, count: int) -> Iterator[Outcome]:
+def outcomes(folder: Path, count: int, master: str) -> Iterator[Outcome]:
     """Compare, and print how evenly the work is spread."""
     unrelated, skewed = folder / "unrelated.jsonl", folder / "skewed.jsonl"
     write_documents(unrelated, count, 0)
     write_skewed(skewed, count)
     one, many, events = folder / "one", folder / "many", folder / "events"
-    took_s = spark_dedup(skewed, many, events)
+    took_s = spark_dedup(skewed, many, events, master)
     print_bar(
         "skewed / unrelated, seconds",
-        took_s / spark_dedup(unrelated, folder / "apart", folder / "apart.events"),
+        took_s / spark_dedup(unrelated, folder / "apart", folder / "apart.events", master),
         at_most=1.5,
     )
     worst = longest_to_median(task_times(events).values(), long_ms=LONG_TASK_MS)
@@ -87,11 +88,15 @@ def outcomes(folder: Path, count: int) -> Iterator[Outcome]:
 
 
 def main() -> int:
-    given = options(__doc__ or "", large=(False, f"{LARGE:,} texts instead of {SIZE:,}"))
+    given = options(
+        __doc__ or "",
+        large=(False, f"{LARGE:,} texts instead of {SIZE:,}"),
+        cluster=(False, f"run on {CLUSTER} instead of local[*]"),
+    )
     size = LARGE if given.large else SIZE
     print_conditions("skewed documents on Spark", packages=("pyspark",), seed=SEED, documents=size)
     with scratch_folder(given.scratch) as folder:
-        return print_outcomes(outcomes(folder, size))
+        return print_outcomes(outcomes(folder, size, CLUSTER if given.cluster else "local[*]"))
 
 
 if __name__ == "__main__":

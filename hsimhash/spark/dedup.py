@@ -129,7 +129,10 @@ def _write_many(
     results: _Results, read: ReadDocuments, records: RecordOptions, options: SparkDedupOptions, observer: Observer
 ) -> Totals:
     """Write the tables of documents that many tasks compare and connect."""
-    vertices = vertices_of(_comparable(read), F.col("place"), options, rank_columns(records))
+    comparable = _comparable(read)
+    if options.pairs == "all" and read.signed:
+        _warn_of_pairs(comparable, read.count, observer)
+    vertices = vertices_of(comparable, F.col("place"), options, rank_columns(records))
     observer.report("cluster")
     kept = kept_vertices(vertices, options)
     observer.report("write")
@@ -145,6 +148,17 @@ def _write_many(
     clusters = results.read("clusters")
     results.write({"keep": clusters.where("kept").select("id"), "drop": clusters.where("not kept").select("id")})
     return _totals(results, read, vertices, kept, options)
+
+
+def _warn_of_pairs(documents: DataFrame, count: int, observer: Observer) -> None:
+    """Warn if more documents have one key than makes sense to compare with each other."""
+    sharing = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
+    about = sharing.agg(F.sum(F.expr("sharing * (sharing - 1) div 2"))).first()[0] or 0
+    if about > count:
+        observer.say(
+            f"{about:,} pairs of documents have the same key: each is compared, and listed if the sketches agree; "
+            f"--pairs kept lists each dropped document with the one kept for it"
+        )
 
 
 def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> dict[str, DataFrame]:

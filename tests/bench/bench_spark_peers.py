@@ -27,6 +27,8 @@ from pyspark.ml.feature import HashingTF, MinHashLSH, NGram, Tokenizer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.spark import fingerprints, pairs
 from tests.support.programs import options, print_conditions, scratch_folder
 from tests.support.spark_session import local_spark
@@ -35,7 +37,8 @@ SEED = 67
 SIZE, LARGE, SMALL = 100_000, 1_000_000, 2_000
 WORDS, COPIES, REPLACED = 200, 0.2, 10
 SHINGLE, FEATURES, TABLES = 3, 1 << 20, 5
-DISTANCES = (0.2, 0.4)  # of Jaccard
+DISTANCES = (0.2, 0.3)  # of Jaccard; copies are within .26
+OWN_LIMITS = ((DEFAULT_DISTANCE, MAX_SKETCH), (8, 20), (10, 24))  # bits of fingerprints, and of sketches
 ROUNDS = 3
 DATATROVE = Path(sys.prefix, "datatrove", "bin", "python")  # an environment of its own
 
@@ -69,8 +72,9 @@ def write_texts(path: Path, count: int) -> None:
             writer.write_table(pa.table([ids, rows], schema=schema))
 
 
-def by_hsimhash(texts: DataFrame) -> DataFrame:
-    return pairs(fingerprints(texts)).select("left", "right")
+def by_hsimhash(distance: int, sketch: int) -> Callable[[DataFrame], DataFrame]:
+    """Return a job that finds pairs within so many bits of fingerprints and sketches."""
+    return lambda texts: pairs(fingerprints(texts), max_distance=distance, max_sketch=sketch).select("left", "right")
 
 
 def by_minhash_lsh(distance: float) -> Callable[[DataFrame], DataFrame]:
@@ -118,7 +122,8 @@ def main() -> None:
     given = options(__doc__ or "", large=(False, f"{LARGE:,} texts instead of {SIZE:,}"))
     size, rounds = (LARGE, 1) if given.large else (SIZE, ROUNDS)
     print_conditions("near texts on Spark", packages=("pyspark",), seed=SEED, texts=size, rounds=rounds)
-    contest = {"hsimhash": by_hsimhash, **{f"MinHashLSH, {one}": by_minhash_lsh(one) for one in DISTANCES}}
+    contest = {f"hsimhash, {distance}": by_hsimhash(distance, sketch) for distance, sketch in OWN_LIMITS}
+    contest |= {f"MinHashLSH, {one}": by_minhash_lsh(one) for one in DISTANCES}
     with scratch_folder(given.scratch) as folder:
         for name, count in (("texts", size), ("small", SMALL)):
             (folder / name).mkdir()

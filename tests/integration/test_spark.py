@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from hsimhash.inputs.reader import read_batches
 from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.progress import Observer
 from hsimhash.spark import (
     PairLimits,
     RecordOptions,
@@ -37,6 +39,7 @@ from hsimhash.spark import (
     match,
     pairs,
     read_documents,
+    single_task,
 )
 from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
@@ -206,7 +209,7 @@ def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path
     assert sorted(row.reason for row in read.rejects.collect()) == sorted(rejected)
 
 
-@pytest.mark.parametrize("single_task", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
+@pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
 @pytest.mark.parametrize(
     ("keep", "method", "most"),
     [
@@ -216,7 +219,7 @@ def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path
     ],
 )
 def test_dedup_gives_the_answers_of_one_machine(
-    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None, single_task: int
+    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None, at_once: int
 ) -> None:
     given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
     one, many = tmp_path / "one", tmp_path / "many"
@@ -225,7 +228,7 @@ def test_dedup_gives_the_answers_of_one_machine(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
     known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
-    limits = replace(PAIR_LIMITS, single_task=single_task)
+    limits = replace(PAIR_LIMITS, single_task=at_once)
     asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
     totals = dedup_files(spark, [str(given)], str(many), RecordOptions(keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
@@ -247,10 +250,10 @@ def test_one_task_writes_the_tables_of_many(
         lines = (json.dumps({"id": f"{n * 7 % 900}", field: f"{one:016x}"}) for n, one in enumerate(values.tolist()))
         given.write_text("\n".join(lines))
     totals = []
-    for single_task in (0, PAIR_LIMITS.single_task):
-        options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=single_task))
+    for at_once in (0, PAIR_LIMITS.single_task):
+        options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=at_once))
         reading = RecordOptions(profile, fingerprint_field=field)
-        totals.append(dedup_files(spark, [str(given)], str(tmp_path / f"{single_task}"), reading, options))
+        totals.append(dedup_files(spark, [str(given)], str(tmp_path / f"{at_once}"), reading, options))
     many, one = tmp_path / "0", tmp_path / f"{PAIR_LIMITS.single_task}"
     names = {path.name for path in many.iterdir()}
     assert names == {path.name for path in one.iterdir()}
@@ -261,11 +264,40 @@ def test_one_task_writes_the_tables_of_many(
     assert totals[0].dropped
 
 
+def test_listing_all_pairs_of_a_crowd_warns_of_their_number(spark: SparkSession, tmp_path: Path) -> None:
+    given, said = tmp_path / "given.parquet", list[str]()
+    rng = np.random.default_rng(8)
+    columns = {name: rng.integers(1, 1 << 62, 300) for name in ("fingerprint", "sketch", "key")}
+    columns["key"][:100] = 7
+    pq.write_table(pa.table({"id": page_ids(0, 300), **columns}), given)
+    for listed in get_args(PairsListed):
+        options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=0))
+        reading = RecordOptions(fingerprint_field="fingerprint")
+        observer = Observer(say=lambda text, listed=listed: said.append(f"{listed}: {text}"))  # type: ignore[misc]
+        dedup_files(spark, [str(given)], str(tmp_path / listed), reading, options, observer=observer)
+    assert [text.split(" of")[0] for text in said] == ["all: 4,950 pairs"]
+
+
+def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = near_and_equal(np.random.default_rng(9), 500, near=1 / 3, equal=1 / 3, most=4).view(np.int64)
+    ids, rank = page_ids(0, 500), np.arange(500, dtype=np.int32)
+    rows = pa.table({"id": ids, "fingerprint": values, "sketch": values, "key": values >> 40, "rank": rank})
+
+    def found() -> list[pa.RecordBatch]:
+        return list(single_task._clustered(DedupOptions(pairs="all"), rows.to_batches(max_chunksize=60)))
+
+    whole = found()
+    monkeypatch.setattr(single_task, "_BATCH", 37)
+    parts = found()
+    assert max(part.num_rows for part in parts) == 37
+    assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches(whole).combine_chunks()
+
+
 def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
     given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
     dedup_files(spark, [str(given)], str(tmp_path / "out"), RecordOptions(), SparkDedupOptions())
-    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 20
+    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 15
 
 
 def test_long_chains_are_one_component(spark: SparkSession) -> None:

@@ -8,10 +8,12 @@ sound. In an index that others write meanwhile it must find no problem.
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import random_fingerprints
 from tests.support.hbase_server import HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
-from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 43
 DOCUMENTS, FAULTS = 100_000, 100  # of each kind
@@ -140,13 +142,10 @@ def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: i
             counts = _counts(whole.to_json())
             killed = _counts(_killed(url, folder / "killed", kills))
             yield Outcome(killed == counts, f"killed {kills} times and continued: {killed}")
-            alone_s = seconds(lambda: _sharded(url, folder / "alone", 1))
-            found = list[dict[str, object]]()
-            beside_s = seconds(lambda: found.append(_sharded(url, folder / "shards", SHARDS)))
-            yield Outcome(
-                _counts(found[0]) == counts,
-                f"{SHARDS} shards, a process each: {beside_s:.1f} s, one {alone_s:.1f} s: {_counts(found[0])}",
-            )
+            _, alone = _sharded(url, folder / "alone", 1)
+            found, beside = _sharded(url, folder / "shards", SHARDS)
+            text = f"{SHARDS} shards, a process each: {beside}; one: {alone}: {_counts(found)}"
+            yield Outcome(_counts(found) == counts, text)
             problems = index.check(repair=True, workers=2, folder=folder / "repair").problems
             again = index.check()
             yield Outcome(
@@ -174,17 +173,26 @@ def _killed(url: str, folder: Path, kills: int) -> dict[str, object]:
             return found
 
 
-def _sharded(url: str, folder: Path, shards: int) -> dict[str, object]:
-    """Return what the command prints that compares what processes have read beside each other."""
+def _sharded(url: str, folder: Path, shards: int) -> tuple[dict[str, object], str]:
+    """Return what the command prints that compares what processes have read beside each other, and what they took."""
     command = [*PROGRAM, "check", "--store", url, "--workers", "1", "--job", str(folder)]
     words = [[*command, "--shard", f"{number}/{shards}"] for number in range(1, shards + 1)]
+    began_s, busy_s = time.monotonic(), _busy_s()
     processes = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for one in words]
     for process in processes:
         _, said = process.communicate()
         assert process.returncode == 0, said
     printed = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    took_s, busy_s = time.monotonic() - began_s, _busy_s() - busy_s
     found: dict[str, object] = json.loads(printed.stdout)
-    return found
+    return found, f"{took_s:.1f} s, {busy_s / took_s:.1f} cores busy"
+
+
+def _busy_s() -> float:
+    """Return how long the cores of this machine have been busy, together: servers are, too."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _, _, irq, softirq, steal = map(int, words)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def beside_writers(server: HBaseServer, folder: Path, *, documents: int, checks: int) -> Outcome:

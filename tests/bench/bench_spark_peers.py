@@ -38,7 +38,7 @@ SIZE, LARGE, SMALL = 100_000, 1_000_000, 2_000
 WORDS, COPIES, REPLACED = 200, 0.2, 10
 SHINGLE, FEATURES, TABLES = 3, 1 << 20, 5
 DISTANCES = (0.2, 0.3)  # of Jaccard; copies are within .26
-OWN_LIMITS = ((DEFAULT_DISTANCE, MAX_SKETCH), (8, 20), (10, 24))  # bits of fingerprints, and of sketches
+OWN_LIMITS = ((DEFAULT_DISTANCE, MAX_SKETCH), (8, 20), (10, 18), (12, 20))  # bits of fingerprints, and of sketches
 ROUNDS = 3
 DATATROVE = Path(sys.prefix, "datatrove", "bin", "python")  # an environment of its own
 

@@ -496,7 +496,7 @@ def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> N
     program = "import sys; sys.modules['pyspark'] = None; from hsimhash.cli import main; main(sys.argv[1:])"
     for arguments, code, words in (
         (["--help"], 0, "--max-cluster-size"),
-        (["pages.parquet", "--out", "out"], 1, "Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'"),
+        (["pages.parquet", "--out", "out"], 1, "Spark needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'"),
     ):
         command = [sys.executable, "-c", program, "spark", "dedup", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -78,7 +78,7 @@ def _session_options(job: Function) -> Function:
     @functools.wraps(job)
     def checked(*given: object, **named: object) -> object:
         if _missing is not None:
-            raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from _missing
+            raise HsimhashError("Spark needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'") from _missing
         return job(*given, **named)
 
     command: Function = checked
@@ -124,9 +124,9 @@ def spark_command() -> None:
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
 
-    Needs PySpark and Java 17: pip install 'hsimhash[spark]'. By default the commands run on all cores of this machine.
-    Use --master, or spark-submit with hsimhash/__main__.py, to run them on a cluster; hsimhash must be installed for
-    the Python of its executors.
+    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default the commands run on all cores of this
+    machine. Use --master, or spark-submit with hsimhash/__main__.py, to run them on a cluster; hsimhash must be
+    installed for the Python of its executors.
     """
 
 
@@ -189,7 +189,7 @@ def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
 def _cause(text: str) -> str:
     """Return what an error of Spark says, without the stacks."""
     if "JAVA_GATEWAY_EXITED" in text:
-        return "Java did not start; Spark needs Java 17: install it, or set JAVA_HOME"
+        return "Java did not start; Spark needs Java 17 or 21: install it, or set JAVA_HOME"
     lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if re.match(r"[\w.]+(Error|Exception): |\[USER_RAISED_EXCEPTION\]", line)]
     return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]

@@ -89,4 +89,4 @@ def need_java() -> None:
     """Skip the test where there is no Java, or fail it under REQUIRE_HBASE=1."""
     if shutil.which("java") is None:
         end = pytest.fail if os.environ.get("REQUIRE_HBASE") == "1" else pytest.skip
-        end("Spark needs Java 17, and there is no java")
+        end("Spark needs Java 17 or 21, and there is no java")

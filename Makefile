@@ -144,6 +144,7 @@ stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
 	$(BIN)/python -m tests.stress.hbase_bulk_load
+	$(BIN)/python -m tests.stress.spark_load $(if $(LARGE),--documents 10000000)
 	$(BIN)/python -m tests.stress.hbase_check
 	$(BIN)/python -m tests.stress.hbase_crawlers
 	$(BIN)/python -m tests.stress.scrapy_outage

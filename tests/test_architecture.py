@@ -163,3 +163,9 @@ def test_importing_loads_no_dictionary_and_configures_nothing() -> None:
         "assert not logging.getLogger().handlers\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """Otherwise `pytest`, which collects all folders in one run, ends with an error."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py") if "examples" not in path.parts]
+    assert sorted(names) == sorted(set(names))

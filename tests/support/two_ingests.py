@@ -33,7 +33,7 @@ def assert_one_of_each_group_is_stored(store: str, folder: Path, *, kills: bool 
         job = folder / f"job-{name}"
         options = ["--on-duplicate", "skip", "--claim", "--format", "fingerprints", "--job", str(job)]
         if kills and name == "y":
-            options += ["--rate", str(GROUPS // 3)]  # so that it does not end before it is killed
+            options += ["--rate", str(GROUPS * COPIES // 2)]  # so that it does not end before it is killed
         commands.append([*PROGRAM, "ingest", str(path), "--store", store, *options])
     programs = [_started(command) for command in commands]
     if kills:

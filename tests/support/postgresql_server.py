@@ -98,9 +98,7 @@ class PostgresqlServer:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        wait_until(
-            lambda: not any(Path(f"/proc/{pid}").exists() for pid in children)
-        )  # what they hold, a new one needs
+        wait_until(lambda: not any(map(_holds_files, children)))  # what they hold, a new one needs
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:

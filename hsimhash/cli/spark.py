@@ -141,10 +141,12 @@ def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> I
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
         if is_local:
-            for name, value in (_LOCAL | _LOCAL_FEW if _are_few(inputs) else _LOCAL).items():
-                builder = builder.config(name, value)
+            local = _LOCAL
             if _are_few(inputs):
+                local = _LOCAL | _LOCAL_FEW
                 os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA_FEW)
+            for name, value in local.items():
+                builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
         try:

@@ -95,10 +95,11 @@ class _Group:
         diameter[among[found.kept]] = found.bits
         is_equal = np.zeros(count, np.bool_)
         is_equal[among[self.pairs.repeats]] = True
-        size, smallest = np.bincount(kept, minlength=count), self._smallest_ids(kept)
+        size = np.bincount(kept, minlength=count)
+        smallest = self._smallest_ids(kept, np.flatnonzero(size[kept] > 1))
         number = np.full(count, -1)  # in the signatures
         number[among] = np.arange(len(among))
-        for rows in _slices(np.arange(count)):
+        for rows in _batches(count):
             own, signed = kept[rows], number[rows] >= 0
             similarity, how = np.full(len(rows), np.nan), np.full(len(rows), None, object)
             similarity[signed], how[signed] = self._measured(number[rows[signed]], number[own[signed]])
@@ -118,16 +119,15 @@ class _Group:
 
     def pair_rows(self) -> Iterator[pa.RecordBatch]:
         near = self.pairs.brief()
-        for rows in _slices(np.arange(len(near.left))):
+        for rows in _batches(len(near.left)):
             left, right = near.left[rows], near.right[rows]
             similarity, how = self._measured(left, right)
             ids = [self._named(self.among[one]) for one in (left, right)]
             yield _batch(id=ids[1], kept_id=ids[0], distance=near.distance[rows], similarity=similarity, found_by=how)
 
-    def _smallest_ids(self, kept: Int64s) -> Int64s:
-        """Return for each kept document the document of its cluster with the smallest id."""
+    def _smallest_ids(self, kept: Int64s, members: Int64s) -> Int64s:
+        """Return, at each kept document, the one with the smallest id; only clusters of several have `members`."""
         found = np.arange(len(kept))
-        members = np.flatnonzero(np.bincount(kept, minlength=len(kept))[kept] > 1)
         members = members[pc.sort_indices(self.ids.take(members)).to_numpy()]
         roots, first = np.unique(kept[members], return_index=True)
         found[roots] = members[first]
@@ -142,9 +142,10 @@ class _Group:
         return similarities(some.sketches, others.sketches), found_by(some, others, self.options).astype(object)
 
 
-def _slices(numbers: Int64s) -> list[Int64s]:
-    """Return the numbers in parts, of which each is a batch of rows."""
-    return np.array_split(numbers, range(_BATCH, len(numbers), _BATCH)) if len(numbers) else []
+def _batches(count: int) -> Iterator[Int64s]:
+    """Yield the numbers of the rows of each batch."""
+    for start in range(0, count, _BATCH):
+        yield np.arange(start, min(start + _BATCH, count))
 
 
 def _batch(**columns: ColumnValues | pa.Array) -> pa.RecordBatch:

@@ -38,7 +38,10 @@ INTO_S = 3.0  # after a step begins
 
 @dataclass
 class Steps:
-    """How long the steps of a command take, by what it prints when they begin; and how large its stage gets."""
+    """How long the steps of a command take, by what it prints when they begin; and how large its stage gets.
+
+    Of several runs the first counts that ends a step: those that resume do less.
+    """
 
     taken_s: dict[str, float] = field(default_factory=dict)
     stage_bytes: int = 0
@@ -58,7 +61,7 @@ class Steps:
             said.append(line)
             text = line.strip().removeprefix("hsimhash: ")
             if text.startswith(("writing files", "loading ")):
-                self.taken_s[step] = time.monotonic() - began_s
+                self.taken_s.setdefault(step, time.monotonic() - began_s)
                 step, began_s = text, time.monotonic()
                 self.stage_bytes = max(
                     self.stage_bytes, sum(one.stat().st_size for one in stage.rglob("*") if one.is_file())
@@ -70,7 +73,7 @@ class Steps:
                 return False
         if process.wait() != 0:
             raise RuntimeError("".join(said[-20:]))
-        self.taken_s[step] = time.monotonic() - began_s
+        self.taken_s.setdefault(step, time.monotonic() - began_s)
         return True
 
     def print_costs(self, documents: int) -> None:

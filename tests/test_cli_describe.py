@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.command_line import make_index, run
+from tests.support.command_line import assert_status_names_a_crowd, make_index, run
 
 
 def test_status_counts_documents_and_rows(tmp_path: Path) -> None:
@@ -15,6 +15,10 @@ def test_status_counts_documents_and_rows(tmp_path: Path) -> None:
     shown = dict(line.split("  ", 1) for line in run("status", "--store", url).stdout.splitlines())
     assert shown["documents"].strip() == "4"
     assert shown["file bytes"].endswith("KiB")
+
+
+def test_status_names_a_crowded_fingerprint(tmp_path: Path) -> None:
+    assert_status_names_a_crowd(f"lmdb://{tmp_path / 'index'}")
 
 
 def test_json_has_the_record_and_the_counts(tmp_path: Path) -> None:

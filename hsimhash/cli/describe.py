@@ -76,28 +76,44 @@ def _print_table(table: TableFacts) -> None:
 @with_settings("store")
 @json_option
 def status_command(settings: Settings, as_json: bool) -> None:
-    """Count the rows of an index and, on HBase, show how evenly its regions share them.
+    """Count the rows of an index, name crowded fingerprints and, on HBase, show how evenly its regions share the rows.
 
     \b
     Example: hsimhash status --store hbase://gw1/crawl:pages
              hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
+             hsimhash status --store lmdb://pages --json | jq .crowds
+
+    Crowded fingerprints are each shared by 1,000 documents or more: error pages, templates, spam. A query near one
+    reads all of its documents unless it has a limit. 'query FINGERPRINT --distance 0 --limit 10' shows some of them. In
+    a large index, status looks for crowded fingerprints in a sample of about 20,000 documents. It can miss one that
+    less than 0.1 % of the documents have (on PostgreSQL 1 %, if they were added together).
 
     On HBase the counts are estimates from samples, and exact for a small table. "skew" is the size of the fullest
     region as a multiple of the mean. Above 2, create a new table with 'create-table --splits-from'. Hot buckets have
-    over 100 rows in the samples. Crowded fingerprints are shared by over 1,000 documents, which are all in one row.
-    What region servers report on their info port (16030, or info_port= in the URL) is shown too: the store files of
-    each region, its requests since it was opened, and for each server how many files are local and look-ups cached.
+    over 100 rows in the samples. What region servers report on their info port (16030, or info_port= in the URL) is
+    shown too: the store files of each region, its requests since it was opened, and for each server how many files are
+    local and look-ups cached.
     """
     with open_index(settings) as index:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None
         own = {"documents": index.count(), **index.store.describe()} if survey is None else {}
-    facts = {"url": settings.store, **(survey.to_json(len(index.layout.drawers)) if survey else own)}
+        crowds = index.store.crowds()
+    facts = {
+        "url": settings.store,
+        **(survey.to_json(len(index.layout.drawers)) if survey else own),
+        "crowds": [crowd.to_json() for crowd in crowds],
+    }
     if as_json:
         print_json(facts)
         return
     print_fields({name: value for name, value in facts.items() if not isinstance(value, list)})
     if survey:
         _print_survey(survey)
+    for crowd in crowds:
+        print_line(
+            f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
+            f"about {crowd.share:.0%} of all documents"
+        )
 
 
 def _percent(value: float | None) -> str:
@@ -123,8 +139,3 @@ def _print_survey(found: Survey) -> None:
     print_table(("region server", "files local>", "cache hits>", "info port"), servers)
     for prefix, count in found.hot_buckets:
         print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows met")
-    for crowd in found.crowds:
-        print_line(
-            f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
-            f"{crowd.bytes / 1e6:,.1f} MB or more in one row; about {crowd.share:.0%} of all documents"
-        )

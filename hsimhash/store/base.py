@@ -32,7 +32,7 @@ from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_li
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.reports import CheckReport
+from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 
 T = TypeVar("T")
 
@@ -527,6 +527,18 @@ class Store(View, AbstractContextManager["Store"]):
     @abstractmethod
     def describe(self) -> dict[str, str | int]:
         """Return facts about the storage by name, which commands show as they are: `drawer_rows`, `file_bytes`."""
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        """Return fingerprints that 1,000 documents or more share, most common first, as far as a sample shows.
+
+        A document that moved or expired a moment ago may still count. This implementation reads all documents, so a
+        store for large indexes overrides it.
+
+        Args:
+            sampled: about how many documents to read; all of an index that has fewer, on HBase nearly all.
+        """
+        fingerprints = [document.fingerprint for page in self.walk() for document in page]
+        return crowded(fingerprints, lambda value: len(self.documents([value], MOST_LISTED)[0]))
 
     @abstractmethod
     def close(self) -> None:

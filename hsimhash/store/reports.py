@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from hsimhash.cover import Cover, Probe
+from hsimhash.fingerprint.bits import format_fingerprint
 from hsimhash.rowkey import DOCUMENTS_FLAG, ORPHANS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
 
 MOST_EXAMPLES = 20
+CROWDED_DOCUMENTS = 1_000  # and more share a crowded fingerprint
+SAMPLED_DOCUMENTS = 20_000  # read to find such fingerprints,
+MOST_CROWDS = 5  # of which so many are reported, and
+MOST_LISTED = 20_000  # documents of each are counted
 _OTHER_ROWS = {
     DOCUMENTS_FLAG: "documents",
     ORPHANS_FLAG: "log of orphans",
@@ -211,21 +217,35 @@ def load_of(region: Region, servers: Sequence[ServerLoad]) -> RegionLoad | None:
 
 @dataclass(frozen=True, slots=True)
 class CrowdedFingerprint:
-    """A fingerprint with a crowded row: at least that many documents and bytes, and its share of all documents."""
+    """A fingerprint that at least so many documents share, and its share of all documents."""
 
     fingerprint: int
     documents: int
-    bytes: int
     share: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fingerprint in hex, and the counts."""
+        return {**asdict(self), "fingerprint": format_fingerprint(self.fingerprint), "share": round(self.share, 3)}
+
+
+def crowded(sampled: Sequence[int], listed: Callable[[int], int]) -> tuple[CrowdedFingerprint, ...]:
+    """Return the crowded fingerprints among those of sampled documents, most common first.
+
+    Args:
+        sampled: the fingerprint of each document.
+        listed: returns how many documents have a fingerprint; it may stop at `MOST_LISTED`.
+    """
+    common = [(value, met) for value, met in Counter(sampled).most_common(MOST_CROWDS) if met > 1]
+    found = (CrowdedFingerprint(value, listed(value), met / len(sampled)) for value, met in common)
+    return tuple(crowd for crowd in found if crowd.documents >= CROWDED_DOCUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A table's regions in order, its servers, and the fullest buckets (prefix, minimum of rows) and fingerprints."""
+    """A table's regions in order, its servers, and the fullest buckets (prefix, minimum of rows)."""
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
-    crowds: tuple[CrowdedFingerprint, ...]
     servers: tuple[ServerLoad, ...] = ()
 
     def load(self, region: Region) -> RegionLoad | None:
@@ -264,9 +284,5 @@ class Survey:
             "hot_buckets": [
                 {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
                 for prefix, rows in self.hot_buckets
-            ],
-            "crowds": [
-                {**asdict(crowd), "fingerprint": f"{crowd.fingerprint:016x}", "share": round(crowd.share, 3)}
-                for crowd in self.crowds
             ],
         }

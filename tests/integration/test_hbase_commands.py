@@ -18,7 +18,7 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from tests.support.command_line import run
+from tests.support.command_line import assert_status_names_a_crowd, run
 from tests.support.hbase_server import Gateways, free_ports
 
 
@@ -208,3 +208,7 @@ def test_dedup_against_an_index_on_hbase_and_an_embedded_one_gives_the_same(stor
         found = [(match["id"], match["old_id"], match["distance"]) for match in matches]
         results.append((found, (out / "keep.txt").read_text(), (out / "clusters.jsonl").read_text()))
     assert results[0] == results[1]
+
+
+def test_status_names_a_crowded_fingerprint(store: str) -> None:
+    assert_status_names_a_crowd(store)

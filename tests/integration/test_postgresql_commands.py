@@ -14,7 +14,7 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.store.postgresql.codec import signed_word, signed_words
-from tests.support.command_line import DOCUMENTS, run
+from tests.support.command_line import DOCUMENTS, assert_status_names_a_crowd, run
 from tests.support.fingerprint_sets import near_and_equal
 from tests.support.postgresql_server import USER, PostgresqlServer
 from tests.support.stopped_servers import ended_while_stopped
@@ -206,3 +206,7 @@ def test_plan_has_the_bytes_of_a_document() -> None:
 
 def test_an_ingest_ends_though_the_server_has_stopped(postgresql: PostgresqlServer, url: str, tmp_path: Path) -> None:
     ended_while_stopped(url, lambda: [postgresql.process.pid, *postgresql.children()], tmp_path)
+
+
+def test_status_names_a_crowded_fingerprint(url: str) -> None:
+    assert_status_names_a_crowd(url)

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from hsimhash.index import HSimIndex
-from tests.support.command_line import run
+from tests.support.command_line import assert_status_names_a_crowd, run
 from tests.support.processes import stopped
 from tests.support.redis_server import QUICK, RedisServer, redis_running
 from tests.support.serve_process import JSON, served
@@ -251,3 +251,7 @@ def test_serve_ends_though_a_call_waits(redis_server: RedisServer, url: str) -> 
         serving.process.send_signal(signal.SIGTERM)
         assert caller.connection.getresponse().status == 503
         assert serving.process.wait(END_S / 2) == 0
+
+
+def test_status_names_a_crowded_fingerprint(url: str) -> None:
+    assert_status_names_a_crowd(url)

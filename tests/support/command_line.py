@@ -115,3 +115,25 @@ def ids_in(url: str) -> list[str]:
     """Return the ids of an index, sorted."""
     with HSimIndex.open(url) as index:
         return sorted(document.doc_id for document in index.documents())
+
+
+def show_crowds(url: str) -> tuple[list[dict[str, object]], list[str]]:
+    """Return what `status` says of crowded fingerprints: in JSON, and the lines for people."""
+    found = json.loads(run("status", "--store", url, "--json").stdout)["crowds"]
+    return found, [line for line in run("status", "--store", url).stdout.splitlines() if line.startswith("crowded")]
+
+
+def assert_status_names_a_crowd(url: str) -> None:
+    """Plant 3,000 documents of one fingerprint among 3,000 others in a new index: only then does `status` name it."""
+    others = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1, 3_001)]
+    with HSimIndex.create(url, layout="4", profile="auto-1") as index:
+        index.add_many(others, [f"other {number}" for number in range(3_000)])
+    assert show_crowds(url) == ([], [])
+    with HSimIndex.open(url) as index:
+        index.add_many([2**63 + 5] * 3_000, [f"same {number}" for number in range(3_000)])
+    (crowd,), (line,) = show_crowds(url)
+    assert (crowd["fingerprint"], crowd["documents"]) == ("8000000000000005", 3_000)
+    assert 0.4 < crowd["share"] < 0.6
+    assert line == (
+        f"crowded fingerprint: 8000000000000005: 3,000 documents or more, about {crowd['share']:.0%} of all documents"
+    )

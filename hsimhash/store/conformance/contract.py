@@ -15,6 +15,7 @@ import pytest
 
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.fingerprint import Profile, Signature, Signatures, wordlists
+from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
@@ -25,6 +26,7 @@ from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.conformance.random_calls import Trial, run_trial
+from hsimhash.store.reports import CROWDED_DOCUMENTS, SAMPLED_DOCUMENTS
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 
@@ -98,6 +100,24 @@ def test_estimate_is_about_the_number_of_documents(store: Store) -> None:
     values = np.random.default_rng(1).integers(0, 2**64, 3_000, np.uint64)
     store.insert([str(value).encode() for value in values], Signatures.of(values), np.zeros(len(values), np.int64))
     assert 2_000 < store.estimate() < 4_500
+
+
+def test_a_fingerprint_that_very_many_documents_share_is_named_as_crowded(store: Store) -> None:
+    randoms = np.random.default_rng(1)
+
+    def insert(name: str, values: Uint64s) -> None:
+        ids = [f"{name} {number}".encode() for number in randoms.permutation(len(values))]
+        store.insert(ids, Signatures.of(values), np.zeros(len(ids), np.int64))
+
+    insert("own", randoms.integers(0, 2**64, 3_000, np.uint64))
+    insert("some", np.full(CROWDED_DOCUMENTS - 1, 5, np.uint64))
+    for sampled in (SAMPLED_DOCUMENTS, 1_000):
+        assert store.crowds(sampled=sampled) == ()
+    insert("many", np.full(3_000, 2**64 - 1, np.uint64))
+    for sampled in (SAMPLED_DOCUMENTS, 1_000):
+        (crowd,) = store.crowds(sampled=sampled)
+        assert (crowd.fingerprint, crowd.documents) == (2**64 - 1, 3_000)
+        assert crowd.share == pytest.approx(3_000 / 6_999, rel=0.3)
 
 
 def test_record_keeps_the_distance_of_its_queries(place: StorePlace) -> None:
@@ -317,6 +337,7 @@ def test_a_closed_store_refuses_every_call_and_close_twice_is_harmless(store: St
         lambda: list(store.walk()),
         store.check,
         store.describe,
+        store.crowds,
         lambda: store.marked("job"),
     ]
     for call in calls:

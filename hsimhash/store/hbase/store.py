@@ -62,14 +62,22 @@ from hsimhash.store.hbase.rows.cells import (
 )
 from hsimhash.store.hbase.rows.claims import TableClaims
 from hsimhash.store.hbase.rows.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
-from hsimhash.store.hbase.rows.survey import rows_about, survey
+from hsimhash.store.hbase.rows.survey import crowds, rows_about, survey
 from hsimhash.store.hbase.rows.view import HBaseView, HBaseViewInPart
 from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.upkeep.collect import Collection
 from hsimhash.store.hbase.upkeep.full_check import FullCheck, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeJob, RangeTask, RangeWork
 from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
-from hsimhash.store.reports import CheckReport, CollectReport, Region, Survey, TableFacts
+from hsimhash.store.reports import (
+    SAMPLED_DOCUMENTS,
+    CheckReport,
+    CollectReport,
+    CrowdedFingerprint,
+    Region,
+    Survey,
+    TableFacts,
+)
 from hsimhash.store.runs import BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record
@@ -340,6 +348,9 @@ class HBaseStore(Store):
         found = survey(self.gateway, self.record)
         loads = server_loads(Address.parse(self.url), (one.region for one in found.regions))
         return replace(found, servers=loads)
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        return crowds(self.gateway, sampled)
 
     def describe(self) -> dict[str, str | int]:
         regions = self.regions()

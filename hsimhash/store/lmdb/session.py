@@ -27,6 +27,7 @@ from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, lmdb_errors, read_only, store_error
+from hsimhash.store.reports import MOST_LISTED
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
@@ -227,6 +228,12 @@ class LmdbView(View):
         """Return the document of a register."""
         value = self.transaction.get(digest(doc_id), db=self.databases["register"])
         return None if value is None else Document(decode_id(doc_id), *register_fields(value))
+
+    def listed(self, fingerprint: int) -> int:
+        """Return how many documents are listed under a fingerprint, up to `MOST_LISTED`."""
+        packed, listing = pack(fingerprint), self.transaction.cursor(self.databases["documents"])
+        keys = listing.iternext(values=False) if listing.set_range(packed) else iter(())
+        return sum(1 for _ in islice(takewhile(lambda key: key.startswith(packed), keys), MOST_LISTED))
 
     def _listed(self, listing: lmdb.Cursor, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
         """Return the ids listed under fingerprints, in order of key, and at which place each fingerprint stands.

@@ -16,11 +16,11 @@ from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
-from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page
+from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page, register_fields
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.reports import CheckReport
+from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
@@ -155,6 +155,12 @@ class LmdbStore(Store):
             "file_bytes": size,
             "free_bytes": max(0, size - sum(used.values())),
         }
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        """See `Store.crowds`; registers are in order of a digest of their id, so the first ones are a random sample."""
+        with LmdbView(self.session) as view:
+            rows = page(view.transaction, view.databases, "register", None, sampled)
+            return crowded([register_fields(value)[0] for _, value in rows], view.listed)
 
     def compact(self) -> tuple[int, int]:
         """See `Store.compact`; other threads' calls through this store wait for it."""

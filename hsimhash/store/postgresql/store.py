@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
+
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
@@ -20,10 +22,11 @@ from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
-from hsimhash.store.reports import CheckReport
+from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
+_SAMPLED_OF_BLOCK = 20  # a block has about 100; documents that were added together are alike, so more blocks are read
 _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each, bigints have their order
 
 
@@ -137,6 +140,24 @@ class DatabaseStore(Store):
                 "documents_bytes": documents_bytes,
                 "fingerprints_bytes": fingerprints_bytes,
             }
+
+        return self.session.call(read, is_long=True)
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        """See `Store.crowds`; of a large table random blocks are read."""
+        documents = self.tables.documents
+
+        def read(link: Link) -> tuple[CrowdedFingerprint, ...]:
+            size = "SELECT pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint"
+            ((blocks,),) = link.rows(size, documents)
+            percent = min(100.0, 100 * sampled / _SAMPLED_OF_BLOCK / max(blocks, 1))
+            sample = f"SELECT fingerprint FROM {documents} TABLESAMPLE SYSTEM ($1::float8) REPEATABLE (0)"
+            words = np.array(link.rows(sample, percent), np.int64).ravel()
+            return crowded(words.view(np.uint64).tolist(), lambda value: listed(link, value))
+
+        def listed(link: Link, value: int) -> int:
+            first = f"SELECT FROM {documents} WHERE fingerprint = $1 LIMIT {MOST_LISTED}"
+            return int(link.rows(f"SELECT count(*) FROM ({first}) AS listed", signed_word(value))[0][0])
 
         return self.session.call(read, is_long=True)
 

@@ -391,7 +391,7 @@ for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) e
 return found
 """)
 
-# The last three read shard by shard, of a range of them, and stop where they have enough; they make the keys.
+# The last four read shard by shard, of a range of them, and stop where they have enough; they make the keys.
 # ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in
 # the first listing to begin. Returns the shard in which it stopped, and what the listings have.
 LISTED = _script(
@@ -432,8 +432,25 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as above, then what the keys of registers begin with. Returns the shard behind the last one read, how many
-# registers were, and ids and values of those that are not listed where they say.
+# ARGV: as above, then what the keys of registers begin with. Returns the shard behind the last one read, and the
+# fingerprint of each register.
+REGISTERED = _script(
+    _SHARDS
+    + """
+local found, most = {}, tonumber(ARGV[4])
+local place = each(register, ARGV[2], ARGV[3], function(key, shard)
+  local rows = redis.call('HGETALL', key)
+  for n = 2, #rows, 2 do
+    if #rows[n] >= 8 then found[#found + 1] = string.sub(rows[n], 1, 8) end
+  end
+  if #found >= most then return shard + 1 end
+end)
+return {place, table.concat(found)}
+"""
+)
+
+# ARGV: as above. Returns the shard behind the last one read, how many registers were, and ids and values of those that
+# are not listed where they say.
 UNLISTED = _script(
     _SHARDS
     + """

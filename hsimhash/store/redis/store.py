@@ -19,13 +19,20 @@ from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import Claims, Document, Mark, Record, Store, View
 from hsimhash.store.redis.audit import audit
 from hsimhash.store.redis.claims import decide_claims
-from hsimhash.store.redis.codec import SHARDS, pack_fingerprint
+from hsimhash.store.redis.codec import SHARDS, numbers_of, pack_fingerprint
 from hsimhash.store.redis.rows import REDIS_LIMITS, RedisLimits, RedisRows
-from hsimhash.store.redis.scripts import LISTED
+from hsimhash.store.redis.scripts import LISTED, REGISTERED
 from hsimhash.store.redis.server import server_facts
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.view import RedisView
-from hsimhash.store.reports import CheckReport, CollectReport
+from hsimhash.store.reports import (
+    MOST_LISTED,
+    SAMPLED_DOCUMENTS,
+    CheckReport,
+    CollectReport,
+    CrowdedFingerprint,
+    crowded,
+)
 
 
 class RedisStore(Store):
@@ -124,6 +131,17 @@ class RedisStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        """See `Store.crowds`; shards of registers are by a digest of the id, so the first are a random sample."""
+        shard, found = 0, list[int]()
+        while shard < SHARDS and len(found) < sampled:
+            stop = min(shard + self.limits.shards, SHARDS)
+            most = min(self.limits.documents, sampled - len(found))
+            given: list[bytes | int] = [self.keys.listings, shard, stop, most, self.keys.registers]
+            shard, packed = self.session.read(REGISTERED, (), given)
+            found += numbers_of(packed).tolist()
+        return crowded(found, lambda value: len(self.documents([value], MOST_LISTED)[0]))
 
     def close(self) -> None:
         self.session.close()

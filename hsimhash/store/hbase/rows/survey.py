@@ -24,21 +24,17 @@ from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
-from hsimhash.store.reports import Counted, CrowdedFingerprint, Region, Survey
+from hsimhash.store.reports import MOST_LISTED, Counted, CrowdedFingerprint, Region, Survey, crowded
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
 WINDOW_ROWS = 200  # that a window should have, and
 MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
 
-HOT_LISTINGS = 1_000  # documents of one fingerprint
-MOST_LISTINGS = 20_000  # read of one
-
 _PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
 _REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
-_CELL_BYTES = 36  # of a listing, around the document's id
 
 
 class _SampleWindow(NamedTuple):
@@ -64,31 +60,29 @@ def survey(gateway: Gateway, record: Record) -> Survey:
         windows = [_windows(region, width, parts, randoms) for region in regions]
         read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
         found = [[next(read) for _ in own] for own in windows]
-        crowds = _crowds(gateway, pool, randoms)
     buckets = Counter(prefix for own in found for rows in own for prefix in rows)
     hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
-    return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot), crowds)
+    return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot))
 
 
-def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[CrowdedFingerprint, ...]:
+def crowds(gateway: Gateway, sampled: int) -> tuple[CrowdedFingerprint, ...]:
     """Return the fingerprints of very many documents, as far as registers at random places show."""
+    randoms, limit = random.Random(0), math.ceil(sampled / _PILOTS)  # noqa: S311 (the same places at every call)
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
-    found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=limit), starts))
     registers = {
         cell.qualifier: signature_in(cell)
         for rows in found
         for (cell, *_) in rows
         if is_register(cell.row, cell.qualifier)
     }
-    shared = Counter(signature.fingerprint for signature in registers.values() if signature is not None)
-    common = [(value, met) for value, met in shared.most_common(MOST_HOT_BUCKETS) if met > 1]
-    crowds = pool.map(lambda one: _crowd(gateway, one[0], one[1] / shared.total()), common)
-    return tuple(crowd for crowd in crowds if crowd.documents >= HOT_LISTINGS)
+    fingerprints = [signature.fingerprint for signature in registers.values() if signature is not None]
+    return crowded(fingerprints, lambda value: _listed(gateway, value))
 
 
-def _crowd(gateway: Gateway, fingerprint: int, share: float) -> CrowdedFingerprint:
-    cells = gateway.cells(documents_rowkey(fingerprint), DOCUMENT_FAMILY, limit=MOST_LISTINGS)
-    return CrowdedFingerprint(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
+def _listed(gateway: Gateway, fingerprint: int) -> int:
+    return len(gateway.cells(documents_rowkey(fingerprint), DOCUMENT_FAMILY, limit=MOST_LISTED))
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:

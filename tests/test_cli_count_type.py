@@ -44,6 +44,6 @@ def test_every_option_that_asks_for_documents_takes_a_count(tmp_path: Path) -> N
         ("query", "1", "--limit", "1k", "--store", url),
         ("dedup", str(texts), "--out", str(tmp_path / "out"), "--clusters", "components", "--max-cluster-size", "1K"),
         ("ingest", str(texts), "--rate", "1M", "--store", f"lmdb://{tmp_path / 'new'}"),
-        ("fit-idf", str(texts), "--output", str(tmp_path / "t"), "--max-words", "10K", "--min-documents", "1e0"),
+        ("fit", str(texts), "--profile", "auto-3", "--output", str(tmp_path / "t"), "--sample", "10K"),
     ):
         assert run(*command).exit_code == 0, command

@@ -88,7 +88,7 @@ def test_parquet_has_what_an_ingest_needs_for_the_same_index(tmp_path: Path) -> 
         (("export", "--format", "tsv", "--output"), (".tsv",)),
         (("apply", "in.jsonl", "--from", "out", "--out"), (".jsonl",)),
         (("calibrate", "in.jsonl", "--report"), (".html",)),
-        (("fit-idf", "in.jsonl", "--output"), (".idf",)),
+        (("fit", "in.jsonl", "--output"), (".rarity",)),
         (("ingest", "in.jsonl", "--on-duplicate", "tag", "--tags"), (".jsonl",)),
         (("tables", "match", "in.jsonl", "--tables", "tables", "--output"), (".jsonl",)),
     ],

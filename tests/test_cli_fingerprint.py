@@ -1,13 +1,11 @@
 """`hsimhash fingerprint`."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 
 from hsimhash.fingerprint import Profile, format_fingerprint
-from hsimhash.fingerprint.fit import LEAST_IDF
 from tests.support.command_line import lines_of, on_terminal, run
 from tests.support.effort import thorough
 
@@ -115,24 +113,3 @@ def test_features_too_few_to_vote_are_marked() -> None:
     few, enough = lines_of(run("fingerprint", "two words", TEXTS[0], "--features").stdout)
     assert (few["is_vote"], enough["is_vote"]) == (False, True)
     assert few["features"]
-
-
-def test_fit_idf_writes_a_table_of_good_records_and_names_the_others(tmp_path: Path) -> None:
-    pages, table = tmp_path / "pages.jsonl", tmp_path / "pages.idf"
-    pages.write_text('{"id": "a", "text": "a page of 指纹"}\n{"id": "b"}\n{"id": "c", "text": "the page"}\n', "utf-8")
-    result = run("fit-idf", str(pages), "--output", str(table), "--min-documents", "1", "--max-share", "0.9")
-    assert result.exit_code == 7
-    assert f"{pages}:2: " in result.stderr
-    weight = f"{math.log(2) + LEAST_IDF:.6f}"
-    assert table.read_text("utf-8") == f"a {weight}\nof {weight}\npage 0.000000\nthe {weight}\n指纹 {weight}\n"
-    assert lines_of(result.stdout)[0] | {"sha256": ""} == {"documents": 2, "words": 5, "sha256": "", "rejected": 1}
-    assert "already exists" in run("fit-idf", str(pages), "--output", str(table)).stderr
-    refused = run("fit-idf", str(pages), "--output", str(table), "--overwrite", "--min-documents", "3")
-    assert "no word is in 3 of 2 documents" in refused.stderr
-    assert table.exists()
-
-
-def test_fit_idf_refuses_fingerprints(tmp_path: Path) -> None:
-    (tmp_path / "pages.tsv").write_text("0123456789abcdef\ta\n" * 2)
-    refused = run("fit-idf", str(tmp_path / "pages.tsv"), "--format", "fingerprints", "--output", str(tmp_path / "t"))
-    assert "holds fingerprints: expected texts" in refused.stderr

@@ -70,13 +70,6 @@ def test_tables_write_rejects_it_and_writes_the_others(pages: str) -> None:
     assert REASON in result.stderr + Path("out", "rejects.jsonl").read_text()
 
 
-def test_fit_idf_names_it_and_counts_the_others(pages: str) -> None:
-    result = run("fit-idf", pages, "--output", "own.idf", "--min-documents", "1")
-    summary = summary_of(result)
-    assert (summary["documents"], summary["rejected"]) == (2, 1)
-    assert f"{pages}:2: {REASON}" in result.stderr
-
-
 @thorough
 def test_calibrate_compares_the_others(pages: str) -> None:
     texts = [*PAGES[:1], PAGES[1], *map(article, range(20))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import subprocess
@@ -11,12 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint import Profile, wordlists
-from hsimhash.fingerprint.fit import LEAST_IDF, FitLimits, fit_idf
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.fingerprint.vote import SCALE
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, read_list
@@ -113,31 +109,6 @@ def test_the_profile_is_the_same_through_json_and_in_workers(tmp_path: Path) -> 
     ((found, _),) = signature_stream(own, [texts], 2)
     assert found.fingerprints.tolist() == own.signatures(texts).fingerprints.tolist()
     assert found.fingerprints.tolist() != AUTO.signatures(texts).fingerprints.tolist()
-
-
-def test_fitted_weights_are_those_of_the_counts() -> None:
-    texts = ["The crawler met the page.", "A page, a page of 指纹 and 指纹", "指纹 of the Crawler"]
-    found = fit_idf([texts[:1], texts[1:]], AUTO, FitLimits(min_documents=2, max_share=0.9))
-    table = dict(line.split(" ") for line in found.content.decode().splitlines())
-    two = f"{math.log(3 / 2) + LEAST_IDF:.6f}"
-    assert table == {"the": two, "crawler": two, "page": two, "of": two, "指纹": two}
-    assert (found.words, found.documents) == (5, 3)
-    everywhere = fit_idf([["page one", "page two"]], AUTO, FitLimits(max_share=0.5))
-    assert everywhere.content == b"page 0.000000\n"
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5).map(" ".join), min_size=2, max_size=30))
-def test_what_is_counted_on_disk_changes_nothing(texts: list[str]) -> None:
-    whole = fit_idf([["a", *texts, "a"]], AUTO)
-    batches = [["a"], *([text] for text in texts), ["a"]]
-    assert fit_idf(batches, AUTO, FitLimits(words_in_memory=2)) == whole
-
-
-def test_a_table_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no word is in 2 of 1 documents"):
-        fit_idf([[ENGLISH]], AUTO)
-    with pytest.raises(ValueError, match="words-1 counts words, and weighs nothing by idf"):
-        fit_idf([[ENGLISH]], Profile.named("words-1"))
 
 
 ASK = """

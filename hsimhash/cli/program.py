@@ -29,7 +29,7 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "plan": ("plan", "Estimate the size and speed of an index."),
         "explain": ("explain", "Show how two documents differ, or what a query reads."),
         "fingerprint": ("fingerprint", "Print the fingerprints of texts and files."),
-        "fit-idf": ("fit_idf", "Measure how common each word is in your texts."),
+        "fit": ("fit", "Learn from your texts how rare each word is."),
     },
     "Serve": {
         "serve": ("serve", "Answer queries and add documents over HTTP."),

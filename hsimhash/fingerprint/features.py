@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +21,8 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.recipe import OWN, Recipe
+from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
+from hsimhash.fingerprint.recipe import OWN, RARITY, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
@@ -63,6 +63,7 @@ class Features:
     hashes: Uint64s
     weights: Floats
     texts: Callable[[], list[str]]
+    key_weights: Floats | None = None  # by which the key chooses; None: as in the vote
 
     def of(self, places: Int64s) -> Features:
         """Return the features at some positions."""
@@ -71,7 +72,13 @@ class Features:
             self.hashes[places],
             self.weights[places],
             lambda: list(map(self.texts().__getitem__, places)),
+            None if self.key_weights is None else self.key_weights[places],
         )
+
+    @property
+    def voting(self) -> Features:
+        """The features that vote; the others are for the key alone."""
+        return self if self.key_weights is None else self.of(np.flatnonzero(self.weights))
 
     def capped(self, cap: int | None, documents: int) -> Features:
         """Return the features with capped weights, which vote."""
@@ -85,7 +92,13 @@ class Features:
             np.concatenate([part.hashes for part in parts]),
             np.concatenate([part.weights for part in parts]),
             lambda: [text for part in parts for text in part.texts()],
+            _joined([part.key_weights for part in parts]),
         )
+
+
+def _joined(parts: Sequence[Floats | None]) -> Floats | None:
+    given = [part for part in parts if part is not None]
+    return np.concatenate(given) if given else None
 
 
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
@@ -110,11 +123,12 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
 def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
     """Return what documents vote, how many features each has, and their keys, 0 unless they are wanted."""
     recipe, found = batch.recipe, _found(batch, texts)
-    voting = found.capped(recipe.cap, batch.count)
+    voting = found.voting.capped(recipe.cap, batch.count)
     values = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
-    counts = np.bincount(found.doc, minlength=batch.count)
+    counts = np.bincount(voting.doc, minlength=batch.count)
     if recipe.key and has_keys:
-        return values, counts, keys(found.doc, found.hashes, found.weights, recipe.key, batch.count)
+        weights = found.weights if found.key_weights is None else found.key_weights
+        return values, counts, keys(found.doc, found.hashes, weights, recipe.key, batch.count)
     return values, counts, np.zeros(batch.count, np.uint64)
 
 
@@ -149,21 +163,18 @@ def find_features(recipe: Recipe, text: str) -> Features:
     """Return one text's features with the weights that vote."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
-    return _found(TextBatch.of(recipe, [text]), [text]).capped(recipe.cap, 1)
+    return _found(TextBatch.of(recipe, [text]), [text]).voting.capped(recipe.cap, 1)
 
 
-def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
-    """Return the words that an idf table weighs, and in how many of the texts each occurs."""
-    if recipe.is_plain:
-        return Counter(_heaviest_words(replace(recipe, name="all", top=_ALL), texts).texts())
+def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[tuple[int, Uint64s]]:
+    """Return the key of each text, and the hashes of all features that a rarity table weighs, in any order."""
     batch = TextBatch.of(recipe, texts)
-    if recipe.tokens == "jieba":
-        return Counter(_chinese(recipe, to_text(batch.codes)).texts())
-    counts = Counter(_chinese(recipe, tokens.han_runs(batch.codes, batch.classes)).texts() if batch.has_han else ())
-    first, _ = fold_hashes(batch.words.doc, batch.word_hashes)
-    _, place, count = np.unique(batch.word_hashes[first], return_index=True, return_counts=True)
-    counts.update(dict(zip(map(batch.word_spans.text, first[place].tolist()), count.tolist(), strict=True)))
-    return counts
+    found = _found(batch, texts)
+    weights = found.weights if found.key_weights is None else found.key_weights
+    key = keys(found.doc, found.hashes, weights, recipe.key or 1, batch.count)
+    order = np.argsort(found.doc, kind="stable")
+    ends = np.cumsum(np.bincount(found.doc, minlength=batch.count))
+    return list(zip(key.tolist(), np.split(found.hashes[order], ends[:-1]), strict=True))
 
 
 def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
@@ -215,7 +226,10 @@ def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
     heavy = found.weights * weights[found.doc]
     doc = found.doc // len(recipe.field_weights)
     kept, total = fold_weights(doc, found.hashes, heavy)
-    return replace(found.of(kept), doc=doc[kept], weights=total)
+    folded = replace(found.of(kept), doc=doc[kept], weights=total)
+    if found.key_weights is None:
+        return folded
+    return replace(folded, key_weights=fold_weights(doc, found.hashes, found.key_weights * weights[found.doc])[1])
 
 
 def _given(recipe: Recipe, texts: Sequence[str]) -> Features:
@@ -277,12 +291,40 @@ def _features_by_script(batch: TextBatch) -> Iterator[Features]:
     recipe = batch.recipe
     if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
-    if recipe.english is None:
+    if recipe.weights == RARITY:
+        yield from _rare_words(batch)
+    elif recipe.english is None:
         yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
     else:
         yield _words(batch)
     if batch.has_unspaced:
         yield _shingles(batch, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
+
+
+def _rare_words(batch: TextBatch) -> Iterator[Features]:
+    """Yield words, which vote, and pairs of words, which may only be in the key: templates share many words."""
+    recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
+    kept, count = fold_hashes(doc, hashes)
+    yield _rare(recipe, recipe.word_unit, doc[kept], hashes[kept], count, lambda: [spans.text(i) for i in kept])
+    if not recipe.key:
+        return
+    start, pairs = pair_hashes(hashes, *batch.words.rows(2))
+    once, often = fold_hashes(doc[start], pairs)
+    at = start[once]
+    found = _rare(recipe, recipe.word_unit, doc[at], pairs[once], often, lambda: [_pair_text(spans, i) for i in at])
+    yield replace(found, weights=np.zeros(len(at)))
+
+
+def _pair_text(spans: tokens.Spans, index: int) -> str:
+    return f"{spans.text(index)} {spans.text(index + 1)}"
+
+
+def _rare(
+    recipe: Recipe, unit: int, doc: Int64s, hashes: Uint64s, count: Int64s, texts: Callable[[], list[str]]
+) -> Features:
+    """Return distinct features that weigh by their rarity: in the vote however often they were found."""
+    weights = unit * rarity_table(recipe.rarity).find(hashes).astype(np.float64)
+    return Features(doc, hashes, weights, texts, saturated(weights, count))
 
 
 def _words(batch: TextBatch) -> Features:
@@ -329,6 +371,9 @@ def _of_documents(counts: Int64s, fields: int) -> Int64s:
 def _chinese(recipe: Recipe, joined: str) -> Features:
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
+    if recipe.weights == RARITY:
+        hashes = known.hashes[number]
+        return _rare(recipe, recipe.char_unit, doc, hashes, count, lambda: [known.words[i] for i in number])
     each = known.idf[number] * SCALE if recipe.weights in BY_IDF else float(SCALE)
     weight = weigh(recipe.weights, count, each)
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
@@ -337,6 +382,9 @@ def _chinese(recipe: Recipe, joined: str) -> Features:
 def _shingles(batch: TextBatch, spans: tokens.Spans, unit: int) -> Features:
     hashes = batch.hashes(spans)
     kept, count = fold_hashes(spans.doc, hashes)
+    if batch.recipe.weights == RARITY:
+        doc, hashes = spans.doc[kept], hashes[kept]
+        return _rare(batch.recipe, unit, doc, hashes, count, lambda: [spans.text(i) for i in kept])
     weight = weigh(batch.recipe.weights, count, unit)
     return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
 

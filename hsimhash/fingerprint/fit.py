@@ -1,142 +1,101 @@
-"""Fit a table of inverse document frequencies to the user's texts: `fit_idf`.
+"""Fit a rarity table to the user's texts, without labels: `Fit`.
 
-The words are those that a profile weighs: jieba's words of Chinese, and space-separated words. Counts beyond a memory
-limit go to sorted runs on disk, which are merged at the end, so the table does not depend on the limit.
+The sample is chosen by the hashes of the texts, so it is the same in whatever order they come, and a text that is there
+many times counts once. Of texts with the same key only a few count: else the words of a page that half of a crawl
+copied would seem common, and its copies would be told apart by what was changed in them.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
 
-from hsimhash.fingerprint.features import document_words
-from hsimhash.fingerprint.long_texts import is_long, long_text_words
+import mmh3
+
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.fingerprint.recipe import RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
-from hsimhash.fingerprint.wordlists import list_content
 
-# What a word in every document weighs. Without it the rare words, which an edit brings in, decide: on labelled texts
-# with a table fitted to their other half F1 at 3 bits is .83 for 0, .84 for 1 (auto-2's), .85 for 2, and the precision
-# falls beyond it.
-LEAST_IDF = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class FitLimits:
-    """Limits on the size of a table.
-
-    Args:
-        min_documents: words in fewer documents are left out, and weigh the median, as words do that nobody has seen.
-        max_share: words in a larger share of the documents weigh nothing.
-        most_words: only so many are listed, those in the most documents.
-        words_in_memory: with more the counts go to disk; one takes about 150 bytes.
-    """
-
-    min_documents: int = 2
-    max_share: float = 1.0
-    most_words: int = 500_000
-    words_in_memory: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        if min(self.min_documents, self.most_words, self.words_in_memory) < 1 or not 0 < self.max_share <= 1:
-            raise ValueError(f"limits must be at least 1, and max_share above 0 and at most 1, got {self}")
+SAMPLE = 20_000  # documents
+MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
+MOST_ALIKE = 16  # documents with the same key that count
+_SEED = 0x51AB1E  # of the hash that chooses
+BATCH = 1024  # texts that are given to the workers at once
 
 
-FIT_LIMITS = FitLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class FittedIdf:
-    """A table for `Profile.with_lists`, its number of words, and the number of documents behind it."""
-
-    content: bytes
-    words: int
-    documents: int
-
-
-def fit_idf(
-    batches: Iterable[Sequence[str]],
-    profile: Profile,
-    limits: FitLimits = FIT_LIMITS,
-    *,
-    workers: int = 1,
-    on_refused: Callable[[int, str], None] | None = None,
-) -> FittedIdf:
-    """Fit a table to texts: a word in d of n documents gets ln(n / d) + 2.
+class Fit:
+    """Collects a sample of texts for a profile, and fits a table to it.
 
     Args:
-        batches: texts, read once.
-        profile: whose words; one that weighs by idf.
-        limits: see there.
-        workers: how many processes; 1 works in this one.
-        on_refused: called with the place among all texts, from 0, and the reason of each text whose words cannot be
-            counted; it does not count as a document.
+        profile: whose features; one with weights by rarity.
+        sample: the most texts that count.
 
     Raises:
-        ValueError: the profile weighs nothing by idf, or no word is in enough documents.
+        ValueError: the profile does not weigh features by their rarity.
     """
-    if profile.tokens not in ("jieba", "script"):
-        raise ValueError(
-            f"profile {profile.name} counts {profile.tokens}, and weighs nothing by idf; use auto-2 or zh-1"
-        )
-    documents, counts = 0, Counter[str]()
-    with ExitStack() as files:
-        runs = list[BinaryIO]()
-        for texts, words in _without_refused(worked(profile, batches, workers, _counted), on_refused):
-            documents += texts
-            counts.update(words)
-            if len(counts) > limits.words_in_memory:
-                runs.append(_run(files.enter_context(tempfile.TemporaryFile()), counts))
-                counts.clear()
-        found = heapq.merge(sorted(counts.items()), *map(_read_run, runs))
-        summed = ((sum(count for _, count in same), word) for word, same in groupby(found, itemgetter(0)))
-        listed = heapq.nlargest(limits.most_words, (one for one in summed if one[0] >= limits.min_documents))
-    if not listed:
-        raise ValueError(
-            f"no word is in {limits.min_documents} of {documents:,} documents; give more texts, or ask for fewer"
-        )
-    most = limits.max_share * documents
-    idf = {word: math.log(documents / count) + LEAST_IDF if count <= most else 0.0 for count, word in listed}
-    return FittedIdf(list_content({word: f"{value:.6f}" for word, value in sorted(idf.items())}), len(idf), documents)
 
+    def __init__(self, profile: Profile, sample: int = SAMPLE) -> None:
+        if profile.weights != RARITY:
+            raise ValueError(f"profile {profile.name} does not weigh features by how rare they are; use auto-3")
+        self.profile, self.sample = profile, sample
+        self._chosen: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning, and its name
+        self._limit = (1 << 64) - 1
+        self.read = 0
 
-def _without_refused(
-    batches: Iterable[Sequence[tuple[int, Counter[str]] | RefusedText]], on_refused: Callable[[int, str], None] | None
-) -> Iterator[tuple[int, Counter[str]]]:
-    place = 0
-    for parts in batches:
-        for part in parts:
-            if not isinstance(part, RefusedText):
-                yield part
-                place += part[0]
+    def add(self, texts: Sequence[str], name_of: Callable[[int], str] = str) -> None:
+        """Take those of the texts whose hashes are among the least so far.
+
+        Args:
+            texts: in any order.
+            name_of: what to call the text at a place, if its features cannot be found.
+        """
+        for place, text in enumerate(texts):
+            hashed = mmh3.mmh3_x64_128_uintdigest(text.encode("utf-8", "replace"), _SEED) & (1 << 64) - 1
+            if hashed <= self._limit and hashed not in self._chosen:
+                self._chosen[hashed] = text[:MOST_CHARACTERS], name_of(place)
+        self.read += len(texts)
+        if len(self._chosen) >= 2 * self.sample:
+            self._drop()
+
+    def _drop(self) -> None:
+        least = sorted(self._chosen)[: self.sample]
+        self._chosen = {hashed: self._chosen[hashed] for hashed in least}
+        self._limit = least[-1] if len(least) == self.sample else self._limit
+
+    def table(self, *, workers: int = 1, on_refused: Callable[[str, str], None] | None = None) -> RarityTable:
+        """Return the table.
+
+        Args:
+            workers: how many processes look at the sample; 1 works in this one.
+            on_refused: called with the name and the reason of each text whose features cannot be found.
+
+        Raises:
+            ValueError: no two texts have a feature in common, so there is nothing to learn.
+        """
+        self._drop()
+        chosen = [self._chosen[hashed] for hashed in sorted(self._chosen)]
+        batches = ([text for text, _ in chosen[at : at + BATCH]] for at in range(0, len(chosen), BATCH))
+        names = (name for _, name in chosen)
+        documents, alike = list[Uint64s](), Counter[int]()
+        for part in (part for parts in worked(self.profile, batches, workers, _hashed) for part in parts):
+            if isinstance(part, RefusedText):
+                name = next(names)
+                if on_refused is not None:
+                    on_refused(name, part.reason)
                 continue
-            if on_refused is not None:
-                on_refused(place, part.reason)
-            place += 1
+            for (key, hashes), _ in zip(part, names, strict=False):
+                alike[key] += 1
+                if len(hashes) and alike[key] <= MOST_ALIKE:
+                    documents.append(hashes)
+        table = RarityTable.fitted(documents)
+        if not len(table):
+            raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
+        return table
 
 
-def _counted(profile: Profile, texts: Sequence[str]) -> tuple[int, Counter[str]]:
-    counts = Counter[str]()
-    for part in split_batch(texts):
-        counts.update(long_text_words(profile, part[0]) if is_long(profile, part) else document_words(profile, part))
-    return len(texts), counts
-
-
-def _run(file: BinaryIO, counts: Counter[str]) -> BinaryIO:
-    file.writelines(f"{word} {count}\n".encode() for word, count in sorted(counts.items()))
-    file.seek(0)
-    return file
-
-
-def _read_run(file: BinaryIO) -> Iterator[tuple[str, int]]:
-    for line in file:
-        word, count = line.decode().split(" ")
-        yield word, int(count)
+def _hashed(profile: Profile, texts: Sequence[str]) -> list[tuple[int, Uint64s]]:
+    """Return the key and the hashes of the features of each text."""
+    return [one for part in split_batch(texts) for one in feature_hashes(profile, part)]

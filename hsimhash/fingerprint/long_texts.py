@@ -35,14 +35,14 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.recipe import OWN, Recipe
+from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
+from hsimhash.fingerprint.recipe import OWN, RARITY, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
 from hsimhash.fingerprint.tokens import Spans, Units, stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
     decided,
-    fold_hashes,
     fold_weights,
     heaviest_allowed,
     heaviest_counted,
@@ -112,31 +112,17 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
         return _heaviest_words(whole)
     sketch = _Sketch(recipe.sketch) if recipe.sketch and has_sketches else None
     if recipe.fields is None:
-        found = [_found(whole, sketch)]
-        features = _voting(recipe, found, [1])
+        found, heavy = [_found(whole, sketch)], [1]
     else:
         parts, weights = split_fields([text], recipe.field_weights)
         found = [_found(_LongText(recipe, part, window), None) for part in parts]
-        features = _voting(recipe, found, weights.astype(np.int64).tolist())
+        heavy = weights.astype(np.int64).tolist()
+    features = _voting(recipe, found, heavy, _weighers(recipe, found))
+    keyed = _voting(recipe, found, heavy, _key_weighers(recipe)) if recipe.weights == RARITY else features
     if sketch and not sketch.is_done:
         for batch in whole.word_windows():
             sketch.take(batch)
-    return _signed(whole, features, sketch, has_keys=has_sketches)
-
-
-def long_text_words(recipe: Recipe, text: str, window: int = WINDOW_CHARACTERS) -> set[str]:
-    """Return the words of one text that an idf table weighs, as `document_words` does; see `long_signature`."""
-    source, seen = _LongText(recipe, text, window), set[str]()
-    chinese = _Chinese(recipe, seen)
-    if recipe.tokens == "jieba":
-        for part in source.texts(_OUTSIDE_BLOCK, MOST_RUN):
-            chinese.take(part)
-        return seen
-    for batch in source.word_windows():
-        chinese.take_runs(batch)
-        first, _ = fold_hashes(batch.words.doc, batch.word_hashes)
-        seen.update(map(batch.word_spans.text, first.tolist()))
-    return seen
+    return _signed(whole, features, sketch, keyed if has_sketches else None)
 
 
 class _LongText:
@@ -327,16 +313,30 @@ class _Sketch:
         self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
 
 
+class _Pairs:
+    """Counts pairs of adjacent words, by the hashes of the words."""
+
+    def __init__(self) -> None:
+        self._rows, self._hashes, self.tally = _Rows(2), np.empty(0, np.uint64), Tally()
+
+    def take(self, batch: TextBatch) -> None:
+        """Add a window's words."""
+        self._hashes = np.concatenate((self._hashes, batch.word_hashes))
+        rows = self._rows.take(batch.words.stretch, _breaks(batch, every_script=False))
+        self.tally.add(pair_hashes(self._hashes, *rows)[1])
+        self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
+
+
 def _breaks(batch: TextBatch, *, every_script: bool) -> int:
     """Return how many breaks a window has, without the separator after it."""
     return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
 
 
 class _Chinese:
-    """Counts the segmenter's words; or adds them to those seen, if that is given."""
+    """Counts the segmenter's words."""
 
-    def __init__(self, recipe: Recipe, seen: set[str] | None = None) -> None:
-        self._recipe, self._seen, self.tally = recipe, seen, Tally()
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe, self.tally = recipe, Tally()
         self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
 
     def take_runs(self, batch: TextBatch) -> None:
@@ -355,17 +355,15 @@ class _Chinese:
         known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)
-        if self._seen is not None:
-            self._seen.update([known.words[one] for one in number.tolist()])
-            return
         self.tally.add_counted(known.hashes[number], count, known.idf[number])
 
 
 @dataclass(slots=True)
 class _Found:
-    """The features of one text: single words, rows of words or pieces, rows of characters, jieba's words."""
+    """The features of one text: single words, pairs, rows of words or pieces, rows of characters, jieba's words."""
 
     words: Tally = field(default_factory=Tally)
+    pairs: Tally = field(default_factory=Tally)
     rows: Tally = field(default_factory=Tally)
     chars: Tally = field(default_factory=Tally)
     chinese: Tally = field(default_factory=Tally)
@@ -386,14 +384,17 @@ def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
 
 def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
     recipe, found = text.recipe, _Found()
-    rows, chars, chinese = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe)
+    rows, chars, chinese, pairs = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe), _Pairs()
+    is_rare = recipe.weights == RARITY
     for batch in text.word_windows():
         batch.word_spans = batch.words.encoded(gap=True)  # serves words, rows and the sketch
         if sketch:
             sketch.take(batch)
-        if recipe.english is not None:
+        if recipe.english is not None or is_rare:
             found.words.add(batch.word_hashes)
-        if recipe.english != OWN:
+        if is_rare:
+            pairs.take(batch)
+        elif recipe.english != OWN:
             shingles = rows.take(batch.word_spans, batch.words.stretch, _breaks(batch, every_script=False))
             found.rows.add(batch.hashes(shingles))
         if batch.has_unspaced or chars.is_open:
@@ -401,7 +402,7 @@ def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
             breaks = len(batch.bare[1]) - 1 - int(np.count_nonzero(batch.bare[1] == UNSPACED))
             found.chars.add(batch.hashes(chars.take(units.spans(), units.stretch, breaks)))
         chinese.take_runs(batch)
-    found.chinese = chinese.tally
+    found.chinese, found.pairs = chinese.tally, pairs.tally
     return found
 
 
@@ -550,9 +551,10 @@ def _heaviest(hashes: Uint64s, weights: Floats, count: int) -> tuple[Uint64s, Fl
     return hashes[places], weights[places]
 
 
-def _voting(recipe: Recipe, found: Sequence[_Found], heavy: Sequence[int]) -> _Voting:
+def _voting(
+    recipe: Recipe, found: Sequence[_Found], heavy: Sequence[int], weighers: Sequence[dict[str, _Weigher]]
+) -> _Voting:
     """Return the features of a text's fields, of which each weighs so much."""
-    weighers = _weighers(recipe, found)
     groups: list[list[tuple[Tally, _Weigher, int]]] = [
         [(getattr(one, name), weigher, weight) for name, weigher in group.items()]
         for group in weighers
@@ -568,6 +570,8 @@ def _voting(recipe: Recipe, found: Sequence[_Found], heavy: Sequence[int]) -> _V
 
 def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weigher]]:
     """Return how the features of each tally weigh; those of tallies in one group may be the same."""
+    if recipe.weights == RARITY:
+        return [{"words": _by_rarity(recipe, recipe.word_unit)}, *_rare_characters(recipe)]
     by_idf = recipe.weights in BY_IDF
     chinese: _Weigher = lambda some: weigh(recipe.weights, some.counts, some.idf * SCALE if by_idf else float(SCALE))  # noqa: E731
     chars: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.char_unit)  # noqa: E731
@@ -583,6 +587,27 @@ def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weighe
     }
     pairs: dict[str, _Weigher] = {"rows": lambda some: np.rint(rows(some) * (WHOLE - part) / WHOLE)}
     return [(single if part else {}) | (pairs if part < WHOLE else {}), *others]
+
+
+def _by_rarity(recipe: Recipe, unit: int) -> _Weigher:
+    table = rarity_table(recipe.rarity)
+    return lambda some: unit * table.find(some.hashes).astype(np.float64)
+
+
+def _rare_characters(recipe: Recipe) -> list[dict[str, _Weigher]]:
+    by_rarity = _by_rarity(recipe, recipe.char_unit)
+    return [{"chars": by_rarity}, {"chinese": by_rarity}]
+
+
+def _key_weighers(recipe: Recipe) -> list[dict[str, _Weigher]]:
+    """Return how the features of each tally weigh for the key, where features weigh by their rarity."""
+    by_word = _by_rarity(recipe, recipe.word_unit)
+    groups = [{"words": by_word}, {"pairs": by_word}, *_rare_characters(recipe)]
+    return [{name: _saturated(weigher) for name, weigher in group.items()} for group in groups]
+
+
+def _saturated(weigher: _Weigher) -> _Weigher:
+    return lambda some: saturated(weigher(some), some.counts)
 
 
 def _english_part(found: Sequence[_Found], seed: int) -> int:
@@ -605,7 +630,8 @@ def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint
         yield hashes, weights
 
 
-def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, *, has_keys: bool) -> Signatures:
+def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _Voting | None) -> Signatures:
+    """Return the signature of a text; `keyed` are the features of its key, if one is wanted."""
     recipe = text.recipe
     none = np.zeros(1, np.uint64)
     count = sum(len(hashes) for hashes, _ in features.parts)
@@ -620,8 +646,8 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, *, has_k
     for hashes, weights in features.parts:
         sums += vote_sums(np.zeros(len(hashes), np.int64), hashes, np.minimum(weights, limit), 1)
     key = none
-    if recipe.key and has_keys:
-        hashes, weights = features.heaviest(recipe.key)
+    if recipe.key and keyed is not None:
+        hashes, weights = keyed.heaviest(recipe.key)
         key = keys(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
     return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8))
 

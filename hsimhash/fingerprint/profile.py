@@ -21,11 +21,12 @@ from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
+from hsimhash.fingerprint.rarity import read_table
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.texts import as_text, as_texts
 from hsimhash.fingerprint.vote import capped, vote, vote_in_order
-from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_lists, read_list
+from hsimhash.fingerprint.wordlists import IDF, RARITY, STOPS, WORDS, keep_list, kept_lists, read_list
 
 _ADDED_IN = {name: version for version, names in ADDED_FIELDS.items() for name in names}
 _FIELDS_OF = {
@@ -88,7 +89,13 @@ class Profile(Recipe):
         return _remade, (values, self.probe, kept_lists(filter(None, self.lists)))
 
     def with_lists(
-        self, *, idf: Path | None = None, words: Path | None = None, stops: Path | None = None, name: str | None = None
+        self,
+        *,
+        idf: Path | None = None,
+        words: Path | None = None,
+        stops: Path | None = None,
+        rarity: Path | None = None,
+        name: str | None = None,
     ) -> Profile:
         """Return this profile with lists of your own from files of UTF-8.
 
@@ -97,12 +104,13 @@ class Profile(Recipe):
                 get the median. Words of all languages with spaces weigh by it too, one by one.
             words: a word a line that the segmenter is to know, perhaps its frequency after it, perhaps its tag.
             stops: a word a line that is no feature, beside jieba's own stop words.
+            rarity: a table that `hsimhash fit` wrote, for a profile with the weights "rarity".
             name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
 
         Raises:
             ValueError: a line, which is named, is not such a one; or the profile weighs nothing by words.
         """
-        given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops)}
+        given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY, rarity)}
         hashes = {
             option: keep_list(_content_of(self, kind, path, _mark_of(path)))
             for option, (kind, path) in given.items()
@@ -226,6 +234,8 @@ class Profile(Recipe):
 @functools.lru_cache(maxsize=8)
 def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
     """Return a list's content: a command asks several times, and half a million words take a second to read."""
+    if kind == RARITY:
+        return read_table(path)
     return read_list(kind, path, profile._normalized, is_exact=profile.tokens == "cppjieba")
 
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-LISTS = ("idf", "words", "stops")
+LISTS = ("idf", "words", "stops", "rarity")
 MOST_OWN_NAME = 64  # characters
 NO_VALUE = "off"
 _PATTERN = "pattern"

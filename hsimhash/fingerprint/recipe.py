@@ -28,10 +28,12 @@ from hsimhash.fingerprint.wordlists import WordLists
 DEFAULT_PROFILE = "auto-2"  # of new indexes
 FEATURES_PROFILE = "features-1"  # of features that are given
 
+RARITY = "rarity"  # weights by the rarity of features, each counted once
+
 _COUNTED = ("count", "binary", "log")
 _NORMAL, _AS_IT_IS, _ANY = (NORMALIZE_NAME,), ("none",), (NORMALIZE_NAME, *NORMALIZERS)
 _TOKENS = {  # their weights, and what their texts may become before
-    "script": (("tfidf+count",), _NORMAL),
+    "script": (("tfidf+count", RARITY), _NORMAL),
     "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
     "words": (_COUNTED, _NORMAL),
     "stop-words": (_COUNTED, _NORMAL),
@@ -90,8 +92,8 @@ class Recipe:
             library of that name.
         weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
             "binary": the unit, however often; "log": 1 + ln(how often), times the unit; "log-idf": that and idf;
-            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them;
-            "given": by the features.
+            "tfidf+count": both, for "script"; "rarity": the unit times the rarity, however often, for "script";
+            "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them; "given": by the features.
         n: words to a shingle, characters or bytes to a piece.
         char_n: characters to a shingle, in scripts without spaces.
         word_unit: what a shingle of words weighs each time it occurs.
@@ -116,6 +118,7 @@ class Recipe:
         least: a text of fewer characters, bytes or words has no features; for pieces that no script decides.
         fields: "title^3+body": a document has several texts, whose features weigh so much; None: one text.
         pattern: the regular expression of "regex", without groups that capture.
+        rarity: SHA-256 of the table for the weights "rarity"; None: all features are equally rare.
     """
 
     name: str
@@ -146,6 +149,7 @@ class Recipe:
     least: int = 1
     fields: str | None = None
     pattern: str | None = None
+    rarity: str | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -177,12 +181,12 @@ class Recipe:
     @property
     def lists(self) -> WordLists:
         """The word lists that it uses."""
-        return WordLists(self.idf_sha256, self.words, self.stops)
+        return WordLists(self.idf_sha256, self.words, self.stops, self.rarity)
 
     @property
     def has_lists(self) -> bool:
         """Whether one of its lists is the user's."""
-        return self.idf == OWN or self.words is not None or self.stops is not None
+        return self.idf == OWN or any(one is not None for one in (self.words, self.stops, self.rarity))
 
     @property
     def lacks_lists(self) -> bool:
@@ -232,9 +236,10 @@ ADDED_FIELDS = {  # by version
     2: ("han", "english", "sketch", "key"),
     3: ("words", "stops"),
     4: ("least", "fields", "pattern"),
+    5: ("rarity",),
 }
 DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
-_LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops")  # no options: `with_lists` sets them
+_LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops", "rarity")  # no options: `with_lists` sets them
 _OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
 
 
@@ -293,6 +298,9 @@ def _check_parts(recipe: Recipe) -> None:
         "features that are given go with min_features=1 and without fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
         "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
+        "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != RARITY,
+        "weights=rarity goes with english=off, and without an idf table": recipe.weights == RARITY
+        and (recipe.english is not None or recipe.idf == OWN),
     }
     for reason, is_wrong in wrong.items():
         if is_wrong:
@@ -311,11 +319,12 @@ def _check_lists(recipe: Recipe) -> None:
         raise ValueError(f"profile {recipe.name!r}: idf must be {IDF_NAME!r} or {OWN!r}, got {recipe.idf!r}")
     if recipe.english == OWN and recipe.idf != OWN:
         raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
-    for name in ("idf_sha256", "words", "stops"):
+    for name in ("idf_sha256", "words", "stops", "rarity"):
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
-    if recipe.has_lists and recipe.tokens not in ("jieba", "script", "cppjieba"):
+    has_words = recipe.idf == OWN or recipe.words is not None or recipe.stops is not None
+    if has_words and recipe.tokens not in ("jieba", "script", "cppjieba"):
         raise ValueError(f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words")
 
 
@@ -370,6 +379,17 @@ _BUILT_IN |= {
     recipe.name: recipe
     for recipe in (
         Recipe("auto-2", han=SIMPLIFIED_NAME, english=ENGLISH_NAME, sketch=MOST_SHINGLE, key=6),
+        Recipe(
+            "auto-3",
+            weights=RARITY,
+            word_unit=3,
+            char_unit=2,
+            cap=None,
+            min_features=1,
+            han=SIMPLIFIED_NAME,
+            sketch=MOST_SHINGLE,
+            key=5,
+        ),
         Recipe("auto-1"),
         Recipe("zh-1", tokens="jieba", weights="tfidf"),
         Recipe("words-1", tokens="words", weights="count"),

@@ -1,0 +1,168 @@
+"""Rarity tables: how rare each feature is in a collection, learnt from a sample of it without labels.
+
+A feature that is in d of n documents has the rarity ln((n + 1) / d) / ln(n + 1), in steps of 1/255: 255 in one
+document, near 0 in all of them. A table lists up to `MOST_FEATURES`, those in the most documents; every other feature
+has the table's *default*. It knows features by the leading 32 bits of their hashes, so it holds words, pairs of words
+and characters of every language alike, in at most 2 MB.
+
+The content is ASCII, so that every store can keep it as it keeps lists of words:
+
+    hsimhash rarity 1 documents=20000 default=128
+    base64 of: how many features begin with each 16 bits (65,536 times 2 bytes), the 16 bits after them in ascending
+    order (2 bytes each), and the rarities in the same order (1 byte each); numbers are little-endian
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
+from hsimhash.fingerprint.sketch import shingle_hashes
+from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
+from hsimhash.fingerprint.wordlists import RARITY, kept_list
+
+MOST_FEATURES = 400_000
+SCALE = 255  # the rarity of a feature in one document
+# Of a feature in one document of the sample, or in none. In the labelled sets such a word is half as useful as its
+# rarity says: it is more often a change than what two versions share (mean F1 .829 with 128, .824 with 255).
+DEFAULT = 128
+
+_HEAD = re.compile(rb"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
+_HALF_SATURATED = 20  # times found: of a feature found so often, half of the most that it can weigh for the key
+_BUCKETS = 1 << 16
+_TAG_BITS = 32
+_LEADING = 20  # bits of a tag that a look-up starts from: as a rule at most one feature has them
+_ENTRY_BYTES = 3
+_MOST_BYTES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RarityTable:
+    """Ascending tags of features and the rarity of each; after them a greatest tag with the default."""
+
+    tags: Uint32s
+    rarities: Uint8s
+    documents: int  # of the sample
+    first: Int64s  # by the leading bits of a tag the place of the first that has them
+
+    @staticmethod
+    def of(tags: Uint32s, rarities: Uint8s, documents: int, default: int = DEFAULT) -> RarityTable:
+        """Return the table of ascending tags."""
+        first = np.searchsorted(tags >> np.uint32(_TAG_BITS - _LEADING), np.arange(1 << _LEADING))
+        ended = np.append(tags, np.uint32((1 << _TAG_BITS) - 1)), np.append(rarities, np.uint8(default))
+        return RarityTable(*ended, documents, first)
+
+    @property
+    def default(self) -> int:
+        """The rarity of features that are not listed."""
+        return int(self.rarities[-1])
+
+    def __len__(self) -> int:
+        return len(self.tags) - 1
+
+    def find(self, hashes: Uint64s) -> Int64s:
+        """Return the rarity of the feature with each hash."""
+        wanted = (hashes >> np.uint64(64 - _TAG_BITS)).astype(np.uint32)
+        place = self.first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
+        left = np.flatnonzero(self.tags[place] < wanted)
+        while len(left):  # few steps, for few features: a tenth of what a binary search takes
+            place[left] += 1
+            left = left[self.tags[place[left]] < wanted[left]]
+        found: Uint8s = np.where(self.tags[place] == wanted, self.rarities[place], self.rarities[-1])
+        return found.astype(np.int64)
+
+    def content(self) -> bytes:
+        """Return what `read` reads."""
+        tags, rarities = self.tags[:-1], self.rarities[:-1]
+        sizes = np.bincount(tags >> np.uint32(16), minlength=_BUCKETS)
+        packed = sizes.astype("<u2").tobytes() + tags.astype("<u2").tobytes() + rarities.tobytes()
+        head = f"hsimhash rarity 1 documents={self.documents} default={self.default}\n"
+        return head.encode() + base64.b64encode(packed) + b"\n"
+
+    @staticmethod
+    def read(content: bytes) -> RarityTable:
+        """Return the table of a content; raise `ValueError` if it is none."""
+        head = _HEAD.match(content)
+        if head is None:
+            raise ValueError("it does not begin with 'hsimhash rarity 1'; `hsimhash fit` writes such tables")
+        try:
+            packed = base64.b64decode(content[head.end() :].rstrip(b"\n"), validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"it is damaged: {error}") from error
+        sizes = np.frombuffer(packed[: 2 * _BUCKETS], "<u2").astype(np.int64)
+        count = int(sizes.sum())
+        default = int(head[2])
+        is_whole = len(sizes) == _BUCKETS and len(packed) == 2 * _BUCKETS + _ENTRY_BYTES * count
+        if not is_whole or count > MOST_FEATURES or not 1 <= default <= SCALE:
+            raise ValueError("it is damaged, or cut off")
+        lows = np.frombuffer(packed, "<u2", count, 2 * _BUCKETS).astype(np.uint32)
+        tags = np.repeat(np.arange(_BUCKETS, dtype=np.uint32) << 16, sizes) | lows
+        rarities = np.frombuffer(packed, np.uint8, count, 2 * (_BUCKETS + count))
+        if (tags[1:] <= tags[:-1]).any() or (rarities == 0).any():
+            raise ValueError("it is damaged: its features are out of order, or one has no rarity")
+        return RarityTable.of(tags, rarities, int(head[1]), default)
+
+    @staticmethod
+    def fitted(documents: Iterable[Uint64s], default: int = DEFAULT) -> RarityTable:
+        """Fit a table to documents, each given as the hashes of its different features, in any order."""
+        listed = list(documents)
+        tags = np.concatenate([np.empty(0, np.uint64), *listed]) >> np.uint64(64 - _TAG_BITS)
+        found, counts = np.unique(tags.astype(np.uint32), return_counts=True)
+        found, counts = found[counts > 1], counts[counts > 1]
+        if len(found) > MOST_FEATURES:
+            kept = np.sort(np.lexsort((found, -counts))[:MOST_FEATURES])
+            found, counts = found[kept], counts[kept]
+        different = sorted_distinct(counts.astype(np.uint64)).astype(np.int64)
+        rarity = np.array([_rarity(one, len(listed)) for one in different.tolist()], np.uint8)
+        return RarityTable.of(found, rarity[np.searchsorted(different, counts)], len(listed), default)
+
+
+def _rarity(count: int, documents: int) -> int:
+    """Return the rarity of a feature that is in so many documents: at least 1, so that every feature has a vote."""
+    share = math.log((documents + 1) / min(count, documents)) / math.log(documents + 1)
+    return max(1, min(SCALE, round(SCALE * share)))
+
+
+def read_table(path: Path) -> bytes:
+    """Return the content of a table in a file; raise `ValueError` if it is none."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a rarity table has at most {_MOST_BYTES:,}")
+    content = path.read_bytes()
+    try:
+        RarityTable.read(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is no rarity table: {error}") from error
+    return content
+
+
+@cache
+def rarity_table(sha256: str | None) -> RarityTable:
+    """Return the table with a content of that SHA-256; without one, a table in which all features are equally rare.
+
+    Raises:
+        ProfileMismatchError: this process does not know the table.
+    """
+    if sha256 is None:
+        return RarityTable.of(np.empty(0, np.uint32), np.empty(0, np.uint8), 0)
+    return RarityTable.read(kept_list(RARITY, sha256))
+
+
+def saturated(weights: Floats, counts: Int64s) -> Floats:
+    """Return what features weigh for the key: more the more often they were found, but never 21 times as much."""
+    return np.rint(weights * VOTE_SCALE * counts / (counts + _HALF_SATURATED))
+
+
+def pair_hashes(words: Uint64s, start: Int64s, stop: Int64s) -> tuple[Int64s, Uint64s]:
+    """Return the first word of each pair among rows of words, and the pair's hash; a word alone is no pair."""
+    is_pair = stop - start == 2
+    start, stop = start[is_pair], stop[is_pair]
+    return start, shingle_hashes(words, start, stop)

@@ -22,7 +22,7 @@ from hsimhash.fingerprint.normalize import (
     to_text,
 )
 from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
-from hsimhash.fingerprint.recipe import OWN, RARITY, Recipe
+from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
@@ -291,7 +291,7 @@ def _features_by_script(batch: TextBatch) -> Iterator[Features]:
     recipe = batch.recipe
     if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
-    if recipe.weights == RARITY:
+    if recipe.weights == BY_RARITY:
         yield from _rare_words(batch)
     elif recipe.english is None:
         yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
@@ -371,7 +371,7 @@ def _of_documents(counts: Int64s, fields: int) -> Int64s:
 def _chinese(recipe: Recipe, joined: str) -> Features:
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
-    if recipe.weights == RARITY:
+    if recipe.weights == BY_RARITY:
         hashes = known.hashes[number]
         return _rare(recipe, recipe.char_unit, doc, hashes, count, lambda: [known.words[i] for i in number])
     each = known.idf[number] * SCALE if recipe.weights in BY_IDF else float(SCALE)
@@ -382,7 +382,7 @@ def _chinese(recipe: Recipe, joined: str) -> Features:
 def _shingles(batch: TextBatch, spans: tokens.Spans, unit: int) -> Features:
     hashes = batch.hashes(spans)
     kept, count = fold_hashes(spans.doc, hashes)
-    if batch.recipe.weights == RARITY:
+    if batch.recipe.weights == BY_RARITY:
         doc, hashes = spans.doc[kept], hashes[kept]
         return _rare(batch.recipe, unit, doc, hashes, count, lambda: [spans.text(i) for i in kept])
     weight = weigh(batch.recipe.weights, count, unit)

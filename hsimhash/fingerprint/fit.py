@@ -16,7 +16,7 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.rarity import RarityTable
-from hsimhash.fingerprint.recipe import RARITY
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
 SAMPLE = 20_000  # documents
@@ -38,7 +38,7 @@ class Fit:
     """
 
     def __init__(self, profile: Profile, sample: int = SAMPLE) -> None:
-        if profile.weights != RARITY:
+        if profile.weights != BY_RARITY:
             raise ValueError(f"profile {profile.name} does not weigh features by how rare they are; use auto-3")
         self.profile, self.sample = profile, sample
         self._chosen: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning, and its name

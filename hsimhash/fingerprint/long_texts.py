@@ -36,7 +36,7 @@ from hsimhash.fingerprint.normalize import (
     to_text,
 )
 from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
-from hsimhash.fingerprint.recipe import OWN, RARITY, Recipe
+from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
 from hsimhash.fingerprint.tokens import Spans, Units, stop_word_hashes
@@ -118,7 +118,7 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
         found = [_found(_LongText(recipe, part, window), None) for part in parts]
         heavy = weights.astype(np.int64).tolist()
     features = _voting(recipe, found, heavy, _weighers(recipe, found))
-    keyed = _voting(recipe, found, heavy, _key_weighers(recipe)) if recipe.weights == RARITY else features
+    keyed = _voting(recipe, found, heavy, _key_weighers(recipe)) if recipe.weights == BY_RARITY else features
     if sketch and not sketch.is_done:
         for batch in whole.word_windows():
             sketch.take(batch)
@@ -313,7 +313,7 @@ class _Sketch:
         self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
 
 
-class _Pairs:
+class _WordPairs:
     """Counts pairs of adjacent words, by the hashes of the words."""
 
     def __init__(self) -> None:
@@ -384,8 +384,8 @@ def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
 
 def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
     recipe, found = text.recipe, _Found()
-    rows, chars, chinese, pairs = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe), _Pairs()
-    is_rare = recipe.weights == RARITY
+    rows, chars, chinese, pairs = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe), _WordPairs()
+    is_rare = recipe.weights == BY_RARITY
     for batch in text.word_windows():
         batch.word_spans = batch.words.encoded(gap=True)  # serves words, rows and the sketch
         if sketch:
@@ -570,8 +570,8 @@ def _voting(
 
 def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weigher]]:
     """Return how the features of each tally weigh; those of tallies in one group may be the same."""
-    if recipe.weights == RARITY:
-        return [{"words": _by_rarity(recipe, recipe.word_unit)}, *_rare_characters(recipe)]
+    if recipe.weights == BY_RARITY:
+        return [{"words": _rare(recipe, recipe.word_unit)}, *_rare_characters(recipe)]
     by_idf = recipe.weights in BY_IDF
     chinese: _Weigher = lambda some: weigh(recipe.weights, some.counts, some.idf * SCALE if by_idf else float(SCALE))  # noqa: E731
     chars: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.char_unit)  # noqa: E731
@@ -589,19 +589,19 @@ def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weighe
     return [(single if part else {}) | (pairs if part < WHOLE else {}), *others]
 
 
-def _by_rarity(recipe: Recipe, unit: int) -> _Weigher:
+def _rare(recipe: Recipe, unit: int) -> _Weigher:
     table = rarity_table(recipe.rarity)
     return lambda some: unit * table.find(some.hashes).astype(np.float64)
 
 
 def _rare_characters(recipe: Recipe) -> list[dict[str, _Weigher]]:
-    by_rarity = _by_rarity(recipe, recipe.char_unit)
+    by_rarity = _rare(recipe, recipe.char_unit)
     return [{"chars": by_rarity}, {"chinese": by_rarity}]
 
 
 def _key_weighers(recipe: Recipe) -> list[dict[str, _Weigher]]:
     """Return how the features of each tally weigh for the key, where features weigh by their rarity."""
-    by_word = _by_rarity(recipe, recipe.word_unit)
+    by_word = _rare(recipe, recipe.word_unit)
     groups = [{"words": by_word}, {"pairs": by_word}, *_rare_characters(recipe)]
     return [{name: _saturated(weigher) for name, weigher in group.items()} for group in groups]
 

@@ -26,7 +26,7 @@ from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Rec
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.texts import as_text, as_texts
 from hsimhash.fingerprint.vote import capped, vote, vote_in_order
-from hsimhash.fingerprint.wordlists import IDF, RARITY, STOPS, WORDS, keep_list, kept_lists, read_list
+from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_lists, read_list
 
 _ADDED_IN = {name: version for version, names in ADDED_FIELDS.items() for name in names}
 _FIELDS_OF = {
@@ -110,7 +110,7 @@ class Profile(Recipe):
         Raises:
             ValueError: a line, which is named, is not such a one; or the profile weighs nothing by words.
         """
-        given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY, rarity)}
+        given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY_TABLE, rarity)}
         hashes = {
             option: keep_list(_content_of(self, kind, path, _mark_of(path)))
             for option, (kind, path) in given.items()
@@ -234,7 +234,7 @@ class Profile(Recipe):
 @functools.lru_cache(maxsize=8)
 def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
     """Return a list's content: a command asks several times, and half a million words take a second to read."""
-    if kind == RARITY:
+    if kind == RARITY_TABLE:
         return read_table(path)
     return read_list(kind, path, profile._normalized, is_exact=profile.tokens == "cppjieba")
 

@@ -28,7 +28,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
-from hsimhash.fingerprint.wordlists import RARITY, kept_list
+from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
@@ -153,7 +153,7 @@ def rarity_table(sha256: str | None) -> RarityTable:
     """
     if sha256 is None:
         return RarityTable.of(np.empty(0, np.uint32), np.empty(0, np.uint8), 0)
-    return RarityTable.read(kept_list(RARITY, sha256))
+    return RarityTable.read(kept_list(RARITY_TABLE, sha256))
 
 
 def saturated(weights: Floats, counts: Int64s) -> Floats:

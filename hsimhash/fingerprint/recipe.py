@@ -28,12 +28,12 @@ from hsimhash.fingerprint.wordlists import WordLists
 DEFAULT_PROFILE = "auto-2"  # of new indexes
 FEATURES_PROFILE = "features-1"  # of features that are given
 
-RARITY = "rarity"  # weights by the rarity of features, each counted once
+BY_RARITY = "rarity"  # weights by the rarity of features, each counted once
 
 _COUNTED = ("count", "binary", "log")
 _NORMAL, _AS_IT_IS, _ANY = (NORMALIZE_NAME,), ("none",), (NORMALIZE_NAME, *NORMALIZERS)
 _TOKENS = {  # their weights, and what their texts may become before
-    "script": (("tfidf+count", RARITY), _NORMAL),
+    "script": (("tfidf+count", BY_RARITY), _NORMAL),
     "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
     "words": (_COUNTED, _NORMAL),
     "stop-words": (_COUNTED, _NORMAL),
@@ -298,8 +298,8 @@ def _check_parts(recipe: Recipe) -> None:
         "features that are given go with min_features=1 and without fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
         "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
-        "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != RARITY,
-        "weights=rarity goes with english=off, and without an idf table": recipe.weights == RARITY
+        "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
+        "weights=rarity goes with english=off, and without an idf table": recipe.weights == BY_RARITY
         and (recipe.english is not None or recipe.idf == OWN),
     }
     for reason, is_wrong in wrong.items():
@@ -381,7 +381,7 @@ _BUILT_IN |= {
         Recipe("auto-2", han=SIMPLIFIED_NAME, english=ENGLISH_NAME, sketch=MOST_SHINGLE, key=6),
         Recipe(
             "auto-3",
-            weights=RARITY,
+            weights=BY_RARITY,
             word_unit=3,
             char_unit=2,
             cap=None,

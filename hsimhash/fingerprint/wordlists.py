@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hsimhash.errors import ProfileMismatchError
 
 MOST_LIST_BYTES = 64 << 20
-IDF, WORDS, STOPS, RARITY = "idf table", "list of words", "list of stop words", "rarity table"
+IDF, WORDS, STOPS, RARITY_TABLE = "idf table", "list of words", "list of stop words", "rarity table"
 _LINES = {
     IDF: (re.compile(r"(\S+)\s+([0-9]{1,9}(?:\.[0-9]{1,17})?)"), "a word and its idf, such as: word 7.25"),
     WORDS: (re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"), "a word, perhaps its frequency, perhaps its tag"),

@@ -28,7 +28,7 @@ from hsimhash.errors import (
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
-from hsimhash.fingerprint.wordlists import IDF, RARITY, STOPS, WORDS, keep_list, kept_list
+from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
@@ -192,7 +192,7 @@ class Record:
     @property
     def lists(self) -> dict[str, str]:
         """The kind of each user list that the profile needs, by the list's SHA-256."""
-        fields = {"words": WORDS, "stops": STOPS, "rarity": RARITY} | (
+        fields = {"words": WORDS, "stops": STOPS, "rarity": RARITY_TABLE} | (
             {"idf_sha256": IDF} if self.profile.get("idf") == OWN else {}
         )
         return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}

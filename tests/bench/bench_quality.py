@@ -23,7 +23,6 @@ from simhash import Simhash
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.fingerprint.fit import Fit
-from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 

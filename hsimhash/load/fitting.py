@@ -1,0 +1,65 @@
+"""Fit a rarity table to the texts of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from hsimhash.fingerprint.fit import SAMPLE, Fit
+from hsimhash.fingerprint.profile import Profile
+from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.inputs.files import Input, InputOptions, usual_workers
+from hsimhash.inputs.reader import Batch, read_batches
+from hsimhash.load.intake import bytes_before
+from hsimhash.progress import UNWATCHED, Observer
+
+LEAST_DOCUMENTS = 100  # in fewer, what two versions of a page share seems common
+
+
+class Fitted(NamedTuple):
+    """A table, and how many documents were read for it."""
+
+    table: RarityTable
+    read: int
+
+
+def fit_inputs(
+    inputs: Sequence[Input],
+    reading: InputOptions,
+    profile: Profile,
+    *,
+    sample: int = SAMPLE,
+    workers: int | None = None,
+    observer: Observer = UNWATCHED,
+    on_rejected: Callable[[str, str], None] = lambda *_: None,
+) -> Fitted:
+    """Read the inputs once, and fit a table to a sample of their texts; see `Fit`.
+
+    Args:
+        inputs: texts.
+        reading: how they are read.
+        profile: whose features; one with weights by rarity.
+        sample: the most texts that count.
+        workers: processes that look at them.
+        observer: watches.
+        on_rejected: called with the file and line, and the reason, of each record without a text that can be used.
+
+    Raises:
+        ValueError: there is nothing to learn, or the profile does not weigh features by their rarity.
+    """
+    fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
+    for batch in read_batches(inputs, reading, workers=workers):
+        one = inputs[batch.input]
+        for reject in batch.documents.rejects:
+            on_rejected(f"{reject.path or one.name}:{reject.line}", reject.reason)
+        fit.add(batch.documents.texts, partial(_name_of, one, batch))
+        observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
+    return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
+
+
+def _name_of(one: Input, batch: Batch, place: int) -> str:
+    """Name the text at a place in a batch by its file and line."""
+    documents = batch.documents
+    is_file = one.kind == "files"
+    return f"{one.path_of(documents.doc_ids[place])}:1" if is_file else f"{one.name}:{documents.lines[place]}"

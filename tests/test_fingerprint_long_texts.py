@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.feature_counts import Tally
-from hsimhash.fingerprint.features import document_words, signature_batch
+from hsimhash.fingerprint.features import signature_batch
 from hsimhash.fingerprint.long_texts import (
     LONG_CHARACTERS,
     MOST_RUN,
     is_cut_in_windows,
     long_signature,
-    long_text_words,
 )
 from hsimhash.fingerprint.normalize import normalize, normalized_windows
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
@@ -94,13 +93,6 @@ def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text:
     whole = signature_batch(profile, [text], has_sketches=True)
     assert list(found) == list(whole)
     assert found.kinds.tolist() == whole.kinds.tolist()
-
-
-@pytest.mark.parametrize("name", ["auto-2", "zh-1"])
-@given(text=TEXTS, window=st.integers(1, 40))
-def test_a_text_cut_into_windows_has_the_words_of_the_whole(name: str, text: str, window: int) -> None:
-    profile = Profile.named(name)
-    assert long_text_words(profile, text, window) == document_words(profile, [text]).keys()
 
 
 @given(

@@ -60,7 +60,7 @@ def test_the_default_top_is_jiebas() -> None:
 )
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) -> None:
     with pytest.raises(
-        ValueError, match=f"the nearest is {near}.*; known are auto-2, auto-1, zh-1, words-1, chars-1, jieba"
+        ValueError, match=f"the nearest is {near}.*; known are auto-2, auto-3, auto-1, zh-1, words-1, chars-1, jieba"
     ):
         Profile.named(name)
 

@@ -24,6 +24,7 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerprint
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs.field_values import integer_in
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
@@ -121,6 +122,7 @@ class Collected:
     has_signatures: bool  # whether some document has a sketch or a key
     rejected: int  # records that are none of these documents
     repeated: int  # records that say again what one before said
+    keying: Keying
 
     @cached_property
     def fingerprints(self) -> Uint64s:
@@ -145,7 +147,7 @@ class Collected:
         """Return the signatures of some documents; fingerprints alone take no additional memory."""
         if not self.has_signatures:
             return Signatures.of(self.fingerprints[numbers])
-        return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds)[numbers]
+        return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds, self.keying)[numbers]
 
     @cached_property
     def comparable(self) -> Int64s:
@@ -171,7 +173,7 @@ def collect(
                 listener.observer.say(warning)
             listener.rejects(columns.take(batch, made))
             listener.observer.report("read", *bytes_before(inputs, batch.end), len(columns.doc_ids))
-    return columns.collected()
+    return columns.collected(Keying(profile.keying))
 
 
 class _Columns:
@@ -222,8 +224,9 @@ class _Columns:
             return Reject.of(1, reason, held.encode(), _where(one, doc_id, line))
         return Reject.of(line, reason, f"{doc_id}\t{held}".encode())
 
-    def collected(self) -> Collected:
-        return Collected(self.doc_ids, self._rows, self._values, self._has_signatures, self._rejected, self._repeated)
+    def collected(self, keying: Keying) -> Collected:
+        has_signatures, rejected = self._has_signatures, self._rejected
+        return Collected(self.doc_ids, self._rows, self._values, has_signatures, rejected, self._repeated, keying)
 
 
 def _rows(batch: Batch, made: Signatures | None) -> _RowArray:

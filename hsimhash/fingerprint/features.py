@@ -14,6 +14,7 @@ from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -24,7 +25,7 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
-from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
+from hsimhash.fingerprint.sketch import heaviest_features, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
     SCALE,
     capped,
@@ -117,7 +118,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
     if few.any():
         values[few], kinds[few] = _exact(np.flatnonzero(few), batch, counts)
         key[few] = 0
-    return Signatures(values, sketch, key, kinds)
+    return Signatures(values, sketch, key, kinds, Keying(recipe.keying))
 
 
 def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
@@ -128,7 +129,8 @@ def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[U
     counts = np.bincount(voting.doc, minlength=batch.count)
     if recipe.key and has_keys:
         weights = found.weights if found.key_weights is None else found.key_weights
-        return values, counts, keys(found.doc, found.hashes, weights, recipe.key, batch.count)
+        made = Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key, batch.count)
+        return values, counts, made
     return values, counts, np.zeros(batch.count, np.uint64)
 
 
@@ -171,7 +173,7 @@ def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[tuple[int, Uint
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     weights = found.weights if found.key_weights is None else found.key_weights
-    key = keys(found.doc, found.hashes, weights, recipe.key or 1, batch.count)
+    key = Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key or 1, batch.count)
     order = np.argsort(found.doc, kind="stable")
     ends = np.cumsum(np.bincount(found.doc, minlength=batch.count))
     return list(zip(key.tolist(), np.split(found.hashes[order], ends[:-1]), strict=True))

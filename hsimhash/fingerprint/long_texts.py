@@ -23,6 +23,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in, 
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -38,7 +39,7 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
-from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
+from hsimhash.fingerprint.sketch import heaviest_features, least_values, shingle_hashes, sketches_of
 from hsimhash.fingerprint.tokens import Spans, Units, stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
@@ -638,7 +639,9 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
     sketched = sketches_of(sketch.least) if sketch else none
     if count < recipe.min_features:
         value, kind = _exact(text, has_any=count > 0)
-        return Signatures(np.array([value], np.uint64), sketched, none, np.array([kind], np.uint8))
+        return Signatures(
+            np.array([value], np.uint64), sketched, none, np.array([kind], np.uint8), Keying(recipe.keying)
+        )
     limit = np.inf
     if recipe.cap is not None:
         limit = heaviest_allowed(np.array([sum(float(weights.sum()) for _, weights in features.parts)]), recipe.cap)[0]
@@ -648,8 +651,8 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
     key = none
     if recipe.key and keyed is not None:
         hashes, weights = keyed.heaviest(recipe.key)
-        key = keys(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
-    return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8))
+        key = Keying(recipe.keying).make(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
+    return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8), Keying(recipe.keying))
 
 
 def _heaviest_words(text: _LongText) -> Signatures:

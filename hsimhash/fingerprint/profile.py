@@ -21,7 +21,7 @@ from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
-from hsimhash.fingerprint.rarity import read_table
+from hsimhash.fingerprint.rarity import RarityTable, read_table
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.texts import as_text, as_texts
@@ -120,6 +120,11 @@ class Profile(Recipe):
         if idf:
             changes |= {"idf": OWN, "idf_sha256": hashes["idf"]} | ({"english": OWN} if self.tokens == "script" else {})
         return replace(self, name=name or name_with_lists(self.name, hashes), **changes)
+
+    def fitted(self, table: RarityTable) -> Profile:
+        """Return this profile with a rarity table."""
+        sha256 = keep_list(table.content())
+        return replace(self, name=name_with_lists(self.name, {"rarity": sha256}), rarity=sha256)
 
     def _normalized(self, words: Sequence[str]) -> list[str]:
         return list(words) if self.is_plain else normalized_words(self, words)

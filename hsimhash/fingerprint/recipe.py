@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.feature_weights import ENGLISH_NAME
+from hsimhash.fingerprint.keys import TAGS, Keying
 from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
@@ -46,6 +47,7 @@ _TOKENS = {  # their weights, and what their texts may become before
     "cppjieba": (("tfidf-float",), _NORMAL),
     "features": (("given",), _AS_IT_IS),
 }
+_KEYINGS = tuple(one.value for one in Keying)
 _FIXED = {"segmenter": SEGMENTER_NAME}
 _LEAST = {
     "n": 1,
@@ -118,6 +120,7 @@ class Recipe:
         least: a text of fewer characters, bytes or words has no features; for pieces that no script decides.
         fields: "title^3+body": a document has several texts, whose features weigh so much; None: one text.
         pattern: the regular expression of "regex", without groups that capture.
+        keying: which kind of key, one of `Keying`; "four-of-five" goes with key=5.
         rarity: SHA-256 of the table for the weights "rarity"; None: all features are equally rare.
     """
 
@@ -150,6 +153,7 @@ class Recipe:
     fields: str | None = None
     pattern: str | None = None
     rarity: str | None = None
+    keying: str = Keying.WHOLE.value
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -236,7 +240,7 @@ ADDED_FIELDS = {  # by version
     2: ("han", "english", "sketch", "key"),
     3: ("words", "stops"),
     4: ("least", "fields", "pattern"),
-    5: ("rarity",),
+    5: ("rarity", "keying"),
 }
 DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
 _LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops", "rarity")  # no options: `with_lists` sets them
@@ -259,7 +263,13 @@ def _check_choices(recipe: Recipe) -> None:
     for name, only in _FIXED.items():
         if getattr(recipe, name) != only:
             raise ValueError(f"profile {recipe.name!r}: {name} must be {only!r}, got {getattr(recipe, name)!r}")
-    known = {"normalize": _ANY, "tokens": tuple(_TOKENS), "hash": tuple(HASHES), "tie": TIES}
+    known = {
+        "keying": tuple(one.value for one in Keying),
+        "normalize": _ANY,
+        "tokens": tuple(_TOKENS),
+        "hash": tuple(HASHES),
+        "tie": TIES,
+    }
     for name, values in known.items():
         value = getattr(recipe, name)
         if value not in values:
@@ -298,6 +308,8 @@ def _check_parts(recipe: Recipe) -> None:
         "features that are given go with min_features=1 and without fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
         "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
+        f"keying={Keying.FOUR_OF_FIVE.value} goes with key={TAGS}": recipe.keying == Keying.FOUR_OF_FIVE.value
+        and recipe.key not in (TAGS, None),
         "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
         "weights=rarity goes with english=off, and without an idf table": recipe.weights == BY_RARITY
         and (recipe.english is not None or recipe.idf == OWN),
@@ -388,7 +400,8 @@ _BUILT_IN |= {
             min_features=1,
             han=SIMPLIFIED_NAME,
             sketch=MOST_SHINGLE,
-            key=5,
+            key=TAGS,
+            keying=Keying.FOUR_OF_FIVE.value,
         ),
         Recipe("auto-1"),
         Recipe("zh-1", tokens="jieba", weights="tfidf"),

@@ -24,6 +24,7 @@ from hsimhash.fingerprint.bits import (
     as_fingerprints,
     format_fingerprint,
 )
+from hsimhash.fingerprint.keys import Keying
 
 MAX_SKETCH = 16  # differing bits of two sketches: more, and a query passes the document over by default
 # Six equal features tell less than a near fingerprint, so the sketches must agree in two bits more. Measured: no pair
@@ -51,12 +52,14 @@ class Signatures:
     """The signatures of texts, in order: uint64 `fingerprints`, `sketches` and `keys`, and `kinds`, shape (n,) each.
 
     Kinds are those of `Fingerprints`. A sketch or a key is 0 where the profile makes none, or has none for the text.
+    `keying` says when two of them share a key.
     """
 
     fingerprints: Uint64s
     sketches: Uint64s
     keys: Uint64s
     kinds: Uint8s
+    keying: Keying = Keying.WHOLE
 
     @staticmethod
     def of(fingerprints: AnyFingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
@@ -76,14 +79,21 @@ class Signatures:
     @staticmethod
     def joined(parts: Iterable[Signatures]) -> Signatures:
         """Return signatures one after the other."""
-        none = np.empty(0, np.uint64)
-        parts = [Signatures(none, none, none, np.empty(0, np.uint8)), *parts]
+        none, listed = np.empty(0, np.uint64), list(parts)
+        keying = listed[0].keying if listed else Keying.WHOLE
+        listed = [Signatures(none, none, none, np.empty(0, np.uint8)), *listed]
         return Signatures(
-            np.concatenate([part.fingerprints for part in parts]),
-            np.concatenate([part.sketches for part in parts]),
-            np.concatenate([part.keys for part in parts]),
-            np.concatenate([part.kinds for part in parts]),
+            np.concatenate([part.fingerprints for part in listed]),
+            np.concatenate([part.sketches for part in listed]),
+            np.concatenate([part.keys for part in listed]),
+            np.concatenate([part.kinds for part in listed]),
+            keying,
         )
+
+    @property
+    def key_parts(self) -> Uint64s:
+        """The parts of the keys, shape (n, 1) or (n, 5); see `Keying.parts`."""
+        return self.keying.parts(self.keys)
 
     @property
     def is_plain(self) -> bool:
@@ -95,7 +105,9 @@ class Signatures:
 
     def __getitem__(self, places: slice | Sequence[int] | NDArray[np.generic]) -> Signatures:
         """Return those at some places, as an array's are chosen."""
-        return Signatures(self.fingerprints[places], self.sketches[places], self.keys[places], self.kinds[places])
+        return Signatures(
+            self.fingerprints[places], self.sketches[places], self.keys[places], self.kinds[places], self.keying
+        )
 
     def at(self, place: int) -> Signature:
         """Return the one at a place."""
@@ -201,4 +213,4 @@ def _checked(given: Signatures) -> Signatures:
         raise ValueError(
             f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out what has the kind TOO_SHORT"
         )
-    return Signatures(columns[0], columns[1], columns[2], given.kinds)
+    return Signatures(columns[0], columns[1], columns[2], given.kinds, given.keying)

@@ -1,11 +1,9 @@
-"""Sketches confirm a near fingerprint; keys find a text whose surroundings changed.
+"""Sketches confirm that texts are near; see `keys` for what finds them besides fingerprints.
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
 Jaccard similarity J agree in a bit with probability (1 + J) / 2, so of 64 bits about 32 · (1 - J) differ.
 One permutation does for all 64: a shingle's hash says which bit it belongs to (its 6 highest bits) and how small it is
 (the others). A bit without a shingle borrows from another, in an order of its own that is the same for every text.
-
-*Key*: the hash of the set of a text's heaviest features. Whatever a page has around its text, they mostly stay.
 
 Sources: Li, König, "b-Bit Minwise Hashing", WWW 2010; Li, Owen, Zhang, "One Permutation Hashing", NIPS 2012;
 Shrivastava, "Optimal Densification for Fast and Accurate Minwise Hashing", ICML 2017.
@@ -58,10 +56,10 @@ def sketches_of(least: Uint64s) -> Uint64s:
     least = _densified(least)
     bits = mix(least) >> np.arange(SKETCH_BITS, dtype=np.uint64) & np.uint64(1)
     words = np.packbits(bits.astype(np.uint8), axis=1, bitorder="little").view("<u8").ravel().astype(np.uint64)
-    return _present(words, has_any)
+    return present(words, has_any)
 
 
-def _present(values: Uint64s, is_there: Bools) -> Uint64s:
+def present(values: Uint64s, is_there: Bools) -> Uint64s:
     """Return 0 for what is not there, and 1 for what happens to be 0."""
     return np.where(is_there, np.maximum(values, np.uint64(1)), np.uint64(0))
 
@@ -103,22 +101,6 @@ def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
         rotated: Uint64s = hashes << np.uint64(23) | hashes >> np.uint64(41)
         hashes = rotated ^ np.where(there, part, np.uint64(0))
     return mix(hashes)
-
-
-def keys(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Uint64s:
-    """Return the hash of the set of each document's `count` heaviest features; of equal weights the lower hash counts.
-
-    Args:
-        doc: shape (m,), the document of each feature, 0 to `documents` - 1, in any order.
-        hashes: shape (m,), no two of a document equal.
-        weights: shape (m,).
-        count: at least 1; documents with fewer features are keyed by all of them, those without any by 0.
-        documents: how many.
-    """
-    chosen = heaviest_features(doc, hashes, weights, count, documents)
-    sums = np.zeros(documents, np.uint64)
-    np.add.at(sums, doc[chosen], mix(hashes[chosen]))
-    return _present(mix(sums), np.bincount(doc, minlength=documents) > 0)
 
 
 def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hsimhash.fingerprint.fit import SAMPLE, Fit
 from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.load.intake import bytes_before
@@ -56,6 +57,30 @@ def fit_inputs(
         fit.add(batch.documents.texts, partial(_name_of, one, batch))
         observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
+
+
+def fitted_profile(
+    inputs: Sequence[Input],
+    reading: InputOptions,
+    profile: Profile,
+    *,
+    workers: int | None = None,
+    observer: Observer = UNWATCHED,
+) -> Profile:
+    """Return the profile with a table fitted to the inputs, or as it is where that is not possible or of no use.
+
+    That is where it does not weigh by rarity or has a table; where the inputs are fingerprints, or a stream, which
+    cannot be read twice; and where there are fewer than `LEAST_DOCUMENTS`.
+    """
+    if profile.weights != BY_RARITY or profile.rarity is not None:
+        return profile
+    if any(one.is_stream or one.has_fingerprints for one in inputs):
+        return profile
+    try:
+        table, _ = fit_inputs(inputs, reading, profile, workers=workers, observer=observer)
+    except ValueError:  # nothing in common
+        return profile
+    return profile.fitted(table) if table.documents >= LEAST_DOCUMENTS else profile
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:

@@ -60,7 +60,7 @@ class Crowd:
         if rule.is_plain:
             return is_near
         alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, is_near=is_near)
-        is_near |= (mine.keys[:, None] == its.keys) & (its.keys != 0)
+        is_near |= mine.keying.shared(mine.keys[:, None], its.keys)
         return is_near & alike
 
     def possible(self, one: Crowd) -> Crowd:

@@ -1,6 +1,6 @@
 """Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
-Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
+Two signatures are near if their fingerprints are within the distance, or if they share a key; and if their
 sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are merged
 first, like equal fingerprints.
 """
@@ -20,6 +20,7 @@ from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, withou
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
+_NO_PART = np.uint64((1 << 64) - 1)
 CROWD = 128  # signatures with one key or fingerprint, or pairs of those with two near ones: more are a crowd
 
 
@@ -35,7 +36,7 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
         max_distance: in bits.
         max_sketch: as for `find_pairs`.
     """
-    ours = np.flatnonzero(_are_involved(pairs, signatures.keys))  # most have no near one: the rest takes less memory
+    ours = np.flatnonzero(_are_involved(pairs, signatures))  # most have no near one: the rest takes less memory
     left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
     found = _near_among(Pairs(left, right, pairs.distance, groups), signatures[ours], max_distance, max_sketch)
     groups = np.arange(len(signatures))
@@ -43,19 +44,20 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
     return replace(found, left=ours[found.left], right=ours[found.right], groups=groups)
 
 
-def _are_involved(pairs: Pairs, keys: Uint64s) -> Bools:
-    """Return which signatures are in a pair, or have the fingerprint or the key of another."""
-    found = np.zeros(len(keys), np.bool_)
+def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
+    """Return which signatures are in a pair, or have the fingerprint or a part of the key of another."""
+    found = np.zeros(len(signatures), np.bool_)
     found[pairs.left] = found[pairs.right] = True
-    for start in range(0, len(keys), AT_ONCE):
+    for start in range(0, len(found), AT_ONCE):
         groups = pairs.groups[start : start + AT_ONCE]
         repeats = groups != np.arange(start, start + len(groups))
         found[start : start + AT_ONCE] |= repeats
         found[groups[repeats]] = True
-    ordered = np.sort(keys)
+    ordered = np.sort(signatures.key_parts, axis=None)
     shared = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
-    for start in range(0, len(keys), AT_ONCE):
-        found[start : start + AT_ONCE] |= are_in(keys[start : start + AT_ONCE], shared)
+    for start in range(0, len(found), AT_ONCE):
+        parts = signatures[start : start + AT_ONCE].key_parts
+        found[start : start + AT_ONCE] |= are_in(parts, shared).any(axis=1)
     return found
 
 
@@ -68,7 +70,7 @@ def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_ske
     ours = signatures[first]
     near = replace(pairs, left=number[pairs.left], right=number[pairs.right], groups=number[pairs.groups[first]])
     words, unconfirmed = [], 0
-    for left, right, is_near in _candidates(near, ours, max_distance, _same_keys(ours.keys)):
+    for left, right, is_near in _candidates(near, ours, max_distance, _SharedParts.of(ours)):
         alike = are_alike(ours.sketches[left], ours.sketches[right], max_sketch, is_near=is_near)
         words.append(pair_words(first[left[alike]], first[right[alike]]))
         unconfirmed += len(left) - len(words[-1])
@@ -84,7 +86,7 @@ def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signa
         signatures: shape (n,).
         rule: which are near.
     """
-    is_ours = _are_involved(pairs, signatures.keys)
+    is_ours = _are_involved(pairs, signatures)
     for members in crowds:
         is_ours[members] = True
     is_ours[is_ours[pairs.groups]] = True  # all that have a crowd's fingerprint
@@ -122,7 +124,7 @@ class _Distinct:
 
     def split(self, crowds: Sequence[Int64s]) -> tuple[list[Int64s], list[Int64s]]:
         """Return near pairs as `pair_words`, and crowds that have all others; those given are of fingerprints."""
-        near, keys = self.near, _same_keys(self.signatures.keys)
+        near, shared = self.near, _SharedParts.of(self.signatures)
         count = len(near.groups)
         sizes = np.bincount(near.groups, minlength=count)
         order, starts = np.argsort(near.groups, kind="stable"), np.cumsum(sizes) - sizes
@@ -134,7 +136,7 @@ class _Distinct:
         found = [
             *(np.sort(order[spans(starts[members], sizes[members])]) for members in crowds),
             *_groups_of(np.where(is_joined[near.groups], root[near.groups], -1)),
-            *_groups_of(np.where(np.bincount(keys, minlength=count)[keys] > CROWD, keys, -1)),
+            *(shared.owner[members] for members in _groups_of(np.where(shared.sizes > CROWD, shared.first, -1))),
         ]
         alone, is_few = np.arange(count), ~is_large
         few = Pairs(
@@ -143,9 +145,8 @@ class _Distinct:
             near.distance[is_few],
             np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all pairs of those are large
         )
-        few_keys = np.where(np.bincount(keys, minlength=count)[keys] > CROWD, alone, keys)
         pairs = []
-        for left, right, is_near in _candidates(few, self.signatures, self.rule.max_distance, few_keys):
+        for left, right, is_near in _candidates(few, self.signatures, self.rule.max_distance, shared.without_crowds()):
             sketches = self.signatures.sketches
             alike = are_alike(sketches[left], sketches[right], self.rule.max_sketch, is_near=is_near)
             pairs.append(pair_words(left[alike], right[alike]))
@@ -160,15 +161,55 @@ def _groups_of(labels: Int64s) -> list[Int64s]:
 
 
 def _candidates(
-    near: Pairs, signatures: Signatures, max_distance: int, same_keys: Int64s
+    near: Pairs, signatures: Signatures, max_distance: int, shared: _SharedParts
 ) -> Iterator[tuple[Int64s, Int64s, bool]]:
-    """Yield each pair within the distance, then each one that is not, but has the same key; in blocks of either."""
+    """Yield each pair within the distance, then each one that is not, but shares a key; in blocks of either."""
     yield from ((left, right, True) for left, right, _ in near.expand())
-    none = np.empty(0, np.int64)
-    for left, right, _ in Pairs(none, none, none.astype(np.uint8), same_keys).expand():
+    for left, right in shared.pairs():
         distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
         is_new = distance > max_distance
         yield left[is_new], right[is_new], False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SharedParts:
+    """The parts of signatures' keys: `owner`, in order, has the signature of each, and `first` the first equal part."""
+
+    parts: Uint64s  # of each signature
+    owner: Int64s
+    values: Uint64s
+    first: Int64s
+
+    @staticmethod
+    def of(signatures: Signatures) -> _SharedParts:
+        """Return the parts of signatures."""
+        parts = signatures.key_parts
+        owner, column = np.nonzero(parts)
+        values = parts[owner, column]
+        return _SharedParts(parts, owner, values, _first_equal(values))
+
+    @property
+    def sizes(self) -> Int64s:
+        """How many signatures have each part."""
+        return np.bincount(self.first, minlength=len(self.first))[self.first]
+
+    def without_crowds(self) -> _SharedParts:
+        """Return the parts with each of a crowd's by itself."""
+        return replace(self, first=np.where(self.sizes > CROWD, np.arange(len(self.first)), self.first))
+
+    def pairs(self) -> Iterator[tuple[Int64s, Int64s]]:
+        """Yield each pair of signatures that have a part in common once, in blocks."""
+        none = np.empty(0, np.int64)
+        for some, others, _ in Pairs(none, none, none.astype(np.uint8), self.first).expand():
+            left, right = self.owner[some], self.owner[others]
+            if self.parts.shape[1] > 1:  # they may have several; the least tells, so that a pair comes once
+                least = np.full(len(left), _NO_PART)
+                for column in self.parts[right].T:
+                    is_shared = (self.parts[left] == column[:, None]).any(axis=1) & (column != 0)
+                    least = np.where(is_shared, np.minimum(least, column), least)
+                is_first = self.values[some] == least
+                left, right = left[is_first], right[is_first]
+            yield left, right
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
@@ -176,13 +217,6 @@ def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
     found = np.arange(len(groups))
     among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
     found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]
-    return found
-
-
-def _same_keys(keys: Uint64s) -> Int64s:
-    """Return for each signature the position of the first one that has its key; its own where it has none."""
-    found, among = np.arange(len(keys)), np.flatnonzero(keys)
-    found[among] = among[_first_equal(keys[among])]
     return found
 
 

@@ -511,7 +511,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if len(queries) == 1:
             return [self._answer(*queries[0], rule, timeout)]
         signatures, exclude = zip(*queries, strict=True)
-        distance, max_sketch, limit = rule
+        distance, max_sketch, limit, _ = rule
         return self.query_many(
             signatures, max_distance=distance, max_sketch=max_sketch, limit=limit, exclude=exclude, timeout=timeout
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from hsimhash.cover import PREFIX_BITS, Cover, ProbeSet
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, spans
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import (
     Signature,
     Signatures,
@@ -101,6 +102,7 @@ class Rule(NamedTuple):
     max_distance: int
     max_sketch: int | None  # bits; None: sketches are not compared
     limit: int | None  # the nearest so many, of crowded buckets those met first; None: all
+    keying: Keying = Keying.WHOLE
 
     def match(self, query: Signature, document: Document) -> Match | None:
         """Return the document as a match, or None if it does not match."""
@@ -108,7 +110,7 @@ class Rule(NamedTuple):
         doc_id, its_fingerprint, first_seen, its_sketch, its_key = document
         distance = (its_fingerprint ^ fingerprint).bit_count()
         is_near = distance <= self.max_distance
-        if not (is_near or 0 != its_key == key):
+        if not (is_near or 0 != its_key == key or self._shares(key, its_key)):
             return None
         if not (sketch and its_sketch):
             return Match(distance, doc_id, its_fingerprint, first_seen, None, "distance" if is_near else "key")
@@ -118,6 +120,12 @@ class Rule(NamedTuple):
         alike = similarity(its_sketch, sketch)
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
+    def _shares(self, key: int, its_key: int) -> bool:
+        """Whether two keys that differ have a part in common."""
+        if self.keying is Keying.WHOLE:
+            return False
+        return not set(self.keying.parts_of(key)).isdisjoint(self.keying.parts_of(its_key))
+
     def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
         """Call `match` for each query and the document at the same position; takes half the time for many."""
         if not documents:
@@ -126,7 +134,7 @@ class Rule(NamedTuple):
         values, of_sketches, of_keys = (np.array(one, np.uint64) for one in (fingerprints, sketches, keys))
         distances = np.bitwise_count(queries.fingerprints ^ values)
         is_near = distances <= self.max_distance
-        is_match = is_near | ((queries.keys == of_keys) & (of_keys != 0))
+        is_match = is_near | self.keying.shared(queries.keys, of_keys)
         is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, is_near=is_near)
         index = similarities(queries.sketches, of_sketches)
         alike = index.astype(object)

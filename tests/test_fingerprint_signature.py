@@ -19,7 +19,7 @@ from hsimhash.fingerprint import EXACT, Profile, Signature, Signatures, distance
 from hsimhash.fingerprint.feature_weights import WHOLE, english, english_parts
 from hsimhash.fingerprint.murmur3 import mix, murmur64
 from hsimhash.fingerprint.normalize import HAN, SPACED, classify, normalize, simplify, to_codes, to_text
-from hsimhash.fingerprint.sketch import keys, shingle_hashes, sketches
+from hsimhash.fingerprint.sketch import shingle_hashes, sketches
 from hsimhash.fingerprint.tokens import drop_apostrophes, word_units
 
 AUTO_2 = Profile.named("auto-2")
@@ -107,25 +107,6 @@ def test_sketches_tell_how_similar_two_texts_are(changed: int) -> None:
         differences.append(distance(one, other))
     expected = 32 * (1 - np.mean(jaccards))
     assert abs(np.mean(differences) - expected) < 1.5
-
-
-@given(
-    st.lists(st.dictionaries(st.integers(0, MASK), st.integers(1, 4), max_size=20), max_size=4),
-    st.integers(1, 8),
-    st.randoms(),
-)
-def test_keys_are_of_the_heaviest_features_whatever_their_order(
-    documents: list[dict[int, int]], count: int, chance: random.Random
-) -> None:
-    features = [(doc, hashed, weight) for doc, own in enumerate(documents) for hashed, weight in own.items()]
-    chance.shuffle(features)
-    doc, hashes, weights = zip(*features, strict=True) if features else ((), (), ())
-    found = keys(
-        np.array(doc, np.int64), np.array(hashes, np.uint64), np.array(weights, np.float64), count, len(documents)
-    )
-    for key, own in zip(found.tolist(), documents, strict=True):
-        heaviest = sorted(own, key=lambda hashed: (-own[hashed], hashed))[:count]
-        assert key == (max(mixed(sum(map(mixed, heaviest))), 1) if own else 0)
 
 
 def test_a_frame_around_a_page_leaves_its_key() -> None:

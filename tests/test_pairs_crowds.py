@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.clusters import components, star
 from hsimhash.pairs.crowds import CrowdedPairs, without_subsets
@@ -29,7 +31,7 @@ def flipped(rng: np.random.Generator, values: Numbers, most: int) -> Numbers:
     return values
 
 
-def crowded(seed: int, count: int, *, signed: bool) -> Signatures:
+def crowded(seed: int, count: int, *, signed: bool, keying: Keying = Keying.WHOLE) -> Signatures:
     """A few crowds of different widths among documents alone, some equal, some with one key or one fingerprint."""
     rng = np.random.default_rng(seed)
     bases = rng.integers(0, 2**64, 5, np.uint64)
@@ -44,6 +46,11 @@ def crowded(seed: int, count: int, *, signed: bool) -> Signatures:
     sketches[rng.random(count) < 0.02] = 0
     keys = np.where(rng.random(count) < 0.5, chosen + 1, 0).astype(np.uint64) << np.uint64(32)
     keys[is_alone] = 9 << 32
+    if keying is not Keying.WHOLE:
+        tags = np.sort(chosen[:, None] * 9 + np.argsort(rng.random((count, 9)))[:, :5], axis=1)  # 5 of 9
+        packed = (tags << np.arange(48, -1, -12)).sum(axis=1).astype(np.uint64) | np.uint64(5 << 60)
+        keys = np.where(rng.random(count) < 0.8, packed, np.uint64(0))
+        return replace(Signatures.of(fingerprints, sketches, keys), keying=keying)
     return Signatures.of(fingerprints, sketches, keys)
 
 
@@ -51,7 +58,12 @@ def all_near(signatures: Signatures, k: int, most: int | None) -> NDArray[np.boo
     values, sketches, keys = signatures.fingerprints, signatures.sketches, signatures.keys
     is_near = np.bitwise_count(values[:, None] ^ values) <= k
     alike = are_alike(sketches[:, None], sketches, most, is_near=is_near)
-    found = (is_near | ((keys[:, None] == keys) & (keys != 0))) & alike
+    share = (keys[:, None] == keys) & (keys != 0)
+    if signatures.keying is not Keying.WHOLE:
+        tags = (keys[:, None] >> np.arange(0, 60, 12, dtype=np.uint64)) & np.uint64(0xFFF)
+        equal = [(tags[:, None, place, None] == tags).any(axis=2) for place in range(5)]
+        share = (np.sum(equal, axis=0) >= 4) & (keys[:, None] != 0) & (keys != 0)
+    found = (is_near | share) & alike
     same = (values[:, None] == values) & (sketches[:, None] == sketches) & (keys[:, None] == keys)
     result: NDArray[np.bool_] = found | same
     return result
@@ -77,9 +89,14 @@ def plain_components(near: NDArray[np.bool_], order: list[int]) -> list[int]:
 
 
 @settings(max_examples=tries(40, 4), deadline=None)
-@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 6), st.sampled_from([None, 8, 16]))
-def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, signed: bool, k: int, most: int | None) -> None:
-    signatures = crowded(seed, 1_500, signed=signed)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([None, *Keying]),
+    st.integers(0, 6),
+    st.sampled_from([None, 8, 16]),
+)
+def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, keying: Keying | None, k: int, most: int | None) -> None:
+    signatures = crowded(seed, 1_500, signed=keying is not None, keying=keying or Keying.WHOLE)
     rank = np.random.default_rng(seed).permutation(len(signatures))
     order, values = np.argsort(rank).tolist(), signatures.fingerprints
     near = all_near(signatures, k, most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,20 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Signature, Signatures
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import as_signatures, similarities, similarity
 from hsimhash.pairs import Clusters, components, find_pairs, group_equal, star
 from tests.support.effort import tries
-from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
+from tests.support.oracles import are_near, crowds, packed_key, plain_components, plain_stars, signed
 
 
+@pytest.mark.parametrize("keying", Keying)
 @settings(max_examples=tries(300, 60))
-@given(signed(crowds(25, bits=6)), st.integers(0, 3), st.sampled_from([None, 0, 1, 4, 64]))
-def test_pairs_equal_brute_force(signatures: list[Signature], k: int, most: int | None) -> None:
+@given(st.data(), st.integers(0, 3), st.sampled_from([None, 0, 1, 4, 64]))
+def test_pairs_equal_brute_force(keying: Keying, data: st.DataObject, k: int, most: int | None) -> None:
+    signatures = data.draw(signed(crowds(25, bits=6), keying))
     count = len(signatures)
     firsts = [signatures.index(one) for one in signatures]
     every = [(left, right) for right in range(count) for left in range(right)]
-    near = {(left, right) for left, right in every if are_near(signatures[left], signatures[right], k, most)}
-    found = find_pairs(as_signatures(signatures), max_distance=k, max_sketch=most)
+    near = {(left, right) for left, right in every if are_near(signatures[left], signatures[right], k, most, keying)}
+    given = replace(as_signatures(signatures), keying=keying)
+    found = find_pairs(given, max_distance=k, max_sketch=most)
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(
         (left, right) for left, right in near if firsts[left] == left and firsts[right] == right
     )
@@ -37,7 +42,7 @@ def test_pairs_equal_brute_force(signatures: list[Signature], k: int, most: int 
         pair for block in found.expand() for pair in zip(block.left.tolist(), block.right.tolist(), strict=True)
     ]
     assert (len(expanded), set(expanded)) == (len(near), near)
-    candidates = find_pairs(signatures, max_distance=k, max_sketch=None)
+    candidates = find_pairs(given, max_distance=k, max_sketch=None)
     assert len(found.left) + found.unconfirmed == len(candidates.left)
 
 
@@ -64,15 +69,19 @@ def test_without_sketches_and_keys_they_are_fingerprints(values: list[int], k: i
         assert np.array_equal(getattr(found, name), getattr(plain, name))
 
 
-@pytest.mark.parametrize("shared", ["key", "fingerprint"])
+@pytest.mark.parametrize("shared", ["key", "part", "fingerprint"])
 def test_a_key_or_a_fingerprint_of_thousands_is_looked_at_in_bounded_memory(shared: str) -> None:
     rng = np.random.default_rng(1)
     count = 6_000
     some, sketches = rng.integers(1, 2**64, (2, count), np.uint64)
     sketches[:100] = sketches[100:200] ^ np.uint64(0xFF)
     same = np.full(count, 7, np.uint64)
-    parts = (some, sketches, same) if shared == "key" else (same, sketches, some)
-    signatures = Signatures(*parts, np.zeros(count, np.uint8))
+    keying, kinds = Keying.WHOLE, np.zeros(count, np.uint8)
+    if shared == "part":
+        same = np.array([packed_key([1, 2, 3, 4, 5 + number % 4_000]) for number in range(count)], np.uint64)
+        keying = Keying.FOUR_OF_FIVE
+    parts = (same, sketches, some) if shared == "fingerprint" else (some, sketches, same)
+    signatures = Signatures(*parts, kinds, keying)
     tracemalloc.start()
     try:
         found = find_pairs(signatures, max_sketch=10)

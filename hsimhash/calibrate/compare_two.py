@@ -16,6 +16,7 @@ from hsimhash.cover import Cover, Probe
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.fingerprint import EXACT, Profile, Signature
 from hsimhash.fingerprint.bits import Floats, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
@@ -123,7 +124,8 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         max_sketch: in how many bits sketches may differ; None: any.
     """
     differing = a.signature.fingerprint ^ b.signature.fingerprint
-    found_by, reason = _verdict(a.signature, b.signature, cover.distance, max_sketch)
+    keying = Keying(profile.keying)
+    found_by, reason = _verdict(a.signature, b.signature, Rule(cover.distance, max_sketch, None, keying))
     both = a.text is not None and b.text is not None
     missing = (
         "" if both else "fingerprints and an index have no texts: give both as files or texts to see features and words"
@@ -135,7 +137,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         (a, b),
         differing.bit_count(),
         similarity(a.signature.sketch, b.signature.sketch),
-        0 != a.signature.key == b.signature.key,
+        not set(keying.parts_of(a.signature.key)).isdisjoint(keying.parts_of(b.signature.key)),
         found_by,
         reason,
         _blocks(cover.layout, differing),
@@ -147,15 +149,15 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     )
 
 
-def _verdict(a: Signature, b: Signature, max_distance: int, max_sketch: int | None) -> tuple[str | None, str]:
+def _verdict(a: Signature, b: Signature, rule: Rule) -> tuple[str | None, str]:
     """Return by what a query by one finds the other, or why it does not."""
 
     def found(most_sketch: int | None) -> str | None:
         document = Document("b", b.fingerprint, 0, b.sketch, b.key)
-        match = Rule(max_distance, most_sketch, None).match(a, document)
+        match = rule._replace(max_sketch=most_sketch).match(a, document)
         return match.found_by if match else None
 
-    if by := found(max_sketch):
+    if by := found(rule.max_sketch):
         return by, ""
     if by := found(None):
         bits = (a.sketch ^ b.sketch).bit_count()
@@ -163,7 +165,7 @@ def _verdict(a: Signature, b: Signature, max_distance: int, max_sketch: int | No
         return None, f"their {near}, but their sketches differ in {bits} bits"
     bits = (a.fingerprint ^ b.fingerprint).bit_count()
     keys = ", and their keys differ" if a.key and b.key else ""
-    return None, f"their fingerprints are {bits} bits apart, more than {max_distance}{keys}"
+    return None, f"their fingerprints are {bits} bits apart, more than {rule.max_distance}{keys}"
 
 
 def _blocks(layout: Layout, differing: int) -> tuple[BlockDifference, ...]:

@@ -48,7 +48,7 @@ class Differences:
         return cls(
             np.where(has_none, NEVER, np.bitwise_count(some.fingerprints ^ others.fingerprints)),
             np.array(alike),
-            (some.keys == others.keys) & (some.keys != 0) & ~has_none,
+            some.keying.shared(some.keys, others.keys) & ~has_none,
         )
 
     def by_distance(self, way: Way) -> Uint8s:

@@ -17,6 +17,7 @@ from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.keys import check_whole
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
@@ -78,6 +79,7 @@ def write_tables(
         ValueError: pyarrow is missing, the folder is not empty, or the profile has lists of its own.
     """
     arrow_needed("a compressed table")
+    check_whole(profile.keying, "a compressed table")
     if profile.has_lists:
         raise ValueError(f"{profile.name} has lists of its own, which tables cannot keep; take a profile without")
     if folder.exists() and any(folder.iterdir()):

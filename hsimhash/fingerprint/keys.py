@@ -91,6 +91,12 @@ class Keying(Enum):
         return found
 
 
+def check_whole(keying: str, what: str) -> None:
+    """Raise `ValueError` where a kind of key is not whole: stores and Spark cannot work with others yet."""
+    if keying != Keying.WHOLE.value:
+        raise ValueError(f"{what} cannot work with keys of the kind {keying} yet, as auto-3 makes them; use auto-2")
+
+
 def _packed(doc: Int64s, tags: Uint64s, documents: int) -> Uint64s:
     """Return the number of tags of each document, and its tags in ascending order from the highest bits down."""
     order = np.lexsort((tags, doc))

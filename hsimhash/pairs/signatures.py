@@ -57,7 +57,7 @@ def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
     shared = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
     for start in range(0, len(found), AT_ONCE):
         parts = signatures[start : start + AT_ONCE].key_parts
-        found[start : start + AT_ONCE] |= are_in(parts, shared).any(axis=1)
+        found[start : start + AT_ONCE] |= are_in(parts.ravel(), shared).reshape(parts.shape).any(axis=1)
     return found
 
 

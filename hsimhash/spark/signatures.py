@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
+from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
@@ -58,6 +59,7 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
 
 def signed_rows(documents: DataFrame, kept: Sequence[Column], text: str, profile: Profile) -> DataFrame:
     """Return some columns of documents, and their signatures and kinds; see `fingerprints`."""
+    check_whole(profile.keying, "Spark")
     rows = documents.select(*kept, _checked_text(documents, _text_names(profile, text), profile).alias(_TEXT))
     fields = [*rows.schema.fields[:-1], *(StructField(name, LongType()) for name in SIGNATURE)]
     schema = StructType([*fields, StructField("kind", StringType())])

@@ -26,6 +26,7 @@ from hsimhash.errors import (
     LostRightError,
 )
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
+from hsimhash.fingerprint.keys import Keying, check_whole
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_list
@@ -159,6 +160,7 @@ class Record:
     identity: bytes = field(default=b"", compare=False)
 
     def __post_init__(self) -> None:
+        check_whole(str(self.profile.get("keying", Keying.WHOLE.value)), "an index")
         if self.has_signatures and len(self.layout.drawers) > SIGNED_DRAWERS:
             raise ValueError(
                 f"layout {self.layout.name} has {len(self.layout.drawers)} drawers, and an index with sketches and "

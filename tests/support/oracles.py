@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
 from hsimhash.cover import ALL_ROWS, Cover
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature, as_signature
 from hsimhash.rowkey import KEY_FLAG
 from hsimhash.store import Document, Matches
@@ -34,9 +36,30 @@ def plain_vote(features: Iterable[tuple[int, float]]) -> int:
     return sum(1 << bit for bit in range(64) if sums[bit] > 0)
 
 
-def signed(fingerprints: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[Signature]]:
+def packed_key(tags: Iterable[int]) -> int:
+    """Return a key of the tags of the heaviest features, as `schema/fingerprint.md` says it."""
+    listed = sorted(tags)
+    return len(listed) << 60 | sum(tag << 12 * place for place, tag in enumerate(reversed(listed)))
+
+
+def share_a_key(one: int, other: int, keying: Keying) -> bool:
+    """Return whether two keys are one, or have all but one of their tags in common."""
+    if keying is Keying.WHOLE:
+        return 0 != one == other
+    some, others = (Counter(key >> 12 * place & 0xFFF for place in range(key >> 60)) for key in (one, other))
+    if min(some.total(), others.total()) < 4:
+        return some.total() > 0 and some == others
+    return (some & others).total() >= 4
+
+
+def signed(
+    fingerprints: st.SearchStrategy[list[int]], keying: Keying = Keying.WHOLE
+) -> st.SearchStrategy[list[Signature]]:
     """Draw signatures with these fingerprints, and few sketches and keys, so that many are alike; 0 among them."""
     sketches, keys = st.sampled_from([0, 0, 1, 0b11, 0b111111, 2**64 - 1]), st.sampled_from([0, 0, 5, 6, 2**64 - 1])
+    if keying is not Keying.WHOLE:
+        tags = st.sampled_from([0, 1, 2, 3, 4, 0xFFF])
+        keys = st.one_of(st.just(0), st.lists(tags, min_size=1, max_size=5).map(packed_key))
 
     def alike(values: list[int]) -> st.SearchStrategy[list[Signature]]:
         return st.tuples(*(st.builds(Signature, st.just(value), sketches, keys) for value in values)).map(list)
@@ -44,11 +67,17 @@ def signed(fingerprints: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list
     return fingerprints.flatmap(alike)
 
 
-def are_near(one: Signature | int, other: Signature | int, k: int, max_sketch: int | None = None) -> bool:
+def are_near(
+    one: Signature | int,
+    other: Signature | int,
+    k: int,
+    max_sketch: int | None = None,
+    keying: Keying = Keying.WHOLE,
+) -> bool:
     """Return whether two match: by distance or by key, and then by what their sketches say."""
     one, other = as_signature(one), as_signature(other)
     is_near = (one.fingerprint ^ other.fingerprint).bit_count() <= k
-    if not (is_near or 0 != one.key == other.key):
+    if not (is_near or share_a_key(one.key, other.key, keying)):
         return False
     if max_sketch is None or 0 in (one.sketch, other.sketch):
         return True

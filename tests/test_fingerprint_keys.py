@@ -1,0 +1,85 @@
+"""Keys of both kinds, against their definition."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.murmur3 import mix
+from tests.support.oracles import packed_key, share_a_key
+
+MASK = (1 << 64) - 1
+TAGS = st.sampled_from([0, 1, 2, 3, 0x7FF, 0xFFF])
+PACKED = st.one_of(st.just(0), st.lists(TAGS, min_size=1, max_size=5).map(packed_key))
+
+
+def mixed(value: int) -> int:
+    return int(mix(np.array([value & MASK], np.uint64))[0])
+
+
+def whole_key(heaviest: Sequence[int]) -> int:
+    return max(mixed(sum(map(mixed, heaviest))), 1) if heaviest else 0
+
+
+def tagged_key(heaviest: Sequence[int]) -> int:
+    return packed_key(mixed(hashed) >> 52 for hashed in heaviest)
+
+
+@pytest.mark.parametrize(("keying", "definition"), [(Keying.WHOLE, whole_key), (Keying.FOUR_OF_FIVE, tagged_key)])
+@given(
+    st.lists(st.dictionaries(st.integers(0, MASK), st.integers(1, 4), max_size=20), max_size=4),
+    st.integers(1, 5),
+    st.randoms(),
+)
+def test_keys_are_of_the_heaviest_features_whatever_their_order(
+    keying: Keying, definition: object, documents: list[dict[int, int]], count: int, chance: random.Random
+) -> None:
+    assert callable(definition)
+    features = [(doc, hashed, weight) for doc, own in enumerate(documents) for hashed, weight in own.items()]
+    chance.shuffle(features)
+    doc, hashes, weights = zip(*features, strict=True) if features else ((), (), ())
+    found = keying.make(
+        np.array(doc, np.int64), np.array(hashes, np.uint64), np.array(weights, np.float64), count, len(documents)
+    )
+    for key, own in zip(found.tolist(), documents, strict=True):
+        assert key == definition(sorted(own, key=lambda hashed: (-own[hashed], hashed))[:count])
+
+
+@given(st.lists(st.tuples(PACKED, PACKED), max_size=30))
+def test_two_keys_are_shared_if_all_but_one_of_their_tags_are_equal(pairs: list[tuple[int, int]]) -> None:
+    keying = Keying.FOUR_OF_FIVE
+    some, others = np.array(pairs, np.uint64).reshape(-1, 2).T
+    expected = [share_a_key(one, other, keying) for one, other in pairs]
+    assert keying.shared(some, others).tolist() == expected
+    assert np.diagonal(keying.shared(some[:, None], others)).tolist() == expected
+    by_parts = [bool(set(keying.parts_of(one)) & set(keying.parts_of(other))) for one, other in pairs]
+    assert by_parts == expected
+
+
+@given(st.lists(PACKED, max_size=20))
+def test_a_key_has_each_part_once_and_at_most_five(keys: list[int]) -> None:
+    parts = Keying.FOUR_OF_FIVE.parts(np.array(keys, np.uint64))
+    assert parts.shape == (len(keys), 5)
+    for key, own in zip(keys, parts.tolist(), strict=True):
+        there = [part for part in own if part]
+        assert len(set(there)) == len(there)
+        assert (len(there) > 0) == (key != 0)
+        assert tuple(there) == Keying.FOUR_OF_FIVE.parts_of(key)
+    assert Keying.WHOLE.parts(np.array(keys, np.uint64)).ravel().tolist() == keys
+
+
+def test_one_word_of_a_short_text_leaves_its_key() -> None:
+    profile = Profile.named("auto-3")
+    words = ["harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay", "mooring", "gull"]
+    for place in range(len(words)):
+        changed = [*words[:place], "lantern", *words[place + 1 :]]
+        one, other = profile.signatures([" ".join(words), " ".join(reversed(changed))])
+        assert Keying.FOUR_OF_FIVE.parts_of(one.key)
+        assert one.key >> 60 == other.key >> 60 == 5

@@ -4,8 +4,8 @@ There are two kinds, of which a profile makes one. Both are 64 bits; 0 is none.
 
 *Whole*: the hash of the set of the heaviest features. Two texts share it if it is equal.
 
-*Four of five*: of each of the five heaviest features a *tag* of 12 bits, in ascending order, and above them how many
-there are. Two texts share it if they have four of the tags in common. So it has five *parts*, each of which leaves out
+*Three of four*: of each of the four heaviest features a *tag* of 15 bits, in ascending order, and above them how many
+there are. Two texts share it if they have three of the tags in common. So it has four *parts*, each of which leaves out
 a tag: a part that is equal in both tells. A text of fewer features has one part, all of its tags.
 
 A store files a document under each part of its key.
@@ -21,8 +21,8 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
 from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.fingerprint.sketch import heaviest_features, present
 
-TAGS = 5
-_TAG_BITS = 12
+TAGS = 4
+_TAG_BITS = 15
 _COUNT_SHIFT = TAGS * _TAG_BITS
 _TAGS_MASK = (1 << _COUNT_SHIFT) - 1
 _ALL_BUT_ONE = (TAGS - 1) << _COUNT_SHIFT
@@ -32,7 +32,7 @@ class Keying(Enum):
     """The kinds of keys, by the name that a profile has for them."""
 
     WHOLE = "whole"
-    FOUR_OF_FIVE = "four-of-five"
+    THREE_OF_FOUR = "three-of-four"
 
     def make(self, doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Uint64s:
         """Return the keys of documents; of features with equal weights the lower hash counts.
@@ -52,7 +52,7 @@ class Keying(Enum):
         return _packed(doc[chosen], mix(hashes[chosen]) >> np.uint64(64 - _TAG_BITS), documents)
 
     def parts(self, keys: Uint64s) -> Uint64s:
-        """Return the parts of keys of shape (n,): shape (n, 1) or (n, 5); 0 where there is none, each once a key."""
+        """Return the parts of keys of shape (n,): shape (n, 1) or (n, 4); 0 where there is none, each once a key."""
         if self is Keying.WHOLE:
             return keys[:, None]
         columns = [

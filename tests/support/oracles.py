@@ -39,17 +39,17 @@ def plain_vote(features: Iterable[tuple[int, float]]) -> int:
 def packed_key(tags: Iterable[int]) -> int:
     """Return a key of the tags of the heaviest features, as `schema/fingerprint.md` says it."""
     listed = sorted(tags)
-    return len(listed) << 60 | sum(tag << 12 * place for place, tag in enumerate(reversed(listed)))
+    return len(listed) << 60 | sum(tag << 15 * place for place, tag in enumerate(reversed(listed)))
 
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
     """Return whether two keys are one, or have all but one of their tags in common."""
     if keying is Keying.WHOLE:
         return 0 != one == other
-    some, others = (Counter(key >> 12 * place & 0xFFF for place in range(key >> 60)) for key in (one, other))
-    if min(some.total(), others.total()) < 4:
+    some, others = (Counter(key >> 15 * place & 0x7FFF for place in range(key >> 60)) for key in (one, other))
+    if min(some.total(), others.total()) < 3:
         return some.total() > 0 and some == others
-    return (some & others).total() >= 4
+    return (some & others).total() >= 3
 
 
 def signed(
@@ -58,8 +58,8 @@ def signed(
     """Draw signatures with these fingerprints, and few sketches and keys, so that many are alike; 0 among them."""
     sketches, keys = st.sampled_from([0, 0, 1, 0b11, 0b111111, 2**64 - 1]), st.sampled_from([0, 0, 5, 6, 2**64 - 1])
     if keying is not Keying.WHOLE:
-        tags = st.sampled_from([0, 1, 2, 3, 4, 0xFFF])
-        keys = st.one_of(st.just(0), st.lists(tags, min_size=1, max_size=5).map(packed_key))
+        tags = st.sampled_from([0, 1, 2, 3, 0x7FFF])
+        keys = st.one_of(st.just(0), st.lists(tags, min_size=1, max_size=4).map(packed_key))
 
     def alike(values: list[int]) -> st.SearchStrategy[list[Signature]]:
         return st.tuples(*(st.builds(Signature, st.just(value), sketches, keys) for value in values)).map(list)

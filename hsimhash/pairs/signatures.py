@@ -203,13 +203,18 @@ class _SharedParts:
         for some, others, _ in Pairs(none, none, none.astype(np.uint8), self.first).expand():
             left, right = self.owner[some], self.owner[others]
             if self.parts.shape[1] > 1:  # they may have several; the least tells, so that a pair comes once
-                least = np.full(len(left), _NO_PART)
-                for column in self.parts[right].T:
-                    is_shared = (self.parts[left] == column[:, None]).any(axis=1) & (column != 0)
-                    least = np.where(is_shared, np.minimum(least, column), least)
-                is_first = self.values[some] == least
-                left, right = left[is_first], right[is_first]
+                is_least = self.values[some] <= self._least_shared(left, right)
+                left, right = left[is_least], right[is_least]
             yield left, right
+
+    def _least_shared(self, left: Int64s, right: Int64s) -> Uint64s:
+        """Return the least part that the signatures of each pair have in common."""
+        least = np.full(len(left), _NO_PART)
+        for mine in self.parts.T:
+            part = mine[left]
+            for its in self.parts.T:
+                np.minimum(least, part, out=least, where=(part == its[right]) & (part != 0))
+        return least
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:

@@ -137,7 +137,7 @@ def test_every_command_reads_the_same_folders(
         assert stats(Path("dup"))["inputs"] == before["inputs"]
 
 
-@pytest.mark.parametrize("profile", ["auto-1", "auto-2:fields=title^3+body"])
+@pytest.mark.parametrize("profile", ["auto-1", "auto-2:fields=title^3+body", "auto-3:fields=title^3+body"])
 def test_a_pasted_command_has_every_option_of_the_run(profile: str, tmp_path: Path) -> None:
     names = ("a b'c.jsonl", "$(echo x).jsonl", '中文 "1".jsonl')
     texts = {f"{number}/{copy}": text_of(number, copy) for number in range(4) for copy in (0, 4)}

@@ -131,7 +131,7 @@ def test_copies_count_once_and_a_crowd_counts_little() -> None:
     offer = "unbeatable chandlery discount voucher expires midnight today only"
     crowd = [f"{offer} " * 3 + f"visitor number{one}" for one in range(400)]
     table = fitted(texts + crowd)
-    assert table.documents == 100 + MOST_ALIKE
+    assert 100 + MOST_ALIKE <= table.documents < 100 + 3 * MOST_ALIKE
     assert rarity_of(table, "harbour") < SCALE // 4 < rarity_of(table, "voucher")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +33,10 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, DedupSummary, Method, PairsListed
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex, opened_index
-from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.load.fitting import fitted_profile
+from hsimhash.inputs.files import InputOptions
+from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
-from hsimhash.progress import Observer
 from hsimhash.store import Opening
 from hsimhash.store.base import JOB_DEADLINE_S
 
@@ -54,6 +52,7 @@ class _Plain(TypedDict):
     table_format: str
     pairs: PairsListed
     overwrite: bool
+    fit: str
 
 
 def byte_count(text: str) -> int:
@@ -98,7 +97,7 @@ def named_folder(text: str) -> Path:
 @click.option(
     "--fit",
     type=utf8,
-    default="auto",
+    default=FIT_AUTO,
     metavar="auto|off|TABLE",
     help="How rare words are, for profiles such as auto-3: learnt from the inputs (default), unknown, or read from a "
     "table that 'hsimhash fit' wrote.",
@@ -131,7 +130,6 @@ def dedup_command(
     fingerprint_field: str | None,
     keep: tuple[str, ...],
     against: str | None,
-    fit: str,
     memory: int | None,
     as_json: bool,
     quiet: bool,
@@ -165,8 +163,6 @@ def dedup_command(
     reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, watching("read", quiet=quiet) as observer:
-        if isinstance(known, Profile):
-            known = _fitted(known, fit, found, reading, settings.workers, observer)
         options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
         summary = steps.dedup(found, out, options, against=known, observer=observer)
     if is_for_people(as_json):
@@ -193,15 +189,6 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
         return nullcontext(profile)
     asked = settings.profile if "profile" in settings.model_fields_set else None
     return opened_index(url, Opening(JOB_DEADLINE_S), profile=asked, slow_s=None)
-
-
-def _fitted(
-    profile: Profile, fit: str, inputs: Sequence[Input], reading: InputOptions, workers: int | None, observer: Observer
-) -> Profile:
-    """Return the profile with the table that `--fit` asks for."""
-    if fit == "auto":
-        return fitted_profile(inputs, reading, profile, workers=workers, observer=observer)
-    return profile if fit == "off" else profile.with_lists(rarity=Path(fit))
 
 
 def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> ExitCode:

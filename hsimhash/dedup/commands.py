@@ -54,6 +54,7 @@ def _option_words(options: DedupOptions) -> list[str]:
         words += [word for policy in options.keep for word in ("--keep", str(policy))]
     if options.table_format != usual.table_format:
         words += ["--table-format", options.table_format]
+    words += ["--fit", options.fit] if options.fit != usual.fit else []
     return [*words, *(["--pairs", options.pairs] if options.pairs != usual.pairs else [])]
 
 

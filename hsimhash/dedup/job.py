@@ -33,8 +33,10 @@ from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
+from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fitted_profile
 from hsimhash.pairs.keep_policies import needs_lengths
 from hsimhash.progress import UNWATCHED, Observer
 
@@ -63,17 +65,21 @@ def dedup(
     form = table_form(options.table_format)
     profile = against.profile if isinstance(against, HSimIndex) else against
     options = replace(options, reading=options.reading.for_profile(profile))
-    _check(inputs, options, against)
+    _check(inputs, options, profile, against)
     _check_place(inputs, folder)
     with output_folder(folder, overwrite=options.overwrite) as new:
-        run = _DedupRun(inputs, new, options, form, against, observer)
+        run = _DedupRun(inputs, new, options, form, against, observer, profile)
         outcome = run.outcome()
         run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
 
 
-def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | Profile) -> None:
+def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, against: HSimIndex | Profile) -> None:
     """Refuse what could not be done, before anything is read."""
+    if options.fit not in (FIT_AUTO, FIT_OFF):
+        if isinstance(against, HSimIndex):
+            raise ValueError(f"an index has its own profile, and is not fitted to {options.fit}; omit it")
+        fitted_profile(inputs, options.reading, profile, options.fit)
     find_near(Signatures.of([]), options)
     if isinstance(against, HSimIndex):
         check_distance(options.max_distance, against.layout)
@@ -103,11 +109,15 @@ class _DedupRun:
     form: Form
     against: HSimIndex | Profile
     observer: Observer
+    profile: Profile
     seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
 
     def outcome(self) -> Outcome:
         options = self.options
+        if self.profile.weights == BY_RARITY and not isinstance(self.against, HSimIndex):
+            with self._stage("fit"):
+                self.profile = self._fitted(self.against)
         with self._stage("read"):
             documents = self._read()
             self._documents = len(documents.doc_ids)
@@ -130,7 +140,8 @@ class _DedupRun:
 
     def write(self, outcome: Outcome, out: Path) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None
-        results = Results(outcome, self.inputs, self.options, url, self._profile.name, out)
+        asked = self.profile if isinstance(self.against, HSimIndex) else self.against
+        results = Results(outcome, self.inputs, self.options, url, self.profile.name, asked.name, out)
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)
@@ -147,15 +158,17 @@ class _DedupRun:
     def _report(self, stage: str, done: int = 0, total: int = 0) -> None:
         self.observer.report(stage, done, total, self._documents)
 
-    @property
-    def _profile(self) -> Profile:
-        return self.against.profile if isinstance(self.against, HSimIndex) else self.against
+    def _fitted(self, profile: Profile) -> Profile:
+        options, observer = self.options, self.observer
+        return fitted_profile(
+            self.inputs, options.reading, profile, options.fit, workers=options.workers, observer=observer
+        )
 
     def _read(self) -> Collected:
         rejects, short = (AppendLog(self.folder / name, errors=output_errors) for name in (REJECTS, SHORT))
         with closing(rejects), closing(short):
             listener = Listener(rejects.append, short.append, self.observer)
-            return collect(self.inputs, self.options, self._profile, self.folder, listener)
+            return collect(self.inputs, self.options, self.profile, self.folder, listener)
 
     def _warn_of_pairs(self, documents: Collected) -> None:
         """Warn if there are more near pairs than documents."""

@@ -12,6 +12,7 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
+from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
 
@@ -51,6 +52,7 @@ class DedupOptions:
     table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there
     pairs: PairsListed = "kept"  # to list: each dropped document with the one kept for it, all near ones, none
     overwrite: bool = False  # replace results that are there
+    fit: str = FIT_AUTO  # how rare features are, see `fitted_profile`
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
@@ -58,7 +60,7 @@ class DedupOptions:
 
     def to_json(self) -> dict[str, object]:
         """Return the options that decide the results, as JSON values."""
-        own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "pairs")
+        own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "pairs", "fit")
         return {
             **{name: getattr(self, name) for name in own},
             "keep": [str(policy) for policy in self.keep],

@@ -53,7 +53,8 @@ class Results:
     inputs: Sequence[Input]
     options: DedupOptions
     url: str | None
-    profile: str
+    profile: str  # as it was fitted
+    asked: str  # the profile that was asked for
     out: Path
 
     def write_tables(self, folder: Path, form: Form) -> None:
@@ -158,7 +159,7 @@ class Results:
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
                 clusters_file=clusters_file,
-                commands=next_commands(self.inputs, self.out, self.options, profile=self.profile, url=self.url),
+                commands=next_commands(self.inputs, self.out, self.options, profile=self.asked, url=self.url),
                 texts_missing=texts.note,
             )
 

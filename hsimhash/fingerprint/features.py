@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from hsimhash.fingerprint.normalize import (
 from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
-from hsimhash.fingerprint.sketch import heaviest_features, shingle_hashes, sketches
+from hsimhash.fingerprint.sketch import MOST_SHINGLE, heaviest_features, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
     SCALE,
     capped,
@@ -168,15 +169,25 @@ def find_features(recipe: Recipe, text: str) -> Features:
     return _found(TextBatch.of(recipe, [text]), [text]).voting.capped(recipe.cap, 1)
 
 
-def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[tuple[int, Uint64s]]:
-    """Return the key of each text, and the hashes of all features that a rarity table weighs, in any order."""
+class TextFeatures(NamedTuple):
+    """The hashes of all features of a text that a rarity table weighs, in any order; its key and its sketch."""
+
+    hashes: Uint64s
+    key: int
+    sketch: int
+
+
+def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
+    """Return what a rarity table is fitted to, of each text."""
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     weights = found.weights if found.key_weights is None else found.key_weights
     key = Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key or 1, batch.count)
     order = np.argsort(found.doc, kind="stable")
     ends = np.cumsum(np.bincount(found.doc, minlength=batch.count))
-    return list(zip(key.tolist(), np.split(found.hashes[order], ends[:-1]), strict=True))
+    sketch = _sketches(batch, recipe.sketch or MOST_SHINGLE)
+    listed = np.split(found.hashes[order], ends[:-1])
+    return list(map(TextFeatures, listed, key.tolist(), sketch.tolist()))
 
 
 def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:

@@ -1,19 +1,20 @@
 """Fit a rarity table to the user's texts, without labels: `Fit`.
 
 The sample is chosen by the hashes of the texts, so it is the same in whatever order they come, and a text that is there
-many times counts once. Of texts with the same key only a few count: else the words of a page that half of a crawl
-copied would seem common, and its copies would be told apart by what was changed in them.
+many times counts once. Of texts that share a key and have almost the same sketch only a few count: else the words of a
+page that half of a crawl copied would seem common, and its copies would be told apart by what was changed in them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import mmh3
 
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.fingerprint.features import feature_hashes
+from hsimhash.fingerprint.features import TextFeatures, feature_hashes
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.recipe import BY_RARITY
@@ -21,7 +22,9 @@ from hsimhash.fingerprint.stream import RefusedText, worked
 
 SAMPLE = 20_000  # documents
 MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
-MOST_ALIKE = 16  # documents with the same key that count
+MOST_ALIKE = 16  # near copies of a document that count
+ALIKE_BITS = 10  # in which the sketches of near copies differ at most: a Jaccard similarity of about .7
+_MOST_COMPARED = 256  # with one part of a key
 _SEED = 0x51AB1E  # of the hash that chooses
 BATCH = 1024  # texts that are given to the workers at once
 
@@ -79,23 +82,40 @@ class Fit:
         chosen = [self._chosen[hashed] for hashed in sorted(self._chosen)]
         batches = ([text for text, _ in chosen[at : at + BATCH]] for at in range(0, len(chosen), BATCH))
         names = (name for _, name in chosen)
-        documents, alike = list[Uint64s](), Counter[int]()
+        documents, crowds = list[Uint64s](), _Crowds(Keying(self.profile.keying))
         for part in (part for parts in worked(self.profile, batches, workers, _hashed) for part in parts):
             if isinstance(part, RefusedText):
                 name = next(names)
                 if on_refused is not None:
                     on_refused(name, part.reason)
                 continue
-            for (key, hashes), _ in zip(part, names, strict=False):
-                alike[key] += 1
-                if len(hashes) and alike[key] <= MOST_ALIKE:
-                    documents.append(hashes)
+            for one, _ in zip(part, names, strict=False):
+                if len(one.hashes) and not crowds.are_full(one.key, one.sketch):
+                    documents.append(one.hashes)
         table = RarityTable.fitted(documents)
         if not len(table):
             raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
         return table
 
 
-def _hashed(profile: Profile, texts: Sequence[str]) -> list[tuple[int, Uint64s]]:
-    """Return the key and the hashes of the features of each text."""
+class _Crowds:
+    """The sketches of the documents that count, by each part of their keys."""
+
+    def __init__(self, keying: Keying) -> None:
+        self._keying, self._sketches = keying, defaultdict[int, list[int]](list)
+
+    def are_full(self, key: int, sketch: int) -> bool:
+        """Return whether enough near copies of a document count; if not, it counts too."""
+        groups = [self._sketches[part] for part in self._keying.parts_of(key)]
+        for group in groups:
+            if sum((sketch ^ one).bit_count() <= ALIKE_BITS for one in group) >= MOST_ALIKE:
+                return True
+        for group in groups:
+            if len(group) < _MOST_COMPARED:
+                group.append(sketch)
+        return False
+
+
+def _hashed(profile: Profile, texts: Sequence[str]) -> list[TextFeatures]:
+    """Return the features of each text."""
     return [one for part in split_batch(texts) for one in feature_hashes(profile, part)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
@@ -37,7 +39,9 @@ SCALE = 255  # the rarity of a feature in one document
 DEFAULT = 128
 
 _HEAD = re.compile(rb"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
-_HALF_SATURATED = 20  # times found: of a feature found so often, half of the most that it can weigh for the key
+GENERAL_FILE = "general.rarity"  # the table in this package, of many languages; schema/make_rarity_table.py makes it
+GENERAL_SHA256 = "78d8ca1e61d5dbcba138162db452e337412cc3a9e4a30b344cae6f9b78c6d26c"
+_HALF_SATURATED = 3  # times found: of a feature found so often, half of the most that it can weigh for the key
 _BUCKETS = 1 << 16
 _TAG_BITS = 32
 _LEADING = 20  # bits of a tag that a look-up starts from: as a rule at most one feature has them
@@ -153,11 +157,24 @@ def rarity_table(sha256: str | None) -> RarityTable:
     """
     if sha256 is None:
         return RarityTable.of(np.empty(0, np.uint32), np.empty(0, np.uint8), 0)
+    if sha256 == GENERAL_SHA256:
+        return RarityTable.read(_general())
     return RarityTable.read(kept_list(RARITY_TABLE, sha256))
 
 
+def _general() -> bytes:
+    content = Path(__file__).with_name(GENERAL_FILE).read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != GENERAL_SHA256:
+        raise ProfileMismatchError(
+            f"{GENERAL_FILE} of this installation has SHA-256 {found[:16]}…, not {GENERAL_SHA256[:16]}…: fingerprints "
+            f"would differ from those stored; install hsimhash again"
+        )
+    return content
+
+
 def saturated(weights: Floats, counts: Int64s) -> Floats:
-    """Return what features weigh for the key: more the more often they were found, but never 21 times as much."""
+    """Return what features weigh for the key: more the more often they were found, but never 4 times as much."""
     return np.rint(weights * VOTE_SCALE * counts / (counts + _HALF_SATURATED))
 
 

@@ -21,6 +21,7 @@ from hsimhash.fingerprint.profile_grammar import (
     write_fields,
     write_options,
 )
+from hsimhash.fingerprint.rarity import GENERAL_SHA256
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
@@ -190,7 +191,12 @@ class Recipe:
     @property
     def has_lists(self) -> bool:
         """Whether one of its lists is the user's."""
-        return self.idf == OWN or any(one is not None for one in (self.words, self.stops, self.rarity))
+        return self.idf == OWN or self.words is not None or self.stops is not None or self.has_own_rarity
+
+    @property
+    def has_own_rarity(self) -> bool:
+        """Whether its rarity table is the user's."""
+        return self.rarity not in (None, GENERAL_SHA256)
 
     @property
     def lacks_lists(self) -> bool:
@@ -401,6 +407,7 @@ _BUILT_IN |= {
             han=SIMPLIFIED_NAME,
             sketch=MOST_SHINGLE,
             key=TAGS,
+            rarity=GENERAL_SHA256,
             keying=Keying.THREE_OF_FOUR.value,
         ),
         Recipe("auto-1"),

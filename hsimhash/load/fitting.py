@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from hsimhash.fingerprint.fit import SAMPLE, Fit
@@ -15,6 +16,7 @@ from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.load.intake import bytes_before
 from hsimhash.progress import UNWATCHED, Observer
 
+FIT_AUTO, FIT_OFF = "auto", "off"
 LEAST_DOCUMENTS = 100  # in fewer, what two versions of a page share seems common
 
 
@@ -63,16 +65,34 @@ def fitted_profile(
     inputs: Sequence[Input],
     reading: InputOptions,
     profile: Profile,
+    fit: str = FIT_AUTO,
     *,
     workers: int | None = None,
     observer: Observer = UNWATCHED,
 ) -> Profile:
-    """Return the profile with a table fitted to the inputs, or as it is where that is not possible or of no use.
+    """Return the profile with a rarity table.
 
-    That is where it does not weigh by rarity or has a table; where the inputs are fingerprints, or a stream, which
-    cannot be read twice; and where there are fewer than `LEAST_DOCUMENTS`.
+    Args:
+        inputs: what is to be fingerprinted.
+        reading: how they are read.
+        profile: as it was asked for.
+        fit: the file of a table; `FIT_OFF`: none; `FIT_AUTO`: one fitted to the inputs, unless that is not possible or
+            of no use: where the profile does not weigh by rarity, or has a table; where the inputs are fingerprints,
+            or a stream, which cannot be read twice; and where there are fewer than `LEAST_DOCUMENTS`.
+        workers: processes that look at the sample.
+        observer: watches.
+
+    Raises:
+        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
     """
-    if profile.weights != BY_RARITY or profile.rarity is not None:
+    if fit == FIT_OFF:
+        return profile
+    if fit != FIT_AUTO:
+        try:
+            return profile.with_lists(rarity=Path(fit))
+        except OSError as error:
+            raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
+    if profile.weights != BY_RARITY or profile.has_own_rarity:
         return profile
     if any(one.is_stream or one.has_fingerprints for one in inputs):
         return profile

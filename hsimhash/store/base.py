@@ -27,6 +27,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.keys import Keying, check_whole
+from hsimhash.fingerprint.rarity import GENERAL_SHA256
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_list
@@ -194,9 +195,9 @@ class Record:
     @property
     def lists(self) -> dict[str, str]:
         """The kind of each user list that the profile needs, by the list's SHA-256."""
-        fields = {"words": WORDS, "stops": STOPS, "rarity": RARITY_TABLE} | (
-            {"idf_sha256": IDF} if self.profile.get("idf") == OWN else {}
-        )
+        fields = {"words": WORDS, "stops": STOPS}
+        fields |= {"idf_sha256": IDF} if self.profile.get("idf") == OWN else {}
+        fields |= {"rarity": RARITY_TABLE} if self.profile.get("rarity") != GENERAL_SHA256 else {}
         return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}
 
     def list_parts(self) -> dict[bytes, bytes]:

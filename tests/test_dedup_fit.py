@@ -1,0 +1,106 @@
+"""`dedup` with a rarity table fitted to its inputs."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.fit import Fit
+from tests.support.command_line import run
+
+TEMPLATE = (
+    "welcome to the harbour gazette your daily source of news about ships and tides subscribe to our newsletter "
+    "follow us on every channel read our privacy policy and terms of use contact the editors advertise with us "
+    "weather forecast shipping register jobs crosswords letters archive about this site all rights reserved"
+)
+SYLLABLES = [a + b for a in ("ba", "do", "fu", "ki", "lo", "me", "na", "pi", "ra", "su") for b in ("len", "rit", "mos")]
+
+
+def article(number: int, words: int = 24) -> list[str]:
+    chosen = random.Random(number)
+    return ["".join(chosen.choices(SYLLABLES, k=3)) for _ in range(words)]
+
+
+def pages(count: int, copies: int) -> list[dict[str, str]]:
+    """Pages of one template with a short article each, the first of them again with a word replaced."""
+    found = []
+    for number in range(count):
+        found.append({"id": f"p{number}", "text": f"{TEMPLATE} {' '.join(article(number))} {TEMPLATE}"})
+        if number < copies:
+            changed = [*article(number)[:11], "lantern", *article(number)[12:]]
+            found.append({"id": f"copy{number}", "text": f"{TEMPLATE} {' '.join(changed)} {TEMPLATE}"})
+    return found
+
+
+def written(path: Path, records: list[dict[str, str]]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def deduplicated(source: str, out: Path, *options: str, profile: str = "auto-3") -> dict[str, Any]:
+    result = run("dedup", source, "--out", str(out), "--profile", profile, "--overwrite", *options)
+    assert result.exit_code == 0, result.stderr
+    stats: dict[str, Any] = json.loads((out / "stats.json").read_text())
+    return stats
+
+
+def test_pages_of_a_template_are_told_apart_by_what_is_theirs(tmp_path: Path) -> None:
+    source, out = written(tmp_path / "pages.jsonl", pages(300, 40)), tmp_path / "out"
+    stats = deduplicated(source, out)
+    assert (out / "drop.txt").read_text().split() == [f"copy{number}" for number in range(40)]
+    assert stats["profile"].startswith("auto-3-rarity-")
+    unfitted = deduplicated(source, out, "--fit", "off")
+    assert unfitted["profile"] == "auto-3"
+    assert unfitted["dropped"] > 250
+
+
+def test_the_table_of_fit_gives_what_dedup_fits_by_itself(tmp_path: Path) -> None:
+    source, out, table = written(tmp_path / "pages.jsonl", pages(150, 20)), tmp_path / "out", tmp_path / "own.rarity"
+    fitted = deduplicated(source, out)
+    assert run("fit", source, "--profile", "auto-3", "--output", str(table)).exit_code == 0
+    given = deduplicated(source, out, "--fit", str(table))
+    assert {**given, "options": {**given["options"], "fit": "auto"}, "run": None} == {**fitted, "run": None}
+
+
+@pytest.mark.parametrize("kind", ["few", "fingerprints", "another profile", "a table"])
+def test_what_cannot_be_fitted_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    source, out = written(tmp_path / "pages.jsonl", pages(60 if kind == "few" else 150, 9)), tmp_path / "out"
+    profile = "auto-2" if kind == "another profile" else "auto-3"
+    options = list[str]()
+    if kind == "fingerprints":
+        lines = [f"d{number}\t{number * 0x9E3779B97F4A7C15 % 2**64:016x}" for number in range(150)]
+        (tmp_path / "pages.tsv").write_text("\n".join(lines))
+        source, options = str(tmp_path / "pages.tsv"), ["--format", "fingerprints"]
+    if kind == "a table":
+        fit = Fit(Profile.named("auto-3"))
+        fit.add([page["text"] for page in pages(200, 0)])
+        (tmp_path / "own.rarity").write_bytes(fit.table().content())
+        profile = f"auto-3:rarity={tmp_path / 'own.rarity'}"
+    found = deduplicated(source, out, *options, profile=profile)["profile"]
+    assert found == Profile.named(profile).name
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("none.rarity", "none.rarity: No such file"),
+        ("pages.jsonl", "pages.jsonl is no rarity table: it does not begin"),
+    ],
+)
+def test_a_wrong_table_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = written(Path("pages.jsonl"), pages(9, 0))
+    result = run("dedup", source, "--out", "out", "--profile", "auto-3", "--fit", table)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+    assert not Path("out").exists()
+    refused = run("dedup", source, "--out", "out", "--fit", "pages.jsonl")
+    assert refused.exit_code == 2
+    assert "pages.jsonl is no rarity table" in refused.stderr

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
@@ -18,8 +18,16 @@ from hsimhash.fingerprint.long_texts import (
     is_cut_in_windows,
     long_signature,
 )
-from hsimhash.fingerprint.normalize import normalize, normalized_windows
+from hsimhash.fingerprint.normalize import (
+    LAYOUT_FREE_NAME,
+    MOST_OPEN,
+    NORMALIZE_NAMES,
+    normalize,
+    normalized_windows,
+)
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
+from hsimhash.fingerprint.signature import EXACT
+from tests.support.effort import tries
 
 # Each window may end inside a word, a run of Han, a combining sequence, a row of spaces or a shingle.
 PIECES = (
@@ -52,11 +60,20 @@ PIECES = (
     "\x1f",
     "\0",
     " --a-b-- ",
+    "-\n",
+    "co\u00ad\r\n  operate\u2010 ",
+    "ก ำ้\n\u0e38",
+    "か\n\u3099",
+    "हिन्दी \u093c",
+    "مُحَمَّـد \u0654",
 )
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 VARIANTS = (
     "auto-2:fields=title^3+body",
     "auto-2:top=5",
+    "auto-2:normalize=nfkc-casefold-2,han=simplified-2",
+    "auto-2:normalize=nfkc-casefold-2,han=simplified-2,fields=title^3+body",
+    "words-1:normalize=nfkc-casefold-2,sketch=3",
     "auto-2:sketch=1,key=2,min_features=2",
     "auto-1:n=3,char_n=1",
     "words-1:n=1",
@@ -95,14 +112,31 @@ def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text:
     assert found.kinds.tolist() == whole.kinds.tolist()
 
 
+@pytest.mark.parametrize("name", NORMALIZE_NAMES)
 @given(
-    text=st.one_of(TEXTS, st.text(st.sampled_from("ab \t\u0301\u0327\u200b\u1100\u1161ﷺ\ud800\0"))),
+    text=st.one_of(
+        TEXTS,
+        st.text(st.sampled_from("ab \t\u0301\u0327\u200b\u1100\u1161ﷺ\ud800\0")),
+        st.text(
+            st.sampled_from("aBж ,-\u00ad\u2010\n\r\u200b\u0301\u0306и中か\u3099ก\u0e38\u0e49\u0e4d\u00b4゛\u064b")
+        ),
+    ),
     size=st.integers(1, 9),
 )
-def test_windows_normalise_as_the_whole(text: str, size: int) -> None:
-    windows = normalized_windows(text[at : at + size] for at in range(0, len(text), size))
+@settings(max_examples=tries(3000, 200))
+def test_windows_normalise_as_the_whole(name: str, text: str, size: int) -> None:
+    windows = normalized_windows((text[at : at + size] for at in range(0, len(text), size)), name)
     found = np.concatenate([np.empty(0, np.uint32), *windows])
-    assert found.tolist() == normalize([text])[:-1].tolist()
+    assert found.tolist() == normalize([text], name)[:-1].tolist()
+
+
+@pytest.mark.parametrize(
+    "unit", ["-", "a-", "- ", "\u00ad", " ", "\n", "\u0301", "か ", "か \u3099", "\u064b", "´", "\u200b"]
+)
+def test_a_long_text_of_one_kind_normalises_as_the_whole(unit: str) -> None:
+    text = "a" + unit * ((1 << 20) // len(unit))
+    windows = normalized_windows((text[at : at + 50_000] for at in range(0, len(text), 50_000)), LAYOUT_FREE_NAME)
+    assert np.array_equal(np.concatenate(list(windows)), normalize([text], LAYOUT_FREE_NAME)[:-1])
 
 
 @pytest.mark.parametrize("name", ["auto-2", "zh-1", "chars-1", "data-juicer-1"])
@@ -131,6 +165,14 @@ def test_a_run_that_the_segmenter_must_cut_at_once_has_a_bound() -> None:
 def test_a_long_text_that_grows_much_when_it_is_normalised_is_refused() -> None:
     with pytest.raises(ValueError, match="grows from 300,000 to over 600,000 characters when it is normalised"):
         Profile.named("auto-2").signatures(["\ufdfa" * 300_000])
+
+
+@pytest.mark.parametrize("unit", [" \u0301", "\u0e49\n"])
+def test_a_long_row_of_spaces_and_marks_is_refused_where_marks_are_closed_up(unit: str) -> None:
+    text = f"a{unit * MOST_OPEN}"
+    with pytest.raises(ValueError, match="over 1,048,576 spaces and combining marks in a row"):
+        Profile.named("auto-2:normalize=nfkc-casefold-2").signatures([text])
+    assert Profile.named("auto-2").signatures([text]).kinds.tolist() == [EXACT]
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=9), max_size=9), st.integers(0, 63))

@@ -92,7 +92,7 @@ def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
         ({"name": "m", "key": 0}, "key must be a whole number from 1 up"),
         (
             {"name": "m", "han": "simplified-1"},
-            "han must be None, or 'simplified-1' with tokens 'script', got 'simplified-1'",
+            "han must be None, or 'simplified-1' or 'simplified-2' with tokens 'script', got 'simplified-1'",
         ),
         ({"name": "m", "hash": "md5"}, "hash 'md5' is unknown; the nearest is md5-last"),
         ({"name": "m", "tokens": "jieba", "weights": "tfidf-float", "normalize": "none"}, "cap=None"),

@@ -11,10 +11,13 @@ from hsimhash.fingerprint import pieces, tokens
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint32s, Uint64s
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
+    CHINESE_ONLY_NAME,
     HAN,
     SEPARATOR,
     SPACED,
     UNSPACED,
+    are_japanese,
+    are_kana,
     classify,
     normalize,
     simplify,
@@ -45,11 +48,10 @@ class TextBatch:
     def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
         """Normalise texts by the recipe; raise `ValueError` for a text that it cannot take."""
         if recipe.is_normal:
-            batch = TextBatch(recipe, normalize(texts), np.empty(0, np.int64), fields)
-            if recipe.han is not None and batch.has_han:
-                batch.codes = simplify(batch.codes)  # Han stays Han
-            batch.ends = np.flatnonzero(batch.codes == SEPARATOR)
-            batch.count = len(texts)
+            codes = normalize(texts, recipe.normalize)
+            batch = TextBatch(recipe, codes, np.flatnonzero(codes == SEPARATOR), fields)
+            if recipe.han is not None and (batch.classes == HAN).any():
+                batch.read_han()
             return batch
         plain = list(map(pieces.NORMALIZERS[recipe.normalize], texts))
         codes = to_codes("".join([text + "\0" for text in plain]))
@@ -60,6 +62,19 @@ class TextBatch:
         batch = TextBatch(recipe, codes, ends, fields)
         batch.texts = plain
         return batch
+
+    def read_han(self) -> None:
+        """Read Han characters as Chinese, in simplified forms; in Japanese texts, if the recipe tells, as kana."""
+        simplified = simplify(self.codes)  # Han stays Han
+        if self.recipe.han == CHINESE_ONLY_NAME:
+            sizes = np.diff(self.ends, prepend=-1)
+            starts = self.ends + 1 - sizes
+            kana, han = are_kana(self.codes, self.classes), self.classes == HAN
+            counts = (np.add.reduceat(mask, starts, dtype=np.int64) for mask in (kana, han))
+            is_japanese = np.repeat(are_japanese(*counts), sizes)
+            simplified = np.where(is_japanese, self.codes, simplified)
+            self.classes = np.where(is_japanese & han, np.uint8(UNSPACED), self.classes)
+        self.codes = simplified
 
     @cached_property
     def texts(self) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice
 
 import mmh3
@@ -27,9 +28,12 @@ from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
+    CHINESE_ONLY_NAME,
     HAN,
     SEPARATOR,
     UNSPACED,
+    are_japanese,
+    are_kana,
     classify,
     normalized_windows,
     simplify,
@@ -134,11 +138,15 @@ class _LongText:
         plain = segment.plain_text(text) if recipe.tokens == "jieba" else text
         self._text = plain if recipe.is_normal else pieces.NORMALIZERS[recipe.normalize](plain)
 
+    def _chunks(self) -> Iterator[str]:
+        return (self._text[at : at + self._window] for at in range(0, len(self._text), self._window))
+
     def codes(self) -> Iterator[Uint32s]:
         """Yield the normalised code points."""
-        chunks = (self._text[at : at + self._window] for at in range(0, len(self._text), self._window))
+        chunks = self._chunks()
         if self.recipe.is_normal:
-            yield from self._normal(chunks)
+            is_folded = self.recipe.han is not None and not self._is_japanese
+            yield from map(simplify, self._normal(chunks)) if is_folded else self._normal(chunks)
             return
         for codes in map(to_codes, chunks):
             refuse_surrogates(codes, self.recipe.name)
@@ -147,14 +155,33 @@ class _LongText:
 
     def _normal(self, chunks: Iterable[str]) -> Iterator[Uint32s]:
         size, most = 0, max(_MOST_GROWTH * len(self._text), WINDOW_CHARACTERS)
-        for codes in normalized_windows(chunks):
+        for codes in normalized_windows(chunks, self.recipe.normalize):
             size += len(codes)
             if size > most:
                 raise ValueError(
                     f"text grows from {len(self._text):,} to over {most:,} characters when it is normalised: "
                     f"expected at most {_MOST_GROWTH} times as many"
                 )
-            yield codes if self.recipe.han is None else simplify(codes)
+            yield codes
+
+    @cached_property
+    def _is_japanese(self) -> bool:
+        """Whether its Han characters are read as kana."""
+        if self.recipe.han != CHINESE_ONLY_NAME or self._text.isascii():
+            return False
+        kana = han = 0
+        for codes in self._normal(self._chunks()):
+            classes = classify(codes)
+            kana += int(np.count_nonzero(are_kana(codes, classes)))
+            han += int(np.count_nonzero(classes == HAN))
+        return bool(are_japanese(np.array(kana), np.array(han)))
+
+    def _batch(self, codes: Sequence[Uint32s]) -> TextBatch:
+        whole = np.concatenate([*codes, _END])
+        batch = TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
+        if self._is_japanese:
+            batch.classes = np.where(batch.classes == HAN, np.uint8(UNSPACED), batch.classes)
+        return batch
 
     def word_windows(self) -> Iterator[TextBatch]:
         """Yield windows that do not cut words, each as a batch of one text; the last one ends with a break."""
@@ -163,13 +190,13 @@ class _LongText:
             end = tokens.last_word_end(codes, classify(codes))
             held.append(codes[:end])
             if end:
-                whole = np.concatenate([*held, _END])
+                batch = self._batch(held)
                 held.clear()
-                yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
+                yield batch
             held.append(codes[end:])
-        whole = np.concatenate([*held, _END, _END])
+        batch = self._batch([*held, _END])
         held.clear()
-        yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
+        yield batch
 
     def texts(self, outside: re.Pattern[str], most: int | None = None) -> Iterator[str]:
         """Yield parts of the normalised text that end after a character that `outside` matches; see `_Held`."""

@@ -1,4 +1,4 @@
-"""Normalisation `nfkc-casefold-1`, and the class of each code point, as arrays.
+"""Normalisation `nfkc-casefold-1` and `nfkc-casefold-2`, and the class of each code point, as arrays.
 
 1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces;
    default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
@@ -6,6 +6,10 @@
    quadratic time (a text of 16 MiB of accents: half a day), and no language needs them.
 3. NFKC, full case folding, NFKC again.
 4. Runs of spaces become one; none at the ends.
+
+`nfkc-casefold-2` also joins words that are hyphenated at a line end (before 1), treats variant spellings as one
+(variants.npz, after 3) and drops spaces between characters of scripts without spaces (after 4). schema/fingerprint.md
+defines both.
 
 The first step freezes the result: what is assigned in 14.0 normalises and folds the same in later versions, as Unicode
 promises. Nearly every code point normalises by itself, so a table does it for a whole batch at once; only documents
@@ -18,20 +22,29 @@ import encodings.utf_32_le  # noqa: F401  # otherwise the first text imports it
 import functools
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint32s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s
 
 NORMALIZE_NAME = "nfkc-casefold-1"
+LAYOUT_FREE_NAME = "nfkc-casefold-2"
+NORMALIZE_NAMES = (NORMALIZE_NAME, LAYOUT_FREE_NAME)
 SIMPLIFIED_NAME = "simplified-1"
+CHINESE_ONLY_NAME = "simplified-2"
 SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
 SPACE = 0x20
 JOINING_LIMIT = 32
-_A_SPACE, _LETTER, _END = (np.array([code], np.uint32) for code in (SPACE, ord("x"), SEPARATOR))
+MOST_OPEN = 1 << 20  # code points that are normalised at once because none of them is firm
+_SOFT_HYPHEN = 0xAD
+_END = np.array([SEPARATOR], np.uint32)
+_FIRST_UNSPACED = 0xE01  # a Thai letter
+_KANA = range(0x3041, 0x3100)
+_LEAST_KANA = 10  # one in so many kana and Han characters, and the text is Japanese
+_NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # of Devanagari
+_NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # of Thai and Lao, with the first of their tone marks
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -42,16 +55,25 @@ _DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # 
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """unicode.npz, spread out for look-up by code point."""
+    """unicode.npz, and for `nfkc-casefold-2` variants.npz, spread out for look-up by code point."""
 
     classes: Uint8s
     normal: Uint32s  # the code point it becomes, or _DROPPED, _JOINING, or _MANY + its number
     many_start: Int64s
     many_codes: Uint32s
+    is_layout_free: bool = False
+    # Beside a hyphen at a line end: 1 is a letter that may follow it, 2 a capital letter or a mark, which may not.
+    hyphened: Uint8s = field(default_factory=lambda: np.zeros(_CODE_POINTS, np.uint8))
+    variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # as `normal`, of what NFKC has made
 
 
 @functools.cache
-def _tables() -> _Tables:
+def _tables(name: str = NORMALIZE_NAME) -> _Tables:
+    return _first_tables() if name == NORMALIZE_NAME else _with_variants(_first_tables())
+
+
+@functools.cache
+def _first_tables() -> _Tables:
     with np.load(Path(__file__).with_name("unicode.npz")) as stored:
         runs = np.diff(stored["class_starts"], append=_CODE_POINTS)
         classes = np.repeat(stored["class_values"], runs)
@@ -62,6 +84,28 @@ def _tables() -> _Tables:
         normal[stored["many_from"]] = np.arange(len(stored["many_from"]), dtype=np.uint32) + _MANY
         normal[stored["joining"]] = _JOINING
         return _Tables(classes, normal, stored["many_start"].astype(np.int64), stored["many_codes"])
+
+
+def _with_variants(tables: _Tables) -> _Tables:
+    normal, many = tables.normal.copy(), len(tables.many_start) - 1
+    with np.load(Path(__file__).with_name("variants.npz")) as stored:
+        normal[stored["dropped"]] = _DROPPED
+        normal[stored["blank"]] = SPACE
+        normal[stored["single_from"]] = stored["single_to"]
+        normal[stored["many_from"]] = np.arange(len(stored["many_from"]), dtype=np.uint32) + _MANY + many
+        variants = np.where(normal == _JOINING, np.arange(_CODE_POINTS, dtype=np.uint32), normal)
+        variants[stored["dropped_marks"]] = _DROPPED
+        variants[SEPARATOR] = SEPARATOR
+        starts = stored["many_start"].astype(np.int64) + tables.many_start[-1]
+        return _Tables(
+            tables.classes,
+            normal,
+            np.concatenate((tables.many_start[:-1], starts)),
+            np.concatenate((tables.many_codes, stored["many_codes"])),
+            is_layout_free=True,
+            hyphened=np.repeat(stored["hyphen_values"], np.diff(stored["hyphen_starts"], append=_CODE_POINTS)),
+            variants=variants,
+        )
 
 
 def classify(codes: Uint32s) -> Uint8s:
@@ -82,55 +126,142 @@ def simplify(codes: Uint32s) -> Uint32s:
     return _simplified()[codes]
 
 
-def normalize(texts: Sequence[str]) -> Uint32s:
+def are_japanese(kana: Int64s, han: Int64s) -> Bools:
+    """Return whether texts with so many kana and Han characters are Japanese."""
+    is_japanese: Bools = (kana > 0) & (kana * _LEAST_KANA >= kana + han)
+    return is_japanese
+
+
+def are_kana(codes: Uint32s, classes: Uint8s) -> Bools:
+    """Return which code points are kana."""
+    kana: Bools = (classes == UNSPACED) & (codes >= _KANA.start) & (codes < _KANA.stop)
+    return kana
+
+
+def normalize(texts: Sequence[str], name: str = NORMALIZE_NAME) -> Uint32s:
     """Return the normalised documents' code points, concatenated, each followed by `SEPARATOR`."""
     raw = to_codes("".join([text + "\0" for text in texts]))
-    return _normalized(raw, np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1)
+    return _normalized(raw, np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1, _tables(name))
 
 
-def normalized_windows(chunks: Iterable[str]) -> Iterator[Uint32s]:
+def normalized_windows(chunks: Iterable[str], name: str = NORMALIZE_NAME) -> Iterator[Uint32s]:
     """Yield the normalised code points of a text in chunks; joined, they equal those of the whole text.
 
-    A window ends before a code point that neither joins what stands before it nor is dropped, because normalisation
-    never looks across such a place.
+    A window ends before a *firm* code point, because normalisation never looks across it. It is normalised with that
+    code point, which decides about the spaces and the hyphen before it, and begins the next window.
+
+    Raises:
+        ValueError: a row of code points that are not firm is longer than `MOST_OPEN`, although what changes nothing
+            does not count. Only `nfkc-casefold-2` has such texts.
     """
-    has_begun = is_blank = False
-    for part in _parts(chunks):
-        begins, ends = int(part[0] == SPACE), int(part[-1] == SPACE)
-        inner = part[begins : len(part) - ends]
-        is_blank |= bool(begins)
-        if len(inner):
-            yield np.concatenate((_A_SPACE, inner)) if is_blank and has_begun else inner
-            has_begun, is_blank = True, bool(ends)
+    tables, held = _tables(name), list[Uint32s]()
+    for raw in map(to_codes, chunks):
+        firm = np.flatnonzero(_are_firm(raw, tables))
+        if not len(firm):
+            held.append(_shortened(raw, tables))
+            if sum(map(len, held)) > MOST_OPEN:
+                raise ValueError(
+                    f"text has over {MOST_OPEN:,} spaces and combining marks in a row: expected a letter in between"
+                )
+            continue
+        cut = int(firm[-1])
+        window = _normalized_alone([*held, raw[: cut + 1]], tables)
+        window = window[: len(window) - len(_normalized_alone([raw[cut : cut + 1]], tables))]
+        held = [raw[cut:]]
+        if len(window):
+            yield window
+    rest = _normalized_alone(held, tables)
+    if len(rest):
+        yield rest
 
 
-def _parts(chunks: Iterable[str]) -> Iterator[Uint32s]:
-    """Yield the parts of a text, normalised one by one, each with a space where it begins or ends with blanks."""
-    rest, before = to_codes(""), to_codes("")
-    for chunk in chain(chunks, [None]):
-        raw = rest if chunk is None else np.concatenate((rest, to_codes(chunk)))
-        normal = _tables().normal[raw]
-        apart = np.flatnonzero((normal != _JOINING) & (normal != _DROPPED))
-        cut = len(raw) if chunk is None else int(apart[-1]) if len(apart) else 0
-        rest = _with_few_joining(raw[cut:])
-        if cut:
-            part = np.concatenate((before, raw[:cut], _LETTER, _END))  # between letters the spaces at its ends stay
-            part = _normalized(part, np.array([len(part) - 1]))[len(before) : -2]
-            before = _LETTER
-            if len(part):
-                yield part
+def _normalized_alone(parts: Sequence[Uint32s], tables: _Tables) -> Uint32s:
+    raw = np.concatenate([*parts, _END])
+    return _normalized(raw, np.array([len(raw) - 1]), tables)[:-1]
 
 
-def _normalized(raw: Uint32s, ends: Int64s) -> Uint32s:
+def _are_firm(raw: Uint32s, tables: _Tables) -> Bools:
+    """Return which code points neither join nor are dropped, nor a space, nor a hyphen that may end a line."""
+    normal = tables.normal[raw]
+    firm: Bools = (normal != _JOINING) & (normal != _DROPPED) & (normal != SPACE)
+    if tables.is_layout_free:
+        hyphen = np.flatnonzero(_are_hyphens(raw))
+        before = hyphen - (hyphen > 0)
+        firm[hyphen] &= (hyphen > 0) & (tables.hyphened[raw[before]] == 0)
+    else:  # nothing closes a space up, so a mark after it joins nothing
+        firm[1:] |= (normal[1:] == _JOINING) & (normal[:-1] == SPACE)
+    return firm
+
+
+def _shortened(raw: Uint32s, tables: _Tables) -> Uint32s:
+    """Return code points, none of them firm, without those of a long row that change nothing."""
+    normal, precedes = tables.normal[raw], tables.hyphened[raw] > 0
+    if not len(raw):
+        return raw
+    if (normal == SPACE).all():
+        return raw[int(_break_lines(raw).argmax()) :][:1]
+    goes = normal == _DROPPED
+    if tables.is_layout_free:  # the first of a row may stand beside a hyphen, or be one
+        goes[1:] &= goes[:-1] & (precedes[1:] == precedes[:-1])
+        goes[0] = False
+    return _with_few_joining(raw[~goes], tables)
+
+
+def _normalized(raw: Uint32s, ends: Int64s, tables: _Tables) -> Uint32s:
     """Return the normalised code points of documents, each of which ends at one of `ends`."""
-    tables = _tables()
     codes = tables.normal[raw]
+    if tables.is_layout_free:
+        broken = _word_breaks(raw, codes, ends, tables)
+        if len(broken):
+            raw, codes = np.delete(raw, broken), np.delete(codes, broken)
+            ends = ends - np.searchsorted(broken, ends)
     codes[ends] = SEPARATOR
     if (codes >= _CODE_POINTS).any():
         if (codes == _JOINING).any():
-            codes = _compose_joining(codes, raw)
-        codes = _expand_many(codes[codes != _DROPPED])
-    return _squeeze(codes)
+            codes = _compose_joining(codes, raw, tables)
+        codes = _expand_many(codes[codes != _DROPPED], tables)
+    return _squeeze(codes, tables)
+
+
+def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -> Int64s:
+    """Return where hyphens and line breaks inside words are, with the white space around them."""
+    hyphens = normal == ord("-")
+    if (normal == _DROPPED).any():
+        hyphens |= raw == _SOFT_HYPHEN
+    at = np.flatnonzero(hyphens)
+    at = at[_are_open(normal[at + 1]) & (tables.hyphened[raw[at - 1]] > 0) & (at > 0)]
+    second = np.minimum(at + 2, len(raw) - 1)
+    at = at[_are_hyphens(raw[at]) & (_break_lines(raw[at + 1]) | _are_open(normal[second]))]
+    if not len(at):
+        return at
+    is_open = _are_open(normal)
+    is_open[ends] = False
+    solid, breaks = np.flatnonzero(~is_open), np.flatnonzero(_break_lines(raw))
+    after = solid[np.searchsorted(solid, at, side="right")]
+    is_broken = np.searchsorted(breaks, after) > np.searchsorted(breaks, at)
+    is_broken &= tables.hyphened[raw[after]] == 1
+    edges = np.zeros(len(raw), np.int8)
+    edges[at[is_broken]] = 1
+    edges[after[is_broken]] = -1
+    return np.flatnonzero(np.cumsum(edges, dtype=np.int8))
+
+
+def _are_hyphens(raw: Uint32s) -> Bools:
+    """Return which code points may end a line inside a word."""
+    hyphens: Bools = (raw == ord("-")) | (raw == _SOFT_HYPHEN) | (raw == 0x2010)
+    return hyphens
+
+
+def _break_lines(raw: Uint32s) -> Bools:
+    """Return which code points are line breaks: U+000A to U+000D, U+0085, U+2028 and U+2029."""
+    breaks: Bools = (raw - np.uint32(0xA) < 4) | (raw == 0x85) | (raw - np.uint32(0x2028) < 2)
+    return breaks
+
+
+def _are_open(normal: Uint32s) -> Bools:
+    """Return which code points become a space or nothing."""
+    is_open: Bools = (normal == SPACE) | (normal == _DROPPED)
+    return is_open
 
 
 def to_codes(text: str) -> Uint32s:
@@ -143,7 +274,7 @@ def to_text(codes: Uint32s) -> str:
     return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
 
 
-def _compose_joining(codes: Uint32s, raw: Uint32s) -> Uint32s:
+def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
     """Return `codes` with joining code points composed with what stands before them.
 
     Only the stretch from the last code point apart to the next one takes part, and all stretches go through
@@ -160,29 +291,46 @@ def _compose_joining(codes: Uint32s, raw: Uint32s) -> Uint32s:
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
     at = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
-    stretches = np.where(classify(raw[at]) == BLANK, np.uint32(SPACE), raw[at])
-    text = to_text(_with_few_joining(np.insert(stretches, before, SEPARATOR)))
+    kept = tables.normal[raw[at]] != _DROPPED
+    stretches = np.where(tables.normal[raw[at]] == SPACE, np.uint32(SPACE), raw[at])
+    inserted = np.insert(stretches, before, SEPARATOR)
+    text = to_text(_with_few_joining(inserted[np.insert(kept, before, values=True)], tables))
     composed = to_codes(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()))
+    if tables.is_layout_free:
+        composed = _without_variants(composed, tables)
     edges = np.flatnonzero(composed == SEPARATOR)
     becomes = np.diff(edges, append=len(composed)) - 1
     return np.insert(np.delete(codes, at), np.repeat(starts - before, becomes), np.delete(composed, edges))
 
 
-def _with_few_joining(codes: Uint32s) -> Uint32s:
-    """Return code points without ignored ones, and without those beyond `JOINING_LIMIT` that join the same one."""
-    codes = codes[classify(codes) != IGNORED]
+def _with_few_joining(codes: Uint32s, tables: _Tables) -> Uint32s:
+    """Return code points without those beyond `JOINING_LIMIT` that join the same one."""
     number = np.arange(len(codes))
-    before_run = np.maximum.accumulate(np.where(_tables().normal[codes] == _JOINING, -1, number))
+    before_run = np.maximum.accumulate(np.where(tables.normal[codes] == _JOINING, -1, number))
     few: Uint32s = codes[number - before_run <= JOINING_LIMIT]
     return few
 
 
-def _expand_many(codes: Uint32s) -> Uint32s:
+def _without_variants(codes: Uint32s, tables: _Tables) -> Uint32s:
+    """Return stretches in NFKC, each after a separator, with variant spellings as one."""
+    given, codes = codes, tables.variants[codes]
+    codes = _expand_many(codes[codes != _DROPPED], tables)
+    nasal = np.flatnonzero((codes[:-1] == _NASAL) & (codes[1:] == _VIRAMA))
+    codes[nasal] = _ANUSVARA
+    codes = np.delete(codes, nasal + 1)
+    for nikhahit, first_tone in _NIKHAHITS:
+        while len(at := np.flatnonzero((codes[:-1] == nikhahit) & (codes[1:] - np.uint32(first_tone) < _TONES))):
+            codes[at], codes[at + 1] = codes[at + 1], nikhahit
+    if np.array_equal(codes, given):
+        return given
+    return to_codes(unicodedata.normalize("NFC", to_text(codes)))
+
+
+def _expand_many(codes: Uint32s, tables: _Tables) -> Uint32s:
     """Return `codes` with each code point that normalises to several replaced by them."""
     at = np.flatnonzero(codes >= _MANY)
     if not len(at):
         return codes
-    tables = _tables()
     number = codes[at].astype(np.int64) - _MANY
     length = tables.many_start[number + 1] - tables.many_start[number]
     repeats = np.ones(len(codes), np.int64)
@@ -195,12 +343,39 @@ def _expand_many(codes: Uint32s) -> Uint32s:
     return expanded
 
 
-def _squeeze(codes: Uint32s) -> Uint32s:
-    """Return `codes` with one space for each run of spaces, and none beside a separator."""
-    blank = codes == SPACE
-    codes = codes[~(blank & np.concatenate(([False], blank[:-1])))]
-    blank = codes == SPACE
-    edge = codes == SEPARATOR
-    beside = np.concatenate(([True], edge[:-1])) | np.concatenate((edge[1:], [False]))
-    squeezed: Uint32s = codes[~(blank & beside)]
-    return squeezed
+def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
+    """Return `codes` with one space for each run of spaces, and none beside a separator, nor where `_are_closed`."""
+    at = np.flatnonzero(codes == SPACE)
+    if not len(at):
+        return codes
+    is_next = np.diff(at) == 1
+    starts, lasts = at[np.append(True, ~is_next)], at[np.append(~is_next, True)]
+    before, after = codes[starts - 1], codes[lasts + 1]
+    goes = (before == SEPARATOR) | (after == SEPARATOR) | (starts == 0)
+    closed = _are_closed(before, after, tables) & ~goes if tables.is_layout_free else np.zeros(len(starts), np.bool_)
+    goes |= closed
+    if not (goes.any() or is_next.any()):
+        return codes
+    kept = np.ones(len(codes), np.bool_)
+    kept[at] = False
+    kept[starts[~goes]] = True
+    squeezed = codes[kept]
+    begins = closed & (tables.normal[after] == _JOINING)  # a line with a mark
+    if not begins.any():
+        return squeezed
+    joining = tables.normal[squeezed] == _JOINING
+    row = np.cumsum(~joining)
+    joining &= np.isin(row, row[np.cumsum(kept)[lasts[begins] + 1] - 1])
+    return _compose_joining(np.where(joining, np.uint32(_JOINING), squeezed), squeezed, tables)
+
+
+def _are_closed(before: Uint32s, after: Uint32s, tables: _Tables) -> Bools:
+    """Return between which code points a space goes: one is of a script without spaces, no other has them."""
+    closed = np.zeros(len(before), np.bool_)
+    if max(before.max(), after.max()) < _FIRST_UNSPACED:
+        return closed
+    left = tables.classes[before]
+    at = np.flatnonzero(left != SPACED)
+    left, right = left[at], tables.classes[after[at]]
+    closed[at] = (right != SPACED) & ((left != NONE) | (right != NONE))
+    return closed

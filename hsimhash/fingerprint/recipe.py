@@ -10,7 +10,7 @@ from hsimhash.fingerprint.feature_weights import ENGLISH_NAME
 from hsimhash.fingerprint.keys import TAGS, Keying
 from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
+from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME, NORMALIZE_NAME, NORMALIZE_NAMES, SIMPLIFIED_NAME
 from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
 from hsimhash.fingerprint.profile_grammar import (
     LISTS,
@@ -33,7 +33,7 @@ FEATURES_PROFILE = "features-1"  # of features that are given
 BY_RARITY = "rarity"  # weights by the rarity of features, each counted once
 
 _COUNTED = ("count", "binary", "log")
-_NORMAL, _AS_IT_IS, _ANY = (NORMALIZE_NAME,), ("none",), (NORMALIZE_NAME, *NORMALIZERS)
+_NORMAL, _AS_IT_IS, _ANY = NORMALIZE_NAMES, ("none",), (*NORMALIZE_NAMES, *NORMALIZERS)
 _TOKENS = {  # their weights, and what their texts may become before
     "script": (("tfidf+count", BY_RARITY), _NORMAL),
     "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
@@ -75,7 +75,10 @@ _MOST = {
 }
 _OPTIONAL = ("top", "cap", "sketch", "key")
 OWN = "own"  # the user's own idf table
-_OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
+_OF_SCRIPT = {
+    "han": (SIMPLIFIED_NAME, CHINESE_ONLY_NAME),
+    "english": (ENGLISH_NAME, OWN),
+}  # or None; for tokens "script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
 _NAME = re.compile(f"[a-z0-9][a-z0-9._-]{{0,{MOST_OWN_NAME - 1}}}")
@@ -88,7 +91,8 @@ class Recipe:
 
     Args:
         name: yours for your own; a built-in name stands for that profile only.
-        normalize: "nfkc-casefold-1"; "none" for "tfidf-float"; for pieces that no script decides any of `NORMALIZERS`.
+        normalize: "nfkc-casefold-1" or "nfkc-casefold-2"; "none" for "tfidf-float"; for pieces that no script decides
+            any of `NORMALIZERS`.
         tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way;
             "stop-words": the shingles that hold a stop word; "chars", "bytes": each n adjacent ones; "regex": shingles
             of what the pattern matches; "features": the text is JSON, features with their weights; the others: as the
@@ -111,7 +115,8 @@ class Recipe:
         hash: of a feature's UTF-8, one of `HASHES`.
         seed: of the hash.
         tie: "zero": an even vote gives 0; "one": 1.
-        han: "simplified-1": traditional characters count as simplified ones; None: as they are. For "script".
+        han: "simplified-1": traditional characters count as simplified ones; "simplified-2": not in Japanese texts,
+            where Han characters count as kana; None: as they are. For "script".
         english: "english-1": words of English texts weigh by this table, one by one; "own": words of all languages with
             spaces by the own idf table; None: shingles. For "script".
         sketch: how many words or characters are in a shingle of the sketch; None: there is none.
@@ -211,7 +216,7 @@ class Recipe:
     @property
     def is_normal(self) -> bool:
         """Whether `normalize` normalises its texts, in arrays."""
-        return self.normalize == NORMALIZE_NAME
+        return self.normalize in NORMALIZE_NAMES
 
     @property
     def has_own_pattern(self) -> bool:
@@ -307,7 +312,8 @@ def _check_parts(recipe: Recipe) -> None:
         "tfidf-float goes with cap=None and min_features=1": recipe.is_plain
         and (recipe.cap is not None or recipe.min_features != 1),
         "tfidf-float makes no sketch and no key": recipe.is_plain and recipe.makes_signatures,
-        f"a sketch goes with normalize={NORMALIZE_NAME}": recipe.sketch is not None and not recipe.is_normal,
+        f"a sketch goes with normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
+        and not recipe.is_normal,
         f"english goes with hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
         f"hash {recipe.hash} takes no seed; leave it 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
         "tokens 'regex' and a pattern go together": is_regex != (recipe.pattern is not None),
@@ -399,12 +405,13 @@ _BUILT_IN |= {
         Recipe("auto-2", han=SIMPLIFIED_NAME, english=ENGLISH_NAME, sketch=MOST_SHINGLE, key=6),
         Recipe(
             "auto-3",
+            normalize=LAYOUT_FREE_NAME,
             weights=BY_RARITY,
             word_unit=3,
             char_unit=2,
             cap=None,
             min_features=1,
-            han=SIMPLIFIED_NAME,
+            han=CHINESE_ONLY_NAME,
             sketch=MOST_SHINGLE,
             key=TAGS,
             rarity=GENERAL_SHA256,

@@ -10,7 +10,13 @@ from hsimhash.fingerprint.feature_weights import ENGLISH_NAME
 from hsimhash.fingerprint.keys import TAGS, Keying
 from hsimhash.fingerprint.murmur3 import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME, NORMALIZE_NAME, NORMALIZE_NAMES, SIMPLIFIED_NAME
+from hsimhash.fingerprint.normalize import (
+    CHINESE_ONLY_NAME,
+    LAYOUT_FREE_NAME,
+    NORMALIZE_NAME,
+    NORMALIZE_NAMES,
+    SIMPLIFIED_NAME,
+)
 from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
 from hsimhash.fingerprint.profile_grammar import (
     LISTS,

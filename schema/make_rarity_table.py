@@ -1,8 +1,8 @@
 """Make `hsimhash/fingerprint/general.rarity`: how rare features are in general text of sixteen languages, frozen.
 
-Run `python schema/make_rarity_table.py FOLDER hsimhash/fingerprint/general.rarity`. FOLDER has a checkout of each source
-under its repository's name, at the commit below, and each Debian package unpacked under its name. The table holds no
-text, only how rare each feature is.
+Run `python schema/make_rarity_table.py FOLDER hsimhash/fingerprint/general.rarity`. FOLDER has a checkout of each
+source under its repository's name, at the commit below, and each Debian package unpacked under its name. The table
+holds no text, only how rare each feature is.
 
 Left out are paragraphs that a translation has in English, and paragraphs that the same language had before. The rest is
 cut into documents of 300 to 3,000 characters. A source gives at most the number of documents in `_SOURCES`, so that

@@ -40,7 +40,7 @@ DEFAULT = 128
 
 _HEAD = re.compile(rb"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
 GENERAL_FILE = "general.rarity"  # the table in this package, of many languages; schema/make_rarity_table.py makes it
-GENERAL_SHA256 = "78d8ca1e61d5dbcba138162db452e337412cc3a9e4a30b344cae6f9b78c6d26c"
+GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
 _HALF_SATURATED = 3  # times found: of a feature found so often, half of the most that it can weigh for the key
 _BUCKETS = 1 << 16
 _TAG_BITS = 32

@@ -211,7 +211,7 @@ TEXTS = st.one_of(
 
 @settings(max_examples=tries(3000, 300))
 @given(st.lists(TEXTS, max_size=4))
-@example(["क-\u094d\nन्", "\u0e4d\u0e48\u0e49", "か ゙ ゙", "a\u200b-\u200b\n\u00adb", "-\n", "", "\nก", "ก\u0e38\n"])
+@example(["क-\u094d\nन्", "\u0e4d\u0e48\u0e49", "\u0ecd\u0ecd\u0ec9", "か ゙ ゙", "a\u200b-\u200b\n\u00adb", "-\n", "", "\nก", "ก\u0e38\n"])
 def test_normalising_twice_changes_nothing_and_no_text_changes_another(texts: list[str]) -> None:
     found = normalized(texts)
     assert normalized(found) == found
@@ -250,7 +250,7 @@ def beside_hyphens(char: str) -> int:
 
 def is_joining(char: str) -> bool:
     first = (unicodedata.normalize("NFKC", char), unicodedata.normalize("NFKC", char).casefold())
-    return any(unicodedata.combining(one[0]) or one[0] in "\u102e\u1161\u11a8" for one in first)
+    return any(unicodedata.combining(one[0]) or one[0] in "\u102e\u1161\u11a8\u0e4d\u0ecd" for one in first)
 
 
 def defined(text: str) -> str:

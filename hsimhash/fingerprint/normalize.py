@@ -89,6 +89,7 @@ def _first_tables() -> _Tables:
 def _with_variants(tables: _Tables) -> _Tables:
     normal, many = tables.normal.copy(), len(tables.many_start) - 1
     with np.load(Path(__file__).with_name("variants.npz")) as stored:
+        normal[[nikhahit for nikhahit, _ in _NIKHAHITS]] = _JOINING
         normal[stored["dropped"]] = _DROPPED
         normal[stored["blank"]] = SPACE
         normal[stored["single_from"]] = stored["single_to"]

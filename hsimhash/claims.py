@@ -40,6 +40,7 @@ class Turns(Claims):
         self.first_seen = first_seen
         self._ask = ask
         self._rule = rule
+        self._key_parts = signatures.key_parts
         self._claims: dict[int, Claim] = {}
 
     @property
@@ -87,10 +88,10 @@ class Turns(Claims):
         return found
 
     def _near(self, value: Signature, first: int, stop: int) -> Bools:
-        """Return which of the claims [first, stop) are within the distance of a signature, or have its key."""
+        """Return which of the claims [first, stop) are within the distance of a signature, or share its key."""
         some = self.signatures[first:stop]
         near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
-        return near | (some.keys == np.uint64(value.key)) if value.key else near
+        return near | some.keying.sharing(self._key_parts[first:stop], value.key) if value.key else near
 
     def nearest(self, view: View, numbers: Sequence[int]) -> list[Match | None]:
         """See `Claims`."""

@@ -47,7 +47,7 @@ from hsimhash.rowkey import (
     check_document,
     check_documents,
     fingerprints_of,
-    key_prefix,
+    key_prefixes,
     last_occurrences,
 )
 from hsimhash.store import (
@@ -440,7 +440,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             max_distance = self.distance
         elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
             max_distance = check_distance(max_distance, self.layout)
-        return Rule(max_distance, max_sketch, limit)
+        return Rule(max_distance, max_sketch, limit, self.store.record.keying)
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> Matches:
@@ -673,8 +673,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             numbers = probe_set.numbers_of(query.fingerprint)
             ((start, stop),) = ranges(probe_set, numbers[:1])
             take(probe, start, stop, partial(fetch, self.store, probe_set, np.sort(numbers)))
-        if query.key:
-            prefix = key_prefix(query.key)
+        for prefix in key_prefixes(self.store.record.keying, query.key):
             take(None, *bucket_range(prefix), partial(self.store.scan, [prefix]))
         return Explanation(cover, len(matches), milliseconds, tuple(probes))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash.cover import PREFIX_BITS, Cover, ProbeSet
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, spans
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, sorted_distinct, spans
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import (
     Signature,
@@ -30,7 +30,7 @@ from hsimhash.rowkey import (
     bucket_range,
     fingerprints_of,
     key_numbers,
-    key_prefix,
+    key_prefixes,
     prefix_numbers_of,
 )
 from hsimhash.store.base import Document, Match, View, ViewInPart
@@ -89,7 +89,8 @@ class FirstRows(View):
     def has_cut(self, cover: Cover, queries: Signatures) -> Bools:
         """Return which queries read a bucket that was cut; some was."""
         cut = np.concatenate(self.cut)
-        found: Bools = np.isin(key_numbers(queries.keys), cut) & (queries.keys != 0)
+        parts = queries.key_parts
+        found: Bools = (np.isin(key_numbers(parts), cut) & (parts != 0)).any(axis=1)
         for probe_set in cover.probe_sets:
             if probe_set.shift == 0:
                 found |= np.isin(probe_set.numbers(queries.fingerprints), cut).any(axis=1)
@@ -165,7 +166,7 @@ def _read_one(
     view: View, buckets: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
 ) -> list[Match]:
     """Read one query's buckets by a view of them, and its documents."""
-    near = near_one(buckets, cover, query, stats)
+    near = near_one(buckets, cover, query, rule.keying, stats)
     if not near:
         return []
     found = confirmed_one(view, query, near, exclude, rule)
@@ -207,15 +208,15 @@ def matches_of(
     return found
 
 
-def near_one(view: View, cover: Cover, query: Signature, stats: QueryStats) -> Near:
-    """Return the stored fingerprints within the cover's distance of one query, and those with its key."""
+def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Near:
+    """Return the stored fingerprints within the cover's distance of one query, and those that share its key."""
     fingerprint, _, key = query
     if cover.is_own:  # scalar Python takes a sixth of numpy's time for one query
         prefixes = cover.layout.prefixes(fingerprint)
         stats.buckets += len(prefixes)
-        rows = view.scan([*prefixes, key_prefix(key)] if key else prefixes)
+        rows = view.scan([*prefixes, *key_prefixes(keying, key)] if key else prefixes)
     else:
-        rows = _fetch_all(view, cover, query, stats)
+        rows = _fetch_all(view, cover, query, keying, stats)
     stats.rows += len(rows)
     most = cover.distance
     if len(rows) <= FEW_ROWS:
@@ -262,14 +263,14 @@ def answer(
     return None if documents is None else _ordered(query, documents, exclude, rule)[: rule.limit]
 
 
-def _fetch_all(view: View, cover: Cover, query: Signature, stats: QueryStats) -> Uint8s:
+def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Uint8s:
     """Return the rows that a cover reads for one query, and those under its key; one scan reads all buckets."""
     numbers = [(probe_set, probe_set.numbers_of(query.fingerprint)) for probe_set in cover.probe_sets]
     stats.buckets += sum(len(part) for _, part in numbers)
     whole = [part for probe_set, part in numbers if probe_set.shift == 0]
     if query.key:
-        whole.append(key_numbers(np.array([query.key], np.uint64)))
-    parts = [view.scan(_prefixes(np.sort(np.concatenate(whole))))] if whole else []
+        whole.append(key_numbers(np.array(keying.parts_of(query.key), np.uint64)))
+    parts = [view.scan(_prefixes(sorted_distinct(np.concatenate(whole))))] if whole else []
     parts += [fetch(view, probe_set, np.sort(part)) for probe_set, part in numbers if probe_set.shift]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -283,10 +284,10 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
         for probe_set in cover.probe_sets:
             met = _met(view, probe_set, probe_set.numbers(part), part, cover.distance, stats)
             found += [(places + start, fingerprints) for places, fingerprints in met]
-    keyed = np.flatnonzero(queries.keys)
+    keyed, key_reads = _key_reads(queries)
     for start in range(0, len(keyed), BUCKETS_AT_ONCE):
-        asking = keyed[start : start + BUCKETS_AT_ONCE]
-        part, numbers = queries.fingerprints[asking], key_numbers(queries.keys[asking])[:, None]
+        asking, numbers = keyed[start : start + BUCKETS_AT_ONCE], key_reads[start : start + BUCKETS_AT_ONCE]
+        part = queries.fingerprints[asking]
         met = _met(view, KEYS, numbers, part, FINGERPRINT_BITS, stats)
         found += [(asking[places], fingerprints) for places, fingerprints in met]
     if not any(len(places) for places, _ in found):
@@ -295,6 +296,13 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
     by_place = _by_place(places, fingerprints, queries.fingerprints)
     stats.near += sum(map(len, by_place.values()))
     return by_place
+
+
+def _key_reads(queries: Signatures) -> tuple[Int64s, Uint64s]:
+    """Return the buckets of the key drawer that queries read: positions of queries, and numbers of shape (m, 1)."""
+    parts = queries.key_parts
+    places, column = np.nonzero(parts)
+    return places, key_numbers(parts[places, column])[:, None]
 
 
 def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[int, Near]:
@@ -379,9 +387,9 @@ def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list
     """
     missing: list[set[int]] = [set() if view.is_certain else {RECORD_FLAG} for _ in range(len(queries))]
     if view.unanswered:
-        lost, keyed = _LostRanges(view.unanswered), np.flatnonzero(queries.keys)
+        lost, (keyed, key_reads) = _LostRanges(view.unanswered), _key_reads(queries)
         reads = [(one, one.numbers(queries.fingerprints), np.arange(len(queries))) for one in cover.probe_sets]
-        for probe_set, numbers, places in [*reads, (KEYS, key_numbers(queries.keys[keyed])[:, None], keyed)]:
+        for probe_set, numbers, places in [*reads, (KEYS, key_reads, keyed)]:
             is_lost = lost.meet(numbers, probe_set.shift)
             for columns, drawers in _drawers_by_columns(probe_set, cover.layout):
                 for row in np.flatnonzero(is_lost[:, columns].any(axis=1)).tolist():

@@ -6,8 +6,9 @@
 | 4 | 1 | flag: drawer 1 to 251; 0 documents, 252 log of orphans, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
 
-In the *key drawer* the segment is the first 32 bits of the key of a document that has the fingerprint. In the *log of
-orphans* it is an hour, counted from 1970, and the fingerprint is one that a document left in it.
+In the *key drawer* the segment is the first 32 bits of a part of the key of a document that has the fingerprint; a
+whole key is its only part (`fingerprint/keys.py`). In the *log of orphans* it is an hour, counted from 1970, and the
+fingerprint is one that a document left in it.
 
 All big-endian and unsigned. The first 5 bytes are the *prefix*; the rows under one prefix are a *bucket*.
 Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 0123456789abcdef`.
@@ -16,11 +17,13 @@ Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 012345
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 
 import mmh3
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, sorted_distinct
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
 
@@ -74,27 +77,41 @@ def prefix_numbers_of(rowkeys: Uint8s) -> Uint64s:
     return rowkeys.view(_ROWS)["beginning"].astype(np.uint64).ravel() >> np.uint64(8 * (8 - PREFIX_BYTES))
 
 
-def key_prefix(key: int) -> bytes:
-    """Return the prefix under which the key drawer files the fingerprints of documents with a key."""
-    return (key >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])
+def key_prefix(part: int) -> bytes:
+    """Return the prefix under which the key drawer files the fingerprints of documents with a part of a key."""
+    return (part >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])
+
+
+def key_prefixes(keying: Keying, key: int) -> list[bytes]:
+    """Return the prefixes under which the key drawer files the fingerprints of documents with a key; none for 0."""
+    return [key_prefix(part) for part in keying.parts_of(key)]
+
+
+def key_rows(keying: Keying, keys: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
+    """Return the rows of the key drawer of documents, as prefixes (numbers of 40 bits) and fingerprints.
+
+    They are in the order of the documents, and may repeat.
+    """
+    parts = keying.parts(keys)
+    place, column = np.nonzero(parts)
+    return key_numbers(parts[place, column]), fingerprints[place]
 
 
 def key_rowkeys(signatures: Signatures) -> Uint8s:
-    """Return the distinct rows of the key drawer for signatures, in order: shape (m, 13), uint8; m ≤ n."""
-    has_key = signatures.keys != 0
-    return rowkeys_of(*distinct_rows(key_numbers(signatures.keys[has_key]), signatures.fingerprints[has_key]))
+    """Return the distinct rows of the key drawer for signatures, in order: shape (m, 13), uint8."""
+    return rowkeys_of(*distinct_rows(*key_rows(signatures.keying, signatures.keys, signatures.fingerprints)))
 
 
-def filed_rowkeys(layout: Layout, signatures: Iterable[Signature]) -> Uint8s:
+def filed_rowkeys(layout: Layout, signatures: Iterable[Signature], keying: Keying = Keying.WHOLE) -> Uint8s:
     """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
-    several = Signatures.collected(signatures)
+    several = replace(Signatures.collected(signatures), keying=keying)
     rows = encode(layout, sorted_distinct(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
     return np.concatenate([rows, key_rowkeys(several)])
 
 
-def key_numbers(keys: Uint64s) -> Uint64s:
-    """Return the prefixes under which the key drawer files keys, as numbers of 40 bits."""
-    return keys >> np.uint64(32) << np.uint64(8) | np.uint64(KEY_FLAG)
+def key_numbers(parts: Uint64s) -> Uint64s:
+    """Return the prefixes under which the key drawer files parts of keys, as numbers of 40 bits."""
+    return parts >> np.uint64(32) << np.uint64(8) | np.uint64(KEY_FLAG)
 
 
 def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature, as_signature, as_signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import ORPHANS_FLAG, RECORD_ROWKEY, filed_rowkeys, orphans_rowkey
 from hsimhash.store import CollectReport
 from hsimhash.store.base import Record
+from hsimhash.store.conformance.random_calls import packed_key
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Having, Put
 from hsimhash.store.hbase.rows.cells import (
     HOUR_MS,
@@ -37,8 +39,10 @@ from tests.support.hbase_model import DAY_MS, MINUTE_MS, Cluster, ModelGateway
 
 HOUR = 61 * MINUTE_MS
 RECORD = Record(Layout.named("4"), {"name": "test-2", "sketch": {}, "key": {}})
+OF_PARTS = Record(RECORD.layout, {**RECORD.profile, "keying": "three-of-four"})
 DRAWERS = len(RECORD.layout.drawers)
-ONE, OTHER = Signature(5, 6, 1 << 32), Signature(7, 6, 2 << 32)
+# Whole, these keys are two; of parts, they have one in common.
+ONE, OTHER = Signature(5, 6, packed_key([1, 2, 3, 4])), Signature(7, 6, packed_key([2, 3, 4, 5]))
 
 
 class CountingGateway(ModelGateway):
@@ -82,11 +86,11 @@ def gateway(cluster: Cluster) -> CountingGateway:
     return CountingGateway(cluster)
 
 
-@pytest.fixture
-def store(cluster: Cluster, gateway: CountingGateway) -> HBaseStore:
+@pytest.fixture(params=[RECORD, OF_PARTS], ids=["format 2", "format 3"])
+def store(cluster: Cluster, gateway: CountingGateway, request: pytest.FixtureRequest) -> HBaseStore:
     times = Times(wall_clock=lambda: cluster.now / 1_000, clock=lambda: cluster.now / 1_000)
-    HBaseStore.create("hbase://model/pages", gateway, RECORD)
-    return HBaseStore("hbase://model/pages", gateway, RECORD, ask_times=lambda: times)
+    HBaseStore.create("hbase://model/pages", gateway, request.param)
+    return HBaseStore("hbase://model/pages", gateway, request.param, ask_times=lambda: times)
 
 
 def put(store: HBaseStore, *documents: tuple[str, Signature | int]) -> int:
@@ -104,7 +108,7 @@ def log(store: HBaseStore) -> list[Orphan]:
 def left(store: HBaseStore, *documents: tuple[str, Signature | int]) -> set[tuple[bytes, bytes]]:
     """Return rows and qualifiers that are in the table beyond what documents need; all these must be there."""
     signatures = {doc_id.encode(): as_signature(one) for doc_id, one in documents}
-    needed = {(row.tobytes(), b"") for row in filed_rowkeys(RECORD.layout, signatures.values())}
+    needed = {(row.tobytes(), b"") for row in filed_rowkeys(RECORD.layout, signatures.values(), store.record.keying)}
     for doc_id, signature in signatures.items():
         needed |= {listing_key(signature.fingerprint, doc_id), register_key(doc_id)}
     found = {
@@ -123,12 +127,12 @@ doc_ids = st.text(st.characters(blacklist_categories=["Cc", "Cs"]), min_size=1).
 keys = st.one_of(st.just(0), st.integers(1, 2**64 - 1))
 
 
-@given(st.integers(0, 2**32 - 1), doc_ids, st.integers(0, 2**64 - 1), keys, st.booleans())
-def test_an_entry_reads_back_but_for_the_sketch_and_the_rest_of_the_key(
-    hour: int, doc_id: bytes, fingerprint: int, key: int, is_register: bool
+@given(st.integers(0, 2**32 - 1), doc_ids, st.integers(0, 2**64 - 1), keys, st.booleans(), st.sampled_from(Keying))
+def test_an_entry_reads_back_but_for_the_sketch_and_what_no_row_has_of_the_key(
+    hour: int, doc_id: bytes, fingerprint: int, key: int, is_register: bool, keying: Keying
 ) -> None:
     signature = Signature(fingerprint, 9, key)
-    row, _, qualifier, _, _ = Orphan(hour, doc_id, signature, is_register).put()
+    row, _, qualifier, _, _ = Orphan(hour, doc_id, signature, is_register).put(keying)
     read = Orphan.of(Cell(row, qualifier, b"", 1))
     assert read is not None
     assert (read.hour, read.doc_id, read.signature.fingerprint, read.is_register) == (
@@ -138,18 +142,20 @@ def test_an_entry_reads_back_but_for_the_sketch_and_the_rest_of_the_key(
         is_register,
     )
     if not is_register:
-        assert filed_rowkeys(RECORD.layout, [read.signature]).tolist() == (
-            filed_rowkeys(RECORD.layout, [signature]).tolist()
-        )
+        rows, needed = (filed_rowkeys(RECORD.layout, [one], keying).tolist() for one in (read.signature, signature))
+        assert rows == needed
 
 
 def test_the_bytes_of_an_entry_are_what_the_format_says() -> None:
     row = orphans_rowkey(472_222, 0x0123456789ABCDEF)
     assert row.hex() == "0007349efc0123456789abcdef"
     signature = Signature(0x0123456789ABCDEF, 1, 0x1122334455667788)
-    assert Orphan(472_222, b"a", signature).put()[:4] == (row, b"d", b"a\x00\x11\x22\x33\x44", b"")
-    assert Orphan(472_222, b"a", Signature(signature.fingerprint, 1)).put().qualifier == b"a"
-    assert Orphan(472_222, b"a", signature, is_register=True).put().qualifier == b"a\x00"
+    whole, parts = (Orphan(472_222, b"a", signature).put(keying) for keying in Keying)
+    assert whole[:4] == (row, b"d", b"a\x00\x11\x22\x33\x44", b"")
+    assert parts[:4] == (row, b"d", b"a\x00\x11\x22\x33\x44\x55\x66\x77\x88", b"")
+    for keying in Keying:
+        assert Orphan(472_222, b"a", Signature(signature.fingerprint, 1)).put(keying).qualifier == b"a"
+        assert Orphan(472_222, b"a", signature, is_register=True).put(keying).qualifier == b"a\x00"
 
 
 @pytest.mark.parametrize("qualifier", [b"", b"\x00", b"\xff", b"a\x00\x01", b"a\x00" + bytes(5)], ids=repr)
@@ -171,15 +177,14 @@ def test_moves_and_removals_are_logged_and_nothing_else(cluster: Cluster, store:
     put(store, ("a", OTHER), ("b", ONE._replace(key=OTHER.key)), ("c", 12), ("new", 13))
     store.remove([b"d", b"unknown"])
     hour = cluster.now // HOUR_MS
-    known = Signature(5, 0, ONE.key | 1)
-    assert sorted(log(store)) == sorted(
-        [
-            Orphan(hour, b"a", known),
-            Orphan(hour, b"b", known),
-            Orphan(hour, b"c", Signature(9)),
-            Orphan(hour, b"d", Signature(10)),
-        ]
-    )
+    prefixes_of = store.record.key_prefixes
+    logged = [(one.hour, one.doc_id, one.signature.fingerprint, prefixes_of(one.signature.key)) for one in log(store)]
+    assert sorted(logged) == [
+        (hour, b"a", 5, prefixes_of(ONE.key)),
+        (hour, b"b", 5, prefixes_of(ONE.key)),
+        (hour, b"c", 9, []),
+        (hour, b"d", 10, []),
+    ]
 
 
 def test_a_move_takes_no_call_more_and_a_removal_one(store: HBaseStore, gateway: CountingGateway) -> None:
@@ -204,7 +209,8 @@ def test_what_moves_and_removals_leave_is_collected_once_it_is_old(cluster: Clus
     assert store.collect() == CollectReport(0, 0, 0)  # it does not even read the log of the hour
     assert left(store, *stays) == before
     cluster.advance(HOUR)
-    deleted = 3 + DRAWERS + 1  # listings; drawer rows of 10; the row of a key
+    of_key = set(store.record.key_prefixes(ONE.key)) - set(store.record.key_prefixes(OTHER.key))
+    deleted = 3 + DRAWERS + len(of_key)  # listings; drawer rows of 10; the rows of a key
     assert store.collect() == CollectReport(4, deleted, 0)
     ((row, qualifier), register) = sorted(left(store, *stays))  # the removed document's, and an entry for it
     assert (row_flag(row), qualifier) == (ORPHANS_FLAG, b"d\x00")
@@ -249,7 +255,7 @@ def test_a_crowded_fingerprint_is_read_once(
     store.remove([b"%06d" % number for number in range(count)])
     cluster.advance(HOUR)
     gateway.reads = 0
-    deleted = count + (DRAWERS + 1) * (not fresh)
+    deleted = count + (DRAWERS + len(store.record.key_prefixes(ONE.key))) * (not fresh)
     assert store.collect() == CollectReport(count, deleted, 0)
     assert gateway.reads < 5 * count
     assert store.check().leftovers == 0
@@ -317,7 +323,7 @@ def test_a_writer_whose_clock_is_wrong_by_hours_leaves_nothing(
 def test_a_repair_works_off_the_log_wherever_its_rows_are(cluster: Cluster, store: HBaseStore) -> None:
     put(store, ("a", 5), ("b", 6))
     for hour in (0, 3, 2**32 - 1):
-        store.gateway.put([Orphan(hour, b"x", Signature(hour)).put()])
+        store.gateway.put([Orphan(hour, b"x", Signature(hour)).put(Keying.WHOLE)])
     put(store, ("a", 7))
     assert store.check().is_sound
     assert store.check(repair=True).is_sound

@@ -18,8 +18,9 @@ from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableE
 from hsimhash.fingerprint.signature import Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
 from hsimhash.progress import Observer
-from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys, key_prefix
+from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
+from hsimhash.store.conformance.random_calls import packed_key
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -36,10 +37,10 @@ from hsimhash.store.hbase.rows.cells import (
     TABLE_START,
     TABLE_STOP,
     Register,
-    key_rowkey,
     listing_key,
     listing_put,
     register_key,
+    rows_of_key,
 )
 from hsimhash.store.hbase.rows.protocol import Times, begin_load, end_load, loads_begun
 from hsimhash.store.hbase.store import HBaseStore
@@ -51,6 +52,11 @@ from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, Mode
 URL = "hbase://model/pages"
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
 SIGNED = Record(RECORD.layout, {"name": "test-2", "sketch": {}, "key": {}})
+OF_PARTS = Record(RECORD.layout, {**SIGNED.profile, "keying": "three-of-four"})
+KEYS = {  # the last two are filed together
+    SIGNED.keying: (0, 1 << 32, 2 << 32, (2 << 32) + 1),
+    OF_PARTS.keying: (0, packed_key([1, 2, 3, 4]), packed_key([2, 3, 4, 5]), packed_key([2, 3, 4])),
+}
 DRAWERS = len(RECORD.layout.drawers)
 
 
@@ -64,10 +70,9 @@ def store(cluster: Cluster) -> HBaseStore:
     return HBaseStore.create(URL, ModelGateway(cluster), RECORD)
 
 
-@pytest.fixture
-def signed(cluster: Cluster) -> HBaseStore:
-    """A store of format 2."""
-    return HBaseStore.create("hbase://model/signed", ModelGateway(cluster), SIGNED)
+@pytest.fixture(params=[SIGNED, OF_PARTS], ids=["format 2", "format 3"])
+def signed(cluster: Cluster, request: pytest.FixtureRequest) -> HBaseStore:
+    return HBaseStore.create("hbase://model/signed", ModelGateway(cluster), request.param)
 
 
 def put(store: HBaseStore, *documents: tuple[str, Signature | int], seen: int = 7) -> int:
@@ -475,10 +480,9 @@ def test_leftovers_are_counted_and_collected_once_they_are_old(cluster: Cluster,
 
 # The key drawer.
 
-KEYS = (0, 1 << 32, 2 << 32, (2 << 32) + 1)  # the last two are filed together
 IDS = ("a", "b", "c")
 changes = st.one_of(
-    st.tuples(st.sampled_from(IDS), st.builds(Signature, st.sampled_from([5, 6]), st.just(9), st.sampled_from(KEYS))),
+    st.tuples(st.sampled_from(IDS), st.builds(Signature, st.sampled_from([5, 6]), st.just(9), st.integers(0, 3))),
     st.tuples(st.sampled_from(IDS), st.none()),
     st.sampled_from(["check", "wait"]),
 )
@@ -488,12 +492,14 @@ def rows_in(store: HBaseStore) -> set[bytes]:
     return {cells[0].row for cells in store.gateway.rows(TABLE_START, TABLE_STOP, DRAWER_FAMILY, limit=1_000)}
 
 
-@given(st.lists(changes, max_size=20))
+@pytest.mark.parametrize("record", [SIGNED, OF_PARTS], ids=["format 2", "format 3"])
+@given(steps=st.lists(changes, max_size=20))
 def test_the_rows_are_those_that_registers_need_once_all_is_old(
+    record: Record,
     steps: list[tuple[str, Signature | None] | str],
 ) -> None:
-    cluster, expected = Cluster(), dict[str, Signature]()
-    store = HBaseStore.create(URL, ModelGateway(cluster), SIGNED)
+    cluster, expected, keys = Cluster(), dict[str, Signature](), KEYS[record.keying]
+    store = HBaseStore.create(URL, ModelGateway(cluster), record)
 
     for step in [*steps, "wait", "check"]:
         if step == "check":
@@ -503,43 +509,45 @@ def test_the_rows_are_those_that_registers_need_once_all_is_old(
         elif step[1] is None:
             assert store.remove([step[0].encode()]) == (expected.pop(step[0], None) is not None)
         else:
-            assert put(store, (step[0], step[1])) == (expected.get(step[0]) != step[1])
-            expected[step[0]] = step[1]
-        needed = {row.tobytes() for row in filed_rowkeys(SIGNED.layout, expected.values())}
+            given = step[1]._replace(key=keys[step[1].key])
+            assert put(store, (step[0], given)) == (expected.get(step[0]) != given)
+            expected[step[0]] = given
+        needed = {row.tobytes() for row in filed_rowkeys(record.layout, expected.values(), record.keying)}
         assert needed <= rows_in(store)
     assert rows_in(store) == needed
     assert {one.doc_id: one.signature for page in store.walk() for one in page} == expected
     assert {row.tobytes() for row in store.sweep([(bytes(5), b"\xff" * 5)])} == {
-        row for row in needed if not SIGNED.is_key_row(row)
+        row for row in needed if not record.is_key_row(row)
     }
-    for key in KEYS[1:]:
-        found = {row.tobytes() for row in store.scan([key_prefix(key)])}
-        assert found == {row for row in needed if row.startswith(key_prefix(key))}
+    for prefix in {prefix for key in keys for prefix in record.key_prefixes(key)}:
+        assert {row.tobytes() for row in store.scan([prefix])} == {row for row in needed if row.startswith(prefix)}
     assert store.check() == CheckReport(len(expected), len(needed))
 
 
 def test_a_register_that_lacks_its_row_in_the_key_drawer_is_a_problem_and_no_other(signed: HBaseStore) -> None:
-    put(signed, ("sound", Signature(5, 0, KEYS[1])), ("unfiled", Signature(5, 0, KEYS[2])), ("keyless", Signature(5)))
-    row = key_rowkey(Signature(5, 0, KEYS[2]))
-    assert row is not None
-    erase(signed, DRAWER_FAMILY, row)
+    _, key, other, _ = KEYS[signed.record.keying]
+    put(signed, ("sound", Signature(5, 0, key)), ("unfiled", Signature(5, 0, other)), ("keyless", Signature(5)))
+    own, its = (rows_of_key(signed.record, Signature(5, 0, one)) for one in (other, key))
+    erase(signed, DRAWER_FAMILY, own[-1])
     report = signed.check(repair=True)
     assert (report.documents, report.problems, report.repaired) == (3, 1, 1)
     assert "'unfiled'" in report.examples[0]
-    assert signed.check() == CheckReport(3, DRAWERS + 2)
+    assert signed.check() == CheckReport(3, DRAWERS + len({*own, *its}))
 
 
 def test_a_row_of_the_key_drawer_stays_while_a_query_may_need_it(cluster: Cluster, signed: HBaseStore) -> None:
-    put(signed, ("a", Signature(5, 0, KEYS[1])))
+    _, key, other, _ = KEYS[signed.record.keying]
+    left = sorted(set(signed.record.key_prefixes(key)) - set(signed.record.key_prefixes(other)))
+    put(signed, ("a", Signature(5, 0, key)))
     cluster.advance(DAY_MS)
-    put(signed, ("a", Signature(5, 0, KEYS[2])))
+    put(signed, ("a", Signature(5, 0, other)))
     report = signed.check(repair=True)
-    assert (report.leftovers, report.repaired) == (1, 0)
-    assert len(signed.scan([key_prefix(KEYS[1])])) == 1
+    assert (report.leftovers, report.repaired) == (len(left), 0)
+    assert len(signed.scan(left)) == len(left)
     cluster.advance(61 * MINUTE_MS)
     report = signed.check(repair=True)
-    assert (report.leftovers, report.repaired) == (1, 1)
-    assert len(signed.scan([key_prefix(KEYS[1])])) == 0
+    assert (report.leftovers, report.repaired) == (len(left), len(left))
+    assert len(signed.scan(left)) == 0
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -547,30 +555,34 @@ def test_a_row_of_the_key_drawer_stays_while_a_query_may_need_it(cluster: Cluste
 def test_a_row_of_the_key_drawer_is_kept_by_any_of_a_fingerprints_documents(
     cluster: Cluster, signed: HBaseStore, count: int
 ) -> None:
-    put(signed, *[(f"{number:02}", Signature(5, 0, KEYS[1])) for number in range(count - 1)])
-    put(signed, ("last", Signature(5, 0, KEYS[2])), ("gone", Signature(6, 0, KEYS[2])))
+    _, key, other, _ = KEYS[signed.record.keying]
+    put(signed, *[(f"{number:02}", Signature(5, 0, key)) for number in range(count - 1)])
+    put(signed, ("last", Signature(5, 0, other)), ("gone", Signature(6, 0, other)))
     put(signed, ("gone", Signature(5)))
     cluster.advance(DAY_MS)
     assert signed.check(repair=True).problems == 0
-    assert [row.tobytes()[5:] for row in signed.scan([key_prefix(KEYS[2])])] == [(5).to_bytes(8, "big")]
+    own = rows_of_key(signed.record, Signature(5, 0, other))
+    assert sorted(row.tobytes() for row in signed.scan(signed.record.key_prefixes(other))) == sorted(own)
 
 
 def test_in_format_1_a_drawer_may_have_the_key_drawers_number(cluster: Cluster) -> None:
     layout = Layout.parse(",".join(["3"] * 18 + ["2"] * 5) + "/2")
     store = HBaseStore.create(URL, ModelGateway(cluster), Record(layout, {"name": "test-1"}))
-    put(store, ("a", Signature(5, 6, KEYS[1])))
+    put(store, ("a", Signature(5, 6, 1 << 32)))
     assert store.check() == CheckReport(1, 253)
     assert store.lookup([b"a"]) == [Document("a", 5, 7)]
     assert len(store.sweep([(bytes(5), b"\xff" * 5)])) == 253
 
 
 def test_a_bulk_load_keeps_sketches_and_keys(signed: HBaseStore, tmp_path: Path) -> None:
-    documents = {f"doc {number}": Signature(number, number + 1, number % 3 << 32) for number in range(500)}
+    keys = KEYS[signed.record.keying]
+    documents = {f"doc {number}": Signature(number, number + 1, keys[number % 4]) for number in range(500)}
     with signed.bulk(tmp_path / "runs", step_documents=100) as bulk:
         bulk.add_run(list(documents.values()), list(documents), 7)
         assert bulk.merge() == 500
     assert {one.doc_id: one.signature for page in signed.walk() for one in page} == documents
-    assert signed.check() == CheckReport(500, 500 * DRAWERS + sum(one.key != 0 for one in documents.values()))
+    rows = 500 * DRAWERS + sum(len(signed.record.key_prefixes(one.key)) for one in documents.values())
+    assert signed.check() == CheckReport(500, rows)
 
 
 @pytest.mark.parametrize("part", RECORD_PARTS)

@@ -13,7 +13,7 @@ from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway import thrift1, thrift2
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
 from hsimhash.store.hbase.gateway.connection import THRIFT2
-from hsimhash.store.hbase.rows.cells import Register, key_rowkey, listing_put, register_key
+from hsimhash.store.hbase.rows.cells import Register, listing_put, register_key, rows_of_key
 from hsimhash.store.hbase.rows.survey import crowds, rows_about, survey
 from hsimhash.store.reports import Region, key_in_words
 from tests.support.effort import thorough
@@ -77,8 +77,7 @@ def test_rows_of_the_key_drawer_are_not_counted_but_may_be_a_hot_bucket() -> Non
     fingerprints, key = skewed(500), 0x0123456789ABCDEF
     gateway, rows = table(fingerprints, splits(LAYOUT, 4))
     for value in fingerprints.tolist():
-        row = key_rowkey(Signature(value, 0, key))
-        assert row is not None
+        (row,) = rows_of_key(RECORD, Signature(value, 0, key))
         gateway.cluster.put(Put(row, DRAWER_FAMILY, b"", b""))
     found = survey(gateway, RECORD)
     assert [counted.rows for counted in found.regions] == rows

@@ -17,7 +17,7 @@ from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.fingerprint.keys import check_whole
+from hsimhash.fingerprint.keys import Keying, check_whole
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
@@ -155,7 +155,7 @@ def _write_drawers(
 ) -> int:
     """Write a table for each drawer; return how many rows each has."""
     for run in runs:
-        write_permuted(run, layout.drawers)
+        write_permuted(run, layout.drawers, Keying.WHOLE)
     permuted = [permuted_of(run, layout.drawers) for run in runs]
     ranges = segment_ranges(runs, layout.drawers, rows_at_once * len(layout.drawers)) if runs else []
     rows = 0

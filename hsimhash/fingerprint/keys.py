@@ -51,6 +51,11 @@ class Keying(Enum):
             return present(mix(sums), np.bincount(doc, minlength=documents) > 0)
         return _packed(doc[chosen], mix(hashes[chosen]) >> np.uint64(64 - _TAG_BITS), documents)
 
+    @property
+    def most_parts(self) -> int:
+        """How many parts a key may have."""
+        return 1 if self is Keying.WHOLE else TAGS
+
     def parts(self, keys: Uint64s) -> Uint64s:
         """Return the parts of keys of shape (n,): shape (n, 1) or (n, 4); 0 where there is none, each once a key."""
         if self is Keying.WHOLE:
@@ -75,6 +80,14 @@ class Keying(Enum):
         if self is Keying.WHOLE:
             return (key,) if key else ()
         return tuple(one for one in self.parts(np.array([key], np.uint64))[0].tolist() if one)
+
+    def sharing(self, parts: Uint64s, key: int) -> Bools:
+        """Return which texts, by the parts of their keys, share a key with one: shape (n,)."""
+        found = np.zeros(len(parts), np.bool_)
+        for part in self.parts_of(key):
+            for column in parts.T:
+                found |= column == np.uint64(part)
+        return found
 
     def shared(self, some: Uint64s, others: Uint64s) -> Bools:
         """Return for each pair of keys, as numpy pairs arrays of their shapes, whether two texts share a key."""

@@ -168,7 +168,7 @@ class _Batch:
         self._doc_ids = doc_ids
         self._signatures = signatures
         self._rule = rule
-        self._values = list(signatures)
+        self._values, self._key_parts = list(signatures), signatures.key_parts
         self._rank = np.empty(len(doc_ids), np.int64)  # places of the ids in their order, to compare in numpy
         self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
         self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not accepted again since
@@ -213,7 +213,7 @@ class _Batch:
         """Return which of the earlier documents match one, as `matching.Rule` has it."""
         value, earlier = self._values[number], self._signatures[:number]
         is_near: Bools = distance <= self._rule.max_distance
-        is_match = is_near | (earlier.keys == np.uint64(value.key)) if value.key else is_near
+        is_match = is_near | earlier.keying.sharing(self._key_parts[:number], value.key) if value.key else is_near
         if value.sketch:
             alike = are_alike(np.uint64(value.sketch), earlier.sketches, self._rule.max_sketch, is_near=is_near)
             is_match = is_match & alike

@@ -160,7 +160,7 @@ def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portion]:
     """Yield the cells of documents, in no order: drawer rows, listings, registers."""
-    signatures = Signatures.of(*(unsigned(table.column(name)) for name in SIGNATURE))
+    signatures = record.stored(Signatures.of(*(unsigned(table.column(name)) for name in SIGNATURE)))
     rows = encode(record.layout, np.unique(signatures.fingerprints)).reshape(-1, ROWKEY_BYTES)
     yield Portion(np.concatenate([rows, key_rowkeys(signatures)]))
     yield Portion(listing_rowkeys(signatures.fingerprints), ids)

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -26,20 +26,21 @@ from hsimhash.errors import (
     LostRightError,
 )
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
-from hsimhash.fingerprint.keys import Keying, check_whole
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.rarity import GENERAL_SHA256
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
+from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, filed_rowkeys, key_prefixes
 from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 
 T = TypeVar("T")
 
-# On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
-RECORD_FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
+# On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer; format 3 files
+# there the parts of keys.
+RECORD_FORMATS: tuple[dict[str, object], ...] = tuple({"version": version, "rows": "tall"} for version in (1, 2, 3))
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
 IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
@@ -161,7 +162,6 @@ class Record:
     identity: bytes = field(default=b"", compare=False)
 
     def __post_init__(self) -> None:
-        check_whole(str(self.profile.get("keying", Keying.WHOLE.value)), "an index")
         if self.has_signatures and len(self.layout.drawers) > SIGNED_DRAWERS:
             raise ValueError(
                 f"layout {self.layout.name} has {len(self.layout.drawers)} drawers, and an index with sketches and "
@@ -176,7 +176,12 @@ class Record:
     @property
     def form(self) -> dict[str, object]:
         """The storage format."""
-        return RECORD_FORMATS[self.has_signatures]
+        return RECORD_FORMATS[self.has_signatures + (self.keying is not Keying.WHOLE)]
+
+    @property
+    def keying(self) -> Keying:
+        """Which kind of key its documents have."""
+        return Keying(self.profile.get("keying", Keying.WHOLE.value))
 
     def is_key_row(self, row: bytes) -> bool:
         """Whether a row, or a prefix, belongs to the key drawer."""
@@ -184,7 +189,17 @@ class Record:
 
     def stored(self, signatures: Signatures) -> Signatures:
         """Return signatures as the index stores them: without sketches and keys in format 1."""
-        return signatures if self.has_signatures else Signatures.of(signatures.fingerprints)
+        if not self.has_signatures:
+            return Signatures.of(signatures.fingerprints)
+        return replace(signatures, keying=self.keying)
+
+    def filed_rowkeys(self, signatures: Iterable[Signature]) -> Uint8s:
+        """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
+        return filed_rowkeys(self.layout, signatures, self.keying)
+
+    def key_prefixes(self, key: int) -> list[bytes]:
+        """Return the prefixes under which the key drawer files the fingerprints of documents with a key."""
+        return key_prefixes(self.keying, key)
 
     def to_parts(self) -> dict[bytes, bytes]:
         """Return the stored values by name, as `schema/record.md` has them, in the order in which they are written."""

@@ -18,7 +18,7 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedErr
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
+from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, last_occurrences
 from hsimhash.store.backend import Backend, Opening
 from hsimhash.store.base import Document, Mark, Record, Store, View
 from hsimhash.store.checkup import Check
@@ -94,8 +94,7 @@ class _Contents(View):
                 self.buckets[prefix].discard(document.fingerprint)
 
     def _prefixes(self, document: Document) -> list[bytes]:
-        prefixes = self.record.layout.prefixes(document.fingerprint)
-        return [*prefixes, key_prefix(document.key)] if document.key else prefixes
+        return [*self.record.layout.prefixes(document.fingerprint), *self.record.key_prefixes(document.key)]
 
 
 _named: dict[str, _Contents] = {}

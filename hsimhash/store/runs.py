@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import START_OVER, CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
 from hsimhash.layout import Drawer
 from hsimhash.progress import UNWATCHED, Observer
@@ -405,7 +406,7 @@ def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
     return np.lexsort((*minor, registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
 
 
-def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
+def write_permuted(run: Run, drawers: tuple[Drawer, ...], keying: Keying) -> None:
     """Write the rows of what the run keeps: `permuted` and, where it has keys, `key_rows`."""
     fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
     keep = run.read("keep", np.bool_, 0, run.size)
@@ -416,7 +417,8 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
     if run.has_signatures:
         registers = run.read("registers", run.register, 0, run.size)
         is_kept = keep[run.read("places", np.uint32, 0, run.size)]
-        (run.folder / "key_rows").write_bytes(key_rowkeys(signatures_of(registers[is_kept])).data)
+        signatures = replace(signatures_of(registers[is_kept]), keying=keying)
+        (run.folder / "key_rows").write_bytes(key_rowkeys(signatures).data)
 
 
 def segment_ranges(runs: Sequence[Run], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:

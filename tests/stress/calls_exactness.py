@@ -27,7 +27,7 @@ from tests.support.redis_server import redis_running
 
 SEED = 36
 COUNTS = {"lmdb": 200_000, "postgresql": 50_000, "redis": 50_000, "hbase": 20_000}  # operations and queries
-MADE = (("4", "auto-2"), ("10", "auto-2"), ("10", "auto-1"), ("4", "auto-1"))
+MADE = (("4", "auto-2"), ("10", "auto-2"), ("10", "auto-1"), ("4", "auto-1"), ("4", "auto-3"), ("10", "auto-3"))
 SIZES = ((40, 400), (12, 400), (300, 400), (5_000, 150))  # documents, and calls with so many
 _numbers = itertools.count()
 

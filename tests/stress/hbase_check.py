@@ -23,7 +23,7 @@ from hsimhash import HSimIndex, Signatures
 from hsimhash.fingerprint import Signature
 from hsimhash.rowkey import encode, register_rowkey
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Deletion, Gateway, Put
-from hsimhash.store.hbase.rows.cells import key_rowkey, listing_key, register_key
+from hsimhash.store.hbase.rows.cells import listing_key, register_key, rows_of_key
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import random_fingerprints
@@ -57,7 +57,7 @@ class Planted:
     def __init__(self, index: HSimIndex, documents: int, faults: int) -> None:
         assert isinstance(index.store, HBaseStore)
         self.gateway: Gateway = index.store.gateway
-        self.layout, self.faults = index.layout, faults
+        self.layout, self.record, self.faults = index.layout, index.store.record, faults
         rng = np.random.default_rng(SEED)
         columns = [random_fingerprints(rng, documents) for _ in range(3)]
         columns[2] |= np.uint64(1)  # each has a key
@@ -91,7 +91,8 @@ class Planted:
         self._delete(DRAWER_FAMILY, [(row, b"") for row in rows])
 
     def _no_row_in_the_key_drawer(self, documents: list[tuple[bytes, Signature]]) -> None:
-        self._delete(DRAWER_FAMILY, [(key_rowkey(signature) or b"", b"") for _, signature in documents])
+        rows = (rows_of_key(self.record, signature)[-1] for _, signature in documents)
+        self._delete(DRAWER_FAMILY, [(row, b"") for row in rows])
 
     def _no_listing(self, documents: list[tuple[bytes, Signature]]) -> None:
         self._delete(DOCUMENT_FAMILY, [listing_key(signature.fingerprint, doc_id) for doc_id, signature in documents])
@@ -122,8 +123,8 @@ class Planted:
         self.gateway.put([Put(row, DRAWER_FAMILY, b"", b"") for row in rows])
 
     def _key_row_of_no_document(self, documents: list[tuple[bytes, Signature]]) -> None:
-        rows = [key_rowkey(signature._replace(key=~signature.key & (1 << 64) - 1 | 1)) for _, signature in documents]
-        self.gateway.put([Put(row or b"", DRAWER_FAMILY, b"", b"") for row in rows])
+        others = (signature._replace(key=~signature.key & (1 << 64) - 1 | 1) for _, signature in documents)
+        self.gateway.put([Put(rows_of_key(self.record, one)[0], DRAWER_FAMILY, b"", b"") for one in others])
 
 
 def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: int, kills: int) -> Iterator[Outcome]:

@@ -6,7 +6,7 @@ of the schedules a document, or both, belongs to one actor alone, which writes `
 call of the gateway another actor may go on, time may pass, a clock may jump, and calls land late, twice or never
 (`tests/support/hbase_model.py`). All is drawn from the schedule's number.
 
-After every write: a register that has a signature implies its listing, all its drawer rows and, by its key, its row in
+After every write: a register that has a signature implies its listing, all its drawer rows and, by its key, its rows in
 the key drawer. Every query, by distance and by key: a document whose last write was acknowledged before it, with no
 other until its end, is answered as that write says, whatever lands late of those before. At the end: nothing
 acknowledged is lost, `check` finds no problem, and once all is old it leaves the rows that registers count on, and no
@@ -24,16 +24,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, REGISTER_FLAG, filed_rowkeys
 from hsimhash.store.base import RECORD_PARTS, Record
+from hsimhash.store.conformance.random_calls import packed_key, share_a_key
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Put
 from hsimhash.store.hbase.rows.cells import (
     TABLE_START,
@@ -61,10 +63,10 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 SCHEDULES = 100_000
 AT_ONCE = 500  # schedules of one task
 LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
-PROFILE = Profile.named("auto-2")
 DOC_IDS = ("a", "b")
 NEAR, NEARER, FAR = 0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321
-SIGNATURES = (Signature(NEAR, 0, 1 << 32), Signature(NEAR, 0, 2 << 32), Signature(NEARER), Signature(FAR, 0, 1 << 32))
+KEY, SHIFTED_KEY = packed_key([1, 2, 3, 4]), packed_key([2, 3, 4, 5])  # two keys, or two with a part in common
+SIGNATURES = (Signature(NEAR, 0, KEY), Signature(NEAR, 0, SHIFTED_KEY), Signature(NEARER), Signature(FAR, 0, KEY))
 FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
 HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
@@ -97,6 +99,12 @@ class Kind:
     gateway: type[ModelGateway] = ModelGateway
     times: Times = field(default_factory=lambda: Times(put_from=1))
     hurry: tuple[float, ...] = HURRY
+    profile: str = "auto-2"
+
+    @property
+    def record(self) -> Record:
+        """The record of the index."""
+        return Record(LAYOUT, Profile.named(self.profile).to_json())
 
 
 class Violation(Exception):  # noqa: N818
@@ -242,9 +250,9 @@ class Schedule:
         self._check_end()
 
     def _index(self, mischief: Mischief | None = None, *, exclusive: bool = False) -> HSimIndex:
-        gateway, record = self.kind.gateway(self.cluster, mischief), Record(LAYOUT, PROFILE.to_json())
+        gateway, record = self.kind.gateway(self.cluster, mischief), self.kind.record
         store = self.kind.store("hbase://model", gateway, record, ask_times=lambda: self.times, exclusive=exclusive)
-        return HSimIndex(store, PROFILE)
+        return HSimIndex(store, Profile.named(self.kind.profile))
 
     def _act(self, number: int) -> None:
         try:
@@ -334,7 +342,7 @@ class Schedule:
         for doc_id in DOC_IDS:
             allowed = states(self.history, doc_id, began, self.cluster.now)
             if allowed is not None:
-                near = {_found(signature, operation.signature) for signature in allowed}
+                near = {self._found(signature, operation.signature) for signature in allowed}
                 if matches.get(doc_id) not in near:
                     raise Violation(f"{operation} answers {matches.get(doc_id)} for {doc_id}, not one of {near}")
         return matches
@@ -364,7 +372,7 @@ class Schedule:
         return Register.from_bytes(version.value).signature if version else None
 
     def _check_rows(self, doc_id: str, signature: Signature) -> None:
-        for key in _ROW_KEYS[doc_id, signature]:
+        for key in _row_keys(self.kind.record.keying, doc_id, signature):
             if self.cluster.newest(key) is None:
                 text = f"{doc_id} has {signature}, but {key[0].decode()}:{key[1].hex()} is not there"
                 self._say(text)
@@ -403,11 +411,20 @@ class Schedule:
 
     def left_by(self, failed: Done) -> Sequence[Key]:
         """Return what a write that failed may leave for `check --repair`."""
-        return _ROW_KEYS[failed.doc_id, failed.signature] if failed.signature else ()
+        return _row_keys(self.kind.record.keying, failed.doc_id, failed.signature) if failed.signature else ()
 
     def _needed(self) -> set[Key]:
         held = ((doc_id, self._register(doc_id)) for doc_id in DOC_IDS)
-        return {key for doc_id, signature in held if signature for key in _ROW_KEYS[doc_id, signature]}
+        keying = self.kind.record.keying
+        return {key for doc_id, signature in held if signature for key in _row_keys(keying, doc_id, signature)}
+
+    def _found(self, signature: Signature | None, query: Signature) -> int | None:
+        """Return the fingerprint under which a query finds a document with a signature."""
+        if signature is None:
+            return None
+        is_near = (signature.fingerprint ^ query.fingerprint).bit_count() <= LAYOUT.max_distance
+        is_met = is_near or share_a_key(signature.key, query.key, self.kind.record.keying)
+        return signature.fingerprint if is_met else None
 
     def _left(self) -> set[Key]:
         return {
@@ -418,22 +435,14 @@ class Schedule:
 
 
 REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}
-_ROW_KEYS = {
-    (doc_id, signature): [
+
+
+@cache
+def _row_keys(keying: Keying, doc_id: str, signature: Signature) -> list[Key]:
+    return [
         (DOCUMENT_FAMILY, *listing_key(signature.fingerprint, doc_id.encode())),
-        *((DRAWER_FAMILY, row.tobytes(), b"") for row in filed_rowkeys(LAYOUT, [signature])),
+        *((DRAWER_FAMILY, row.tobytes(), b"") for row in filed_rowkeys(LAYOUT, [signature], keying)),
     ]
-    for doc_id in DOC_IDS
-    for signature in SIGNATURES
-}
-
-
-def _found(signature: Signature | None, query: Signature) -> int | None:
-    """Return the fingerprint under which a query finds a document with a signature."""
-    if signature is None:
-        return None
-    is_near = (signature.fingerprint ^ query.fingerprint).bit_count() <= LAYOUT.max_distance
-    return signature.fingerprint if is_near or 0 != signature.key == query.key else None
 
 
 # Many schedules.

@@ -38,7 +38,9 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 from tests.support.redis_server import RedisServer, redis_running
 
 SEED, ROUNDS, WRITERS, BATCH = 7, 100, 8, 5
-KINDS = (("4", "auto-1"), ("10", "auto-1"), ("4", "auto-2"), ("10", "auto-2"))  # layout, profile
+KINDS = tuple(
+    (layout, profile) for profile in ("auto-1", "auto-2", "auto-3") for layout in ("4", "10")
+)  # layout, profile
 UP_S = (0.1, 0.5)  # between two rounds
 END_S = 120.0  # in which the writers end
 

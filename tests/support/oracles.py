@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature, as_signature
 from hsimhash.rowkey import KEY_FLAG
 from hsimhash.store import Document, Matches
+from hsimhash.store.conformance.random_calls import packed_key, share_a_key
 
 
 def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[list[int]]:
@@ -34,22 +34,6 @@ def plain_vote(features: Iterable[tuple[int, float]]) -> int:
         for bit in range(64):
             sums[bit] += weight if hashed >> bit & 1 else -weight
     return sum(1 << bit for bit in range(64) if sums[bit] > 0)
-
-
-def packed_key(tags: Iterable[int]) -> int:
-    """Return a key of the tags of the heaviest features, as `schema/fingerprint.md` says it."""
-    listed = sorted(tags)
-    return len(listed) << 60 | sum(tag << 15 * place for place, tag in enumerate(reversed(listed)))
-
-
-def share_a_key(one: int, other: int, keying: Keying) -> bool:
-    """Return whether two keys are one, or have all but one of their tags in common."""
-    if keying is Keying.WHOLE:
-        return 0 != one == other
-    some, others = (Counter(key >> 15 * place & 0x7FFF for place in range(key >> 60)) for key in (one, other))
-    if min(some.total(), others.total()) < 3:
-        return some.total() > 0 and some == others
-    return (some & others).total() >= 3
 
 
 def signed(
@@ -110,9 +94,9 @@ def plain_components(
     return [kept[one] for one in range(len(values))]
 
 
-def drawers_finding(document: Document, query: Signature, cover: Cover) -> set[int]:
+def drawers_finding(document: Document, query: Signature, cover: Cover, keying: Keying = Keying.WHOLE) -> set[int]:
     """Return the numbers of the drawers in which a query finds a document, by the definition of a cover."""
-    found = {KEY_FLAG} if 0 != document.key == query.key else set()
+    found = {KEY_FLAG} if share_a_key(document.key, query.key, keying) else set()
     if (document.fingerprint ^ query.fingerprint).bit_count() > cover.distance:
         return found
     if cover.probes == ALL_ROWS:
@@ -125,12 +109,14 @@ def drawers_finding(document: Document, query: Signature, cover: Cover) -> set[i
     return found
 
 
-def check_partial(found: Matches, query: Signature, documents: Sequence[Document], cover: Cover) -> None:
+def check_partial(
+    found: Matches, query: Signature, documents: Sequence[Document], cover: Cover, keying: Keying = Keying.WHOLE
+) -> None:
     """Compare an answer with brute force."""
-    near = [one for one in documents if are_near(one.signature, query, cover.distance, MAX_SKETCH)]
+    near = [one for one in documents if are_near(one.signature, query, cover.distance, MAX_SKETCH, keying)]
     got = {match.doc_id for match in found}
     assert got <= {one.doc_id for one in near}
     for absent in near:
         if absent.doc_id not in got:
-            assert drawers_finding(absent, query, cover) <= set(found.missing)
+            assert drawers_finding(absent, query, cover, keying) <= set(found.missing)
             assert found.missing

@@ -210,7 +210,13 @@ def test_a_limit_counts_no_document_that_has_moved_away(place: StorePlace) -> No
 
 @pytest.mark.parametrize(
     ("layout", "profile", "crowded_rows"),
-    [("4", "auto-2", CROWDED_ROWS), ("10", "auto-1", CROWDED_ROWS), ("4", "auto-2", 2)],
+    [
+        ("4", "auto-2", CROWDED_ROWS),
+        ("10", "auto-1", CROWDED_ROWS),
+        ("4", "auto-2", 2),
+        ("4", "auto-3", 2),
+        ("10", "auto-3", CROWDED_ROWS),
+    ],
 )
 def test_answers_are_those_of_brute_force_whatever_was_written_and_asked(
     place: StorePlace, layout: str, profile: str, crowded_rows: int

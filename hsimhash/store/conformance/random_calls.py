@@ -20,6 +20,7 @@ from hsimhash import matching
 from hsimhash.aio import AsyncHSimIndex
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import TAGS, Keying
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
@@ -39,6 +40,22 @@ CENTRES = 3  # fingerprints that crowds have
 ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
 
 
+def packed_key(tags: Iterable[int]) -> int:
+    """Return a key of the tags of the heaviest features, as `schema/fingerprint.md` says it."""
+    listed = sorted(tags)
+    return len(listed) << 60 | sum(tag << 15 * place for place, tag in enumerate(reversed(listed)))
+
+
+def share_a_key(one: int, other: int, keying: Keying) -> bool:
+    """Return whether two keys are one, or have all but one of their tags in common."""
+    if keying is Keying.WHOLE:
+        return 0 != one == other
+    some, others = (Counter(key >> 15 * place & 0x7FFF for place in range(key >> 60)) for key in (one, other))
+    if min(some.total(), others.total()) < 3:
+        return some.total() > 0 and some == others
+    return (some & others).total() >= 3
+
+
 def plain_matches(
     documents: Iterable[Document], query: Signature, rule: Rule, exclude: str | None = None
 ) -> list[Match]:
@@ -47,7 +64,7 @@ def plain_matches(
     for doc_id, fingerprint, first_seen, sketch, key in documents:
         distance = (fingerprint ^ query.fingerprint).bit_count()
         is_near = distance <= rule.max_distance
-        if doc_id == exclude or not (is_near or 0 != key == query.key):
+        if doc_id == exclude or not (is_near or share_a_key(key, query.key, rule.keying)):
             continue
         similarity = None
         if sketch and query.sketch:
@@ -87,12 +104,21 @@ class TrialRun:
         self._distances = (k, k, 0, 1, k - 1, k + 1, greatest, trial.seed % (greatest + 1))
         self._centres = self._numbers(CENTRES)
         self._centres += [self._flipped(self._centres[0], self._k + 1), 0, 2**64 - 1]
-        sketch, key = self._numbers(2)
+        (sketch,) = self._numbers(1)
         near = [self._flipped(sketch, bits) for bits in (1, 14, 15, 16, 17)]
         self._sketches = [0, 0, sketch, sketch, sketch, sketch ^ 2**64 - 1, *near]
-        self._keys = [0, 0, 0, key, key ^ 1]  # the last two share their prefix
+        self._keys = [0, 0, 0, *self._some_keys()]
         numbers = max(trial.documents - len(ODD_IDS), 0)
         self._ids = [*map(str, range(numbers)), *ODD_IDS][: trial.documents]
+
+    def _some_keys(self) -> list[int]:
+        """Draw keys: whole ones with the same prefix; or four features, and what is left of them as some change."""
+        (key,) = self._numbers(1)
+        if self._index.store.record.keying is Keying.WHOLE:
+            return [key, key ^ 1]
+        tags = [key >> 15 * place & 0x7FFF for place in range(TAGS)]
+        changed = [[*tags[:place], tags[place] ^ 1, *tags[place + 1 :]] for place in range(TAGS)]
+        return [packed_key(one) for one in (tags, *changed, [*tags[1:], tags[1]], tags[1:], tags[:2], tags[:1])]
 
     async def run(self) -> None:
         """Make all calls; the index is closed at the end. `AssertionError` names the first wrong answer."""
@@ -151,13 +177,13 @@ class TrialRun:
     def _query(self) -> None:
         query, rule = self._asked(), self._rule()
         exclude = self._excluded(query, rule)
-        found = self._index.query(query, exclude=exclude, **rule._asdict())
+        found = self._index.query(query, exclude=exclude, **_options(rule))
         self._same(("query", query, rule, exclude), found, self._expected(found, query, rule, exclude))
 
     def _query_many(self) -> None:
         rule, queries = self._rule(), [self._asked() for _ in range(self._one_of(QUERIES))]
         exclude = [self._excluded(query, rule) for query in queries]
-        found = self._index.query_many(queries, exclude=exclude, **rule._asdict())
+        found = self._index.query_many(queries, exclude=exclude, **_options(rule))
         asked = zip(found, queries, exclude, strict=True)
         expected = [self._expected(matches, query, rule, one) for matches, query, one in asked]
         self._same(("query_many", queries, rule, exclude), found, expected)
@@ -168,7 +194,7 @@ class TrialRun:
         for _ in range(self._one_of(QUERIES)):
             query, rule = self._asked(), self._rule()
             asked.append((query, rule, self._excluded(query, rule)))
-        calls = [self._tasks.query(query, exclude=one, **rule._asdict()) for query, rule, one in asked]
+        calls = [self._tasks.query(query, exclude=one, **_options(rule)) for query, rule, one in asked]
         found = await asyncio.gather(*calls)
         expected = [self._expected(matches, *one) for matches, one in zip(found, asked, strict=True)]
         self._same(("tasks", asked), found, expected)
@@ -185,7 +211,7 @@ class TrialRun:
     def _rule(self) -> Rule:
         distance = self._one_of(self._distances)
         limit = None if self._chance(0.3) else self._count(MOST_LIMIT)
-        return Rule(distance, self._one_of(MAX_SKETCHES), limit)
+        return Rule(distance, self._one_of(MAX_SKETCHES), limit, self._index.store.record.keying)
 
     def _excluded(self, query: Signature, rule: Rule) -> str | None:
         drawn = self._rng.random()
@@ -298,6 +324,11 @@ class TrialRun:
     def _later(self) -> int:
         self._now += 1
         return self._now
+
+
+def _options(rule: Rule) -> dict[str, Any]:
+    """Return the options of a query; the kind of its keys is the index's."""
+    return {name: value for name, value in rule._asdict().items() if name != "keying"}
 
 
 def run_trial(place: StorePlace, trial: Trial) -> Counter[str]:

@@ -42,8 +42,7 @@ from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     fingerprints_of,
-    key_numbers,
-    key_prefix,
+    key_rows,
     prefix_numbers_of,
 )
 from hsimhash.store.base import Record
@@ -105,8 +104,8 @@ def _left_over(view: LmdbView, record: Record) -> list[bytes]:
         table = _table(b"".join(chain.from_iterable(rows)), len(rows), width)
         registered.add(_mixed(seed, table[:, 2], table[:, 0], table[:, 1]))
         if record.has_signatures:
-            has_key = table[:, 5] != 0
-            keyed.append(sorted_distinct(_mixed(seed, table[has_key, 2], key_numbers(table[has_key, 5]))))
+            prefixes, fingerprints = key_rows(record.keying, table[:, 5], table[:, 2])
+            keyed.append(sorted_distinct(_mixed(seed, fingerprints, prefixes)))
     for rows in _batches(view, "documents"):
         digests = _table(b"".join([digest(listed_id(key, value)) for key, value in rows]), len(rows), 2)
         fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)[:, 0]
@@ -294,20 +293,16 @@ class _Audit:
             if register is not None and pack(register.signature.fingerprint) == packed:
                 self.confirmed += 1
                 filed.add(packed)
-                if register.signature.key:
-                    keyed.add((key_prefix(register.signature.key), packed))
+                keyed |= {(prefix, packed) for prefix in rows.record.key_prefixes(register.signature.key)}
                 continue
             if register is not None:
                 self._check_listed(rows, doc_id, register)
             if self._leftover(f"{doc_id!r} is listed under {packed.hex()}"):
                 rows.transaction.delete(key, db=rows.listing)
         self.keyed.extend(starmap(_mark, keyed))
-        self._check_filing(
-            rows,
-            sorted(
-                {(prefix, one) for one in filed for prefix in rows.layout.prefixes(int.from_bytes(one, "big"))} | keyed
-            ),
-        )
+        prefixes_of = rows.record.layout.prefixes
+        drawers = {(prefix, one) for one in filed for prefix in prefixes_of(int.from_bytes(one, "big"))}
+        self._check_filing(rows, sorted(drawers | keyed))
 
     def _check_listed(self, rows: Rows, doc_id: bytes, register: Registered) -> None:
         """Look for a document where its register says; when repairing, list and file it there."""
@@ -367,7 +362,9 @@ class _Audit:
         # Perhaps one that was added since the listings were read.
         registers = (rows.transaction.get(one, db=rows.register) for one in _listed_digests(rows, packed))
         signatures = [unpack_register(value).signature for value in registers if value is not None]
-        return any(one.key and key_prefix(one.key) == prefix and pack(one.fingerprint) == packed for one in signatures)
+        return any(
+            pack(one.fingerprint) == packed and prefix in rows.record.key_prefixes(one.key) for one in signatures
+        )
 
 
 def _keyless(prefix: bytes, packed: bytes) -> str:
@@ -382,7 +379,7 @@ def _mark(prefix: bytes, packed: bytes) -> int:
 def _recomputes(rows: Rows, prefix: bytes, packed: bytes) -> bool:
     if len(prefix) != PREFIX_BYTES or len(packed) != FINGERPRINT_BYTES:
         return False
-    number, drawers = prefix[SEGMENT_BYTES], rows.layout.drawers
+    number, drawers = prefix[SEGMENT_BYTES], rows.record.layout.drawers
     segment = int.from_bytes(prefix[:SEGMENT_BYTES], "big")
     return 1 <= number <= len(drawers) and drawers[number - 1].segment(int.from_bytes(packed, "big")) == segment
 

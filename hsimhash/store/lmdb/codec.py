@@ -4,7 +4,7 @@
 |---|---|---|
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
 | `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
-| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); in format 2 sketch (8), key (8) |
+| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); from format 2 on sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
 
 An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16).
@@ -19,8 +19,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from hsimhash.fingerprint.signature import Signature
-from hsimhash.layout import Layout
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, filed_rowkeys, key_prefix
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES
+from hsimhash.store.base import Record
 
 if TYPE_CHECKING:
     import lmdb
@@ -137,13 +137,10 @@ def page(
 
 
 class Rows:
-    """Reads and writes of one write transaction; `has_signatures`: registers have sketches and keys."""
+    """Reads and writes of one write transaction."""
 
-    def __init__(
-        self, layout: Layout, databases: Mapping[str, object], transaction: lmdb.Transaction, *, has_signatures: bool
-    ) -> None:
-        self.layout = layout
-        self.has_signatures = has_signatures
+    def __init__(self, record: Record, databases: Mapping[str, object], transaction: lmdb.Transaction) -> None:
+        self.record = record
         self.transaction = transaction
         self.drawers, self.listing = databases["drawers"], databases["documents"]
         self.register = databases["register"]
@@ -157,7 +154,7 @@ class Rows:
 
     def put(self, documents: Collection[tuple[bytes, Registered]]) -> None:
         """Write the drawer rows, key drawer rows, listings and registers of documents."""
-        filed = filed_rowkeys(self.layout, (register.signature for _, register in documents))
+        filed = self.record.filed_rowkeys(register.signature for _, register in documents)
         keys = filed.view(f"V{ROWKEY_BYTES}").ravel().tolist()
         drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in sorted(keys)]
         listing = [
@@ -165,7 +162,8 @@ class Rows:
             for one, register in documents
         ]
         registers = [
-            (digest(one), pack_register(register, has_signatures=self.has_signatures)) for one, register in documents
+            (digest(one), pack_register(register, has_signatures=self.record.has_signatures))
+            for one, register in documents
         ]
         self.transaction.cursor(self.drawers).putmulti(drawers, dupdata=False)
         self.transaction.cursor(self.listing).putmulti(sorted(listing))
@@ -180,10 +178,9 @@ class Rows:
         for key in sorted(document_key(pack(signature.fingerprint), doc_id) for doc_id, signature in documents):
             self.transaction.delete(key, db=self.listing)
         left = {one for _, one in documents if not self.is_listed(pack(one.fingerprint))}
-        rows = {(prefix, pack(one.fingerprint)) for one in left for prefix in self.layout.prefixes(one.fingerprint)}
-        rows |= {(key_prefix(one.key), pack(one.fingerprint)) for one in left if one.key}
-        for prefix, packed in sorted(rows):
-            self.transaction.delete(prefix, packed, db=self.drawers)
+        rows = self.record.filed_rowkeys(left).view(f"V{ROWKEY_BYTES}").ravel().tolist()
+        for row in sorted(rows):
+            self.transaction.delete(row[:PREFIX_BYTES], row[PREFIX_BYTES:], db=self.drawers)
 
     def is_listed(self, packed_fingerprint: bytes) -> bool:
         """Whether any document is listed under a fingerprint."""

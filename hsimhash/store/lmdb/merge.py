@@ -211,7 +211,7 @@ class _Merge:
 
     def _write_drawers(self, after: bytes) -> None:
         for run in self.runs:
-            write_permuted(run, self.drawers)
+            write_permuted(run, self.drawers, self.session.record.keying)
         ranges = segment_ranges(self.runs, self.drawers, ROWS_A_DOCUMENT * self.step_documents)
         for low, high in ranges:
             if _edge(high) > after:

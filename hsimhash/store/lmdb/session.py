@@ -119,8 +119,7 @@ class Session:
 
     def rows(self, transaction: lmdb.Transaction) -> Rows:
         """Return the index's rows in a transaction."""
-        record, databases = self.record, self.environment.databases
-        return Rows(record.layout, databases, transaction, has_signatures=record.has_signatures)
+        return Rows(self.record, self.environment.databases, transaction)
 
     def last_transaction(self) -> tuple[str, int]:
         """Return the identity of the data file and the number of its last committed transaction."""

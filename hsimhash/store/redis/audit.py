@@ -24,7 +24,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Uint8s
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of, key_prefix
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of
 from hsimhash.store.base import Document
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
@@ -89,10 +89,15 @@ class RedisAudit:
                     text = f"{row[FINGERPRINT_BYTES:]!r} is listed under {fingerprint.hex()}"
                     if self._is_repaired(self.report.leftover, text):
                         self._log(row)
-                elif document.key:
-                    self.needed.add(_mark(key_prefix(document.key), fingerprint))
+                else:
+                    self.needed.update(self._key_marks(document))
         self.fingerprints = numbers_of(bytes(packed))
         self.met = np.zeros((len(self.fingerprints), -(-len(self.record.layout.drawers) // _WORD)), np.uint64)
+
+    def _key_marks(self, document: Document) -> list[int]:
+        """Return the marks of a document's rows in the key drawer."""
+        packed = pack_fingerprint(document.fingerprint)
+        return [_mark(prefix, packed) for prefix in self.record.key_prefixes(document.key)]
 
     def _log(self, row: bytes) -> None:
         """Write a listing into the log of orphans, as of now."""
@@ -181,7 +186,7 @@ class RedisAudit:
         if not is_key:
             return bool(listed)
         documents = self._documents(listed)
-        return any(one is not None and one.key and key_prefix(one.key) == prefix for one in documents)
+        return any(one is not None and prefix in self.record.key_prefixes(one.key) for one in documents)
 
     def _unfile(self, prefix: bytes, packed: bytes, even_if_listed: bytes) -> None:
         keys = [self.keys.bucket(prefix), self.keys.listing(packed)]
@@ -202,7 +207,7 @@ class RedisAudit:
                     is_its = document is not None and pack_fingerprint(document.fingerprint) == row[:FINGERPRINT_BYTES]
                     if document is None or not is_its or row[:FINGERPRINT_BYTES] in checked:
                         continue
-                    if _mark(key_prefix(document.key), row[:FINGERPRINT_BYTES]) in missing:
+                    if not missing.isdisjoint(self._key_marks(document)):
                         self._check_filing([row])
 
     def _check_filing(self, listed: Sequence[bytes]) -> None:

@@ -6,11 +6,11 @@
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
-| `orphans` | sorted set, by the server's ms | fingerprint (8), in format 2 key (8), and id of what a document left |
+| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), id of what a document left |
 | `identity` | string | the record's `identity` again: queries read it with their buckets; older indexes lack both |
 | `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
 
-All numbers big-endian. A register has in format 2 also sketch (8) and key (8); then, in an index with a TTL, the
+All numbers big-endian. A register has from format 2 on sketch (8) and key (8); then, in an index with a TTL, the
 server's ms at which it is over (8). A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
 """
 
@@ -27,12 +27,12 @@ from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, key_prefix
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, Record
 
 SHARDS = 1 << 16  # of listings, and of registers: on disk
 _SHARD_BYTES = 2
-# Of registers, by their size: fingerprint, first seen; in format 2 sketch, key; with a TTL when they are over.
+# Of registers, by their size: fingerprint, first seen; from format 2 on sketch, key; with a TTL when they are over.
 _PACKINGS = {one.size: one for one in map(Struct, (">QQ", ">QQ8x", ">QQQQ", ">QQQQ8x"))}
 _FEW_ROWS = 40
 
@@ -62,11 +62,15 @@ class Keys:
         return self.registers + sha1(doc_id, usedforsecurity=False).hexdigest()[: 2 * _SHARD_BYTES].encode()
 
     def filed(self, record: Record, signature: Signature) -> list[bytes]:
-        """Return the keys of listing and buckets of a signature; of format 2 the last is its key's, or the record."""
+        """Return the keys of listing and buckets of a signature.
+
+        With signatures the last are those of its key, as many as there may be: where it has fewer, the record instead.
+        """
         packed = pack_fingerprint(signature.fingerprint)
         found = [self.listing(packed), *map(self.bucket, record.layout.prefixes(signature.fingerprint))]
         if record.has_signatures:
-            found.append(self.bucket(key_prefix(signature.key)) if signature.key else self.record)
+            of_key = [self.bucket(prefix) for prefix in record.key_prefixes(signature.key)]
+            found += [*of_key, *[self.record] * (record.keying.most_parts - len(of_key))]
         return found
 
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
-from hsimhash.rowkey import FINGERPRINT_BYTES, key_numbers
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, fingerprint_bytes, key_numbers
 from hsimhash.store.base import Mark, Record
 from hsimhash.store.redis.codec import SHARDS, Keys, orphan_of
 from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, FORGET_WRITERS, REMOVE
@@ -63,7 +63,7 @@ class RedisRows:
     def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, ttl_s: int) -> None:
         self.session, self.keys, self.record, self.limits = session, keys, record, limits
         self.ttl_ms = 1_000 * ttl_s
-        self._key_bytes = FINGERPRINT_BYTES * record.has_signatures
+        self._key_buckets = record.keying.most_parts if record.has_signatures else 0
         self._drawers = len(record.layout.drawers)
         self._tidied_s = time.monotonic()
         self._shard = random.randrange(SHARDS)  # noqa: S311 (of registers, where to look next)
@@ -71,7 +71,7 @@ class RedisRows:
     @property
     def batch_documents(self) -> int:
         """How many documents one script adds or collects."""
-        return max(1, self.limits.batch_keys // (3 + self._drawers))
+        return max(1, self.limits.batch_keys // (2 + self._drawers + max(1, self._key_buckets)))
 
     def add(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, mark: Mark | None = None
@@ -99,7 +99,7 @@ class RedisRows:
     ) -> int:
         keys, documents = self._batch(doc_ids, signatures, first_seen)
         field, value = (mark.key, mark.value) if mark is not None else (b"", b"")
-        given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, self.ttl_ms]
+        given: list[bytes | int] = [field, value, self._drawers, self._key_buckets, self.ttl_ms]
         given += (self.keys.registers, len(seen))
         for (kind, key, first, second, most), found in seen.items():
             keys.append(key)
@@ -119,18 +119,20 @@ class RedisRows:
         packed = fingerprints.astype(">u8").view(np.uint8).reshape(count, FINGERPRINT_BYTES)
         listings = _items(_headed(self.keys.listings, packed[:, :2]))
         buckets = _items(_headed(self.keys.buckets, self.record.layout.prefix_array(fingerprints).reshape(-1, 5)))
-        of_keys = self._key_buckets(signatures.keys) if self.record.has_signatures else []
+        of_keys = self._buckets_of_keys(signatures) if self.record.has_signatures else []
         keys: list[bytes] = []
         for place, doc_id in enumerate(doc_ids):
             keys += (self.keys.register(doc_id), listings[place])
             keys += buckets[place * self._drawers : (place + 1) * self._drawers]
-            keys += of_keys[place : place + 1]
+            keys += of_keys[place * self._key_buckets : (place + 1) * self._key_buckets]
         return keys, [one for pair in zip(doc_ids, values, strict=True) for one in pair]
 
-    def _key_buckets(self, keys: Uint64s) -> list[bytes]:
-        prefixes = key_numbers(keys).astype(">u8").view(np.uint8).reshape(-1, FINGERPRINT_BYTES)[:, 3:]
-        named = zip(keys.tolist(), _items(_headed(self.keys.buckets, prefixes)), strict=True)
-        return [bucket if key else self.keys.record for key, bucket in named]
+    def _buckets_of_keys(self, signatures: Signatures) -> list[bytes]:
+        """Return the keys of the buckets of documents' keys, of each as many as there may be; see `Keys.filed`."""
+        parts = signatures.key_parts.ravel()
+        prefixes = fingerprint_bytes(key_numbers(parts))[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
+        named = zip(parts.tolist(), _items(_headed(self.keys.buckets, prefixes)), strict=True)
+        return [bucket if part else self.keys.record for part, bucket in named]
 
     def remove(self, doc_ids: Sequence[bytes], before: int | None) -> int:
         """Remove documents, of which each id is there once; return how many there were."""
@@ -176,7 +178,7 @@ class RedisRows:
             yield len(orphans), self._collect(orphans)
 
     def _collect(self, orphans: Sequence[bytes]) -> int:
-        keys, given = [self.keys.orphans], [round(1_000 * self.limits.left_s), self._drawers, self._key_bytes]
+        keys, given = [self.keys.orphans], [round(1_000 * self.limits.left_s), self._drawers, self._key_buckets]
         named: list[bytes | int] = [*given]
         for orphan in orphans:
             doc_id, signature = orphan_of(orphan, has_signatures=self.record.has_signatures)

@@ -4,7 +4,8 @@ What they keep:
 
 1. A fingerprint is listed, by any document, where and only where it is in its bucket of every drawer. So a listed one
    needs no look into its buckets, and an unlisted one is appended without.
-2. A register that says F and key K implies that F lists its document and is in the bucket of K.
+2. A register that says F and key K implies that F lists its document and is in the bucket of each part of K; in format
+   2 K is its only part.
 3. A document that leaves F by a move or a removal stays listed there, and in the log of orphans with the server's time.
    `collect` unlists it once that is older than any query can be, if its register still says otherwise. So a query that
    reads buckets, and then documents, misses none that moves meanwhile: it finds it where it was, or where it is.
@@ -61,7 +62,6 @@ end
 """
 
 _BUCKETS = """
-local none = string.rep('\\0', 8)
 local function place(bucket, fp)
   local at = string.find(bucket, fp, 1, true)
   while at and at % 8 ~= 1 do at = string.find(bucket, fp, at + 1, true) end
@@ -78,6 +78,13 @@ local function unfile(key, fp)
   if not at then return 0 end
   if #bucket == 8 then call('DEL', key) else call('SET', key, sub(bucket, 1, at - 1) .. sub(bucket, at + 8)) end
   return 1
+end
+local function each_of_key(first, count, work, fp)
+  local done = 0
+  for n = first, first + count - 1 do
+    if KEYS[n] ~= KEYS[1] then done = done + work(KEYS[n], fp) end
+  end
+  return done
 end
 local function is_listed(key, fp)
   return #call('ZRANGEBYLEX', key, '[' .. fp, '(' .. fp .. '\\255', 'LIMIT', 0, 1) > 0
@@ -139,9 +146,9 @@ def _script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: record, identity, writers, orphans; of each document register, listing, buckets of the drawers, with signatures
-# that of its key; of each read its key.
-# ARGV: the four of every write; mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; what the keys
+# KEYS: record, identity, writers, orphans; of each document register, listing, buckets of the drawers, those of its key
+# (the record where it has fewer); of each read its key.
+# ARGV: the four of every write; mark's field or '', its count, drawers, buckets of a key, TTL in ms or 0; what the keys
 # of registers begin with, how many reads, of each its kind, three arguments and the SHA-1 of what was read; of each
 # document id and register, without the time at which it is over.
 # Returns how many documents changed; -1 where a read is no longer as it was, and nothing was written.
@@ -152,7 +159,7 @@ ADD = _script(
     + _BUCKETS
     + _LISTING
     + """
-local drawers, key_bytes, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local drawers, key_buckets, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local ends = ttl > 0 and struct.pack('>I8', now + ttl) or ''
 local function register(key, id)
   local value = call('HGET', key, id)
@@ -189,7 +196,7 @@ for a = first, #ARGV, 2 do
     if not is_listed(KEYS[k + 1], fp) then
       for d = k + 2, k + 1 + drawers do call('APPEND', KEYS[d], fp) end
     end
-    if key_bytes > 0 and sub(value, 25) ~= none then file(KEYS[k + 2 + drawers], fp) end
+    each_of_key(k + 2 + drawers, key_buckets, file, fp)
     call('ZADD', KEYS[k + 1], 0, fp .. id)
     call('HSET', KEYS[k], id, value .. ends)
     changed = changed + 1
@@ -197,7 +204,7 @@ for a = first, #ARGV, 2 do
   elseif ttl > 0 then
     call('HSET', KEYS[k], id, sub(old, 1, #value) .. ends)
   end
-  k = k + 2 + drawers + key_bytes / 8
+  k = k + 2 + drawers + key_buckets
 end
 if new > 0 then call('HINCRBY', KEYS[1], 'documents', new) end
 if changed > 0 then call('HINCRBY', KEYS[1], 'changes', 1) end
@@ -253,14 +260,15 @@ end)
 """
 )
 
-# KEYS: record, identity, orphans; of each orphan register, listing, buckets of the drawers, with signatures that of its
-# key. ARGV: the four of every write; how old in ms, drawers, bytes of a key; of each orphan its id and its entry.
+# KEYS: record, identity, orphans; of each orphan register, listing, buckets of the drawers, those of its key (where it
+# has fewer, the record). ARGV: the four of every write; how old in ms, drawers, buckets of a key; of each orphan its id
+# and its entry.
 COLLECT = _script(
     _NOW
     + _SAME
     + _BUCKETS
     + """
-local oldest, drawers, key_bytes = now - tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local oldest, drawers, key_buckets = now - tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local deleted, k = 0, 4
 for a = 8, #ARGV, 2 do
   local id, orphan = ARGV[a], ARGV[a + 1]
@@ -271,14 +279,12 @@ for a = 8, #ARGV, 2 do
       deleted = deleted + call('ZREM', KEYS[k + 1], fp .. id)
       if not is_listed(KEYS[k + 1], fp) then
         for d = k + 2, k + 1 + drawers do deleted = deleted + unfile(KEYS[d], fp) end
-        if key_bytes > 0 and sub(orphan, 9, 16) ~= none then
-          deleted = deleted + unfile(KEYS[k + 2 + drawers], fp)
-        end
+        deleted = deleted + each_of_key(k + 2 + drawers, key_buckets, unfile, fp)
       end
     end
     call('ZREM', KEYS[3], orphan)
   end
-  k = k + 2 + drawers + key_bytes / 8
+  k = k + 2 + drawers + key_buckets
 end
 return deleted
 """
@@ -293,7 +299,7 @@ return call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 1000 * (now - tonumber(ARGV[5])
 """
 )
 
-# KEYS: record, identity, a register, its listing, buckets of the drawers, perhaps that of its key. ARGV: the four of
+# KEYS: record, identity, a register, its listing, buckets of the drawers, and those of its key. ARGV: the four of
 # every write; id, register as it was read. Completes what a register implies, unless it was written since.
 COMPLETE = _script(
     _NOW

@@ -73,7 +73,7 @@ def needed_bytes(documents: int, id_bytes: int, drawers: int) -> tuple[int, int]
 
 def sort_rows(folder: Path, record: Record) -> None:
     """Sort the drawer rows of a run's kept documents."""
-    write_permuted(Run(folder), record.layout.drawers)
+    write_permuted(Run(folder), record.layout.drawers, record.keying)
 
 
 def sort_registers(folder: Path) -> None:

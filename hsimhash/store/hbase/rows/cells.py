@@ -2,10 +2,10 @@
 
 | row | family:qualifier | value |
 |---|---|---|
-| drawer row, and in format 2 row of the key drawer (flag 253) | `f:` | empty |
+| drawer row, and from format 2 on row of the key drawer (flag 253) | `f:` | empty |
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
-| register in format 2 | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
+| register from format 2 on | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
 | register while a claim is under way | `d:<doc id>` | the same, and what is claimed, and a state (1); see `Register` |
 | log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
@@ -29,6 +29,7 @@ import numpy as np
 
 from hsimhash.errors import REPAIR, CorruptionError
 from hsimhash.fingerprint.bits import Bools, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
@@ -41,7 +42,6 @@ from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     documents_rowkey,
-    key_prefix,
     orphans_rowkey,
     register_rowkey,
 )
@@ -57,11 +57,13 @@ SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
 HOUR_S, HOUR_MS = 3_600, 3_600_000
 
 _CHANGES_BYTES = 4
+_KEY_BYTES = 8
+_LOGGED_KEY_BYTES = {Keying.WHOLE: SEGMENT_BYTES, Keying.THREE_OF_FOUR: _KEY_BYTES}  # on disk, in the log of orphans
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
 _SIGNED = Struct(">QQIQQ")  # and sketch, key
 _REMOVED_SIZES = 0, _CHANGES_BYTES
 _FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
-_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen, in format 2 sketch, key
+_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen, from format 2 on sketch, key
 _NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim of a document that is not there, and of one that is
 # By size and state, how many bytes of a register with a claim say what the document is meanwhile.
 _HEADS = {
@@ -85,7 +87,7 @@ class Register(NamedTuple):
     claimed_at: int = 0
 
     def to_bytes(self, *, has_signatures: bool) -> bytes:
-        """Return the value of the cell, in format 2 if it has a signature."""
+        """Return the value of the cell, as from format 2 on if it has a signature."""
         if self.claimed is not None:
             fingerprint, *sketch_key = self.claimed
             claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
@@ -201,9 +203,9 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
 class Orphan(NamedTuple):
     """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
 
-    `signature` has the fingerprint and a key of the same row in the key drawer: the qualifier has the key's first 4
-    bytes, after a zero, which no id has; nothing follows the id where the document had no key. A zero alone: it
-    left nothing any more, but its register is to be forgotten (`is_register`).
+    `signature` has the fingerprint and a key with the same rows in the key drawer: the qualifier has the key, in format
+    2 only its first 4 bytes, after a zero, which no id has; nothing follows the id where the document had no key. A
+    zero alone: it left nothing any more, but its register is to be forgotten (`is_register`).
     """
 
     hour: int
@@ -214,32 +216,31 @@ class Orphan(NamedTuple):
     @classmethod
     def of(cls, cell: Cell) -> Orphan | None:
         """Parse a cell of the log, None if it is invalid."""
-        doc_id, zero, segment = cell.qualifier.partition(b"\x00")
+        doc_id, zero, key = cell.qualifier.partition(b"\x00")
         if row_flag(cell.row) != ORPHANS_FLAG or not (
-            doc_id and is_text(doc_id) and len(segment) in (0, SEGMENT_BYTES)
+            doc_id and is_text(doc_id) and len(key) in (0, *_LOGGED_KEY_BYTES.values())
         ):
             return None
-        # The rest of the key is not known, and no matter; but no key is 0.
-        key = int.from_bytes(segment, "big") << 32 | 1 if segment else 0
-        signature = Signature(int.from_bytes(cell.row[PREFIX_BYTES:], "big"), 0, key)
-        return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not segment))
+        # The rest of a key that was cut is not known, and no matter; but no key is 0.
+        number = int.from_bytes(key.ljust(_KEY_BYTES, b"\x01"), "big") if key else 0
+        signature = Signature(int.from_bytes(cell.row[PREFIX_BYTES:], "big"), 0, number)
+        return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not key))
 
-    def put(self) -> Put:
-        """Return the put that logs it."""
+    def put(self, keying: Keying) -> Put:
+        """Return the put that logs it, in an index with keys of a kind."""
         behind = b""
         if self.is_register:
             behind = b"\x00"
         elif self.signature.key:
-            behind = b"\x00" + key_prefix(self.signature.key)[:SEGMENT_BYTES]
+            behind = b"\x00" + self.signature.key.to_bytes(_KEY_BYTES, "big")[: _LOGGED_KEY_BYTES[keying]]
         row = orphans_rowkey(self.hour, self.signature.fingerprint)
         return Put(row, DOCUMENT_FAMILY, self.doc_id + behind, b"")
 
 
-def key_rowkey(signature: Signature) -> bytes | None:
-    """Return the rowkey of a signature in the key drawer, or None if it does not have a key."""
-    if not signature.key:
-        return None
-    return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+def rows_of_key(record: Record, signature: Signature) -> list[bytes]:
+    """Return the rowkeys of a signature in the key drawer; none if it does not have a key."""
+    packed = signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+    return [prefix + packed for prefix in record.key_prefixes(signature.key)]
 
 
 def segment_key(segment: int) -> bytes:

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from hsimhash.durations import pauses
 from hsimhash.errors import ClaimBusyError
 from hsimhash.fingerprint.signature import Signature
-from hsimhash.rowkey import filed_rowkeys
 from hsimhash.store.base import Claim, Claims, Document, Match
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Change, Put, always
 from hsimhash.store.hbase.rows.cells import Register
@@ -126,7 +125,7 @@ class TableClaims:
             if read.register.claimed != signature or since_s > self._times.claim_s / 2:
                 self._since[doc_id] = self._times.clock()
                 changes[number] = self._writes.change_of(doc_id, read, read.register.claiming(signature, first_seen))
-        rows = filed_rowkeys(self._writes.record.layout, signatures.values())
+        rows = self._writes.record.filed_rowkeys(signatures.values())
         puts = [Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows]
         puts += self._writes.left_by(list(changes.values()))
         put_listings(self._writes.gateway, signatures, puts, is_timely)

@@ -1,18 +1,24 @@
 """The write protocol: add, change and remove documents while many processes write HBase's rows one by one.
 
 The invariant that readers rely on: *a register that says fingerprint F and key K implies that F lists the document and
-that all drawer rows of F, and the row of F under K in the key drawer, are visible.* So a write
+that all drawer rows of F, and the rows of F under all parts of K in the key drawer, are visible.* (In format 2 a key is
+its only part.) So a write
 
 1. reads the registers; a document that has the signature already is done,
 2. puts the listings,
 3. puts the drawer rows, those of the key drawer among them,
 4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
 
+The rows that a register counts on are a set, which its fingerprint and key decide; a write puts all of them before it
+sets the register, whichever are there already. Nothing below goes by how many they are.
+
 It deletes nothing: what it leaves behind is collected later (`upkeep/`), but only once it is older than any write
 that may still count on it. Where to look, the *log of orphans* says: before step 4 a write puts there what the document
-will leave, a fingerprint or a key; so does a removal. A crash in between leaves an entry for what is none, which is
-harmless, and an entry is worked off only once no register may follow it. It names the hour of its write, whose entries
-are not looked for later than a day after it: so it is sent only as long as the register may be.
+will leave, a fingerprint or a key of which a part is not among those of the new one; so does a removal. An entry names
+all rows of the old key; those on which a document still counts stay, because collection judges each row by itself. A
+crash in between leaves an entry for what is none, which is harmless, and an entry is worked off only once no
+register may follow it. It names the hour of its write, whose entries are not looked for later than a day after it: so
+it is sent only as long as the register may be.
 
 That rests on the three times below, and on two promises of a cluster: the clocks of its region servers are right to 10
 minutes, and a call whose reply was lost lands within 20 minutes or never (`hbase.client.operation.timeout`). 10 of the
@@ -43,8 +49,7 @@ from uuid import uuid4
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature
-from hsimhash.layout import Layout
-from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
+from hsimhash.rowkey import RECORD_ROWKEY
 from hsimhash.store.base import IDENTITY_PART, RECORD_PARTS, Mark, Record, gone
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
@@ -58,7 +63,7 @@ from hsimhash.store.hbase.gateway.base import (
     always,
 )
 from hsimhash.store.hbase.gateway.batches import slices
-from hsimhash.store.hbase.rows.cells import HOUR_S, NOW, Orphan, Register, key_rowkey, listing_put, register_key
+from hsimhash.store.hbase.rows.cells import HOUR_S, NOW, Orphan, Register, listing_put, register_key
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
@@ -249,7 +254,7 @@ class Writes:
         is_timely = self.times.rows_timely()
         signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
         put_listings(self.gateway, signatures, self.left_by(changes), is_timely)
-        put_drawer_rows(self.gateway, self.record.layout, signatures)
+        put_drawer_rows(self.gateway, self.record, signatures)
         new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
             self._put_registers(new, is_timely)
@@ -270,10 +275,16 @@ class Writes:
         """Return what logs what documents leave that have one signature, and will have another: id, both."""
         hour = max(0, int(self.times.wall_clock()) // HOUR_S)
         return [
-            Orphan(hour, doc_id, old).put()
+            Orphan(hour, doc_id, old).put(self.record.keying)
             for doc_id, old, new in moves
-            if old is not None and (new is None or _leaves_rows(old, new))
+            if old is not None and (new is None or self._leaves_rows(old, new))
         ]
+
+    def _leaves_rows(self, old: Signature, new: Signature) -> bool:
+        """Whether a document whose signature changes no longer counts on a row."""
+        if old.fingerprint != new.fingerprint:
+            return True
+        return not set(self.record.key_prefixes(old.key)).issubset(self.record.key_prefixes(new.key))
 
     def set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
@@ -336,11 +347,6 @@ class Writes:
         )
 
 
-def _leaves_rows(old: Signature, new: Signature) -> bool:
-    """Whether a document whose signature changes no longer counts on a row."""
-    return old.fingerprint != new.fingerprint or key_rowkey(old) not in (None, key_rowkey(new))
-
-
 def begin_load(gateway: Gateway, token: str) -> int:
     """Say beside the record that a bulk load begins; return its time, a server's, in ms since 1970."""
     key = RECORD_ROWKEY, LOADS + token.encode()
@@ -385,6 +391,6 @@ def put_listings(
     gateway.put([*listings, *more], is_timely=is_timely)
 
 
-def put_drawer_rows(gateway: Gateway, layout: Layout, signatures: Mapping[bytes, Signature]) -> None:
-    """File documents' fingerprints in every drawer and, under their keys, in the key drawer, each once."""
-    gateway.put_rows(filed_rowkeys(layout, signatures.values()))
+def put_drawer_rows(gateway: Gateway, record: Record, signatures: Mapping[bytes, Signature]) -> None:
+    """File documents' fingerprints in every drawer and, under the parts of their keys, in the key drawer, each once."""
+    gateway.put_rows(record.filed_rowkeys(signatures.values()))

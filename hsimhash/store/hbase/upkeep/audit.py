@@ -46,7 +46,6 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
     encode,
-    filed_rowkeys,
     fingerprints_of,
 )
 from hsimhash.store.base import Record
@@ -69,11 +68,11 @@ from hsimhash.store.hbase.rows.cells import (
     is_listing,
     is_register,
     is_text,
-    key_rowkey,
     listing_key,
     parsed,
     register_key,
     row_flag,
+    rows_of_key,
     segment_key,
     segment_of,
     signature_in,
@@ -324,13 +323,14 @@ class Audit:
 
     def _unfiled(self, signatures: Set[Signature]) -> set[Signature]:
         """Return those that are not in every drawer or, if they have a key, not in the key drawer."""
-        rows = [row.tobytes() for row in filed_rowkeys(self.record.layout, signatures)]
+        rows = [row.tobytes() for row in self.record.filed_rowkeys(signatures)]
         missing = {row for row, is_one in zip(rows, self.gateway.holds(rows), strict=True) if not is_one}
         numbers = {row[PREFIX_BYTES:] for row in missing if not self.record.is_key_row(row)}
         return {
             signature
             for signature in signatures
-            if signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") in numbers or key_rowkey(signature) in missing
+            if signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") in numbers
+            or not missing.isdisjoint(rows_of_key(self.record, signature))
         }
 
     def _is_expiring(self, register: Cell) -> bool:
@@ -346,7 +346,7 @@ class Audit:
             self._problem(f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not filed")
         if self.is_repair and signatures:
             put_listings(self.gateway, signatures)
-            put_drawer_rows(self.gateway, self.record.layout, signatures)
+            put_drawer_rows(self.gateway, self.record, signatures)
 
     # The family f.
 
@@ -377,7 +377,7 @@ class Audit:
 
     def _check_keys(self, cells: Sequence[Cell]) -> None:
         """Look for a document that has the key of each row among all that are listed under its fingerprint."""
-        filed, young = set[bytes | None](), set[bytes]()
+        filed, young = set[bytes](), set[bytes]()
         own: dict[bytes, list[bytes]] = {}
         for cell in cells:
             own.setdefault(_listings_of(cell), []).append(cell.row)
@@ -388,7 +388,7 @@ class Audit:
                     young.add(listing.row)
                 signature = signature_in(register)
                 if signature is not None:
-                    filed.add(key_rowkey(signature))
+                    filed.update(rows_of_key(self.record, signature))
         left = [cell for cell in cells if cell.row not in filed]
         for cell in left:
             self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")

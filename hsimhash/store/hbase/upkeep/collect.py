@@ -5,7 +5,7 @@ all hours are one short range of the table, in which the index has next to nothi
 of where to look. What it names is judged by the rules of `audit.py`, whose pages it gives:
 
 1. of each entry its listing, and its document's register if that is of a removed one,
-2. once all of these are judged, of each entry the drawer rows of its fingerprint, and the row of its key.
+2. once all of these are judged, of each entry the drawer rows of its fingerprint, and those of its key.
 
 Then the entry is deleted, with the timestamp that was read, unless it is young, or something of its fingerprint is left
 over that is too young. A removed document's register is to be forgotten after a day: an entry that says so is put into
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, filed_rowkeys
+from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
@@ -56,7 +56,7 @@ class Collection(Audit):
 
     Args:
         gateway: to the table.
-        record: its layout fixes the drawer rows; in format 2 there is a key drawer.
+        record: its layout fixes the drawer rows; from format 2 on there is a key drawer.
         times: what is old enough to collect.
         hours: of the log, which are worked off whatever they are; None: all that are over an hour old.
         observer: is told how far it is, in hours of the log, each of which is read twice.
@@ -145,7 +145,7 @@ class Collection(Audit):
             by_id[cell.qualifier]._replace(hour=(cell.timestamp + after_ms) // HOUR_MS, is_register=True)
             for cell in removed
         )
-        self.gateway.put([entry.put() for entry in entries])
+        self.gateway.put([entry.put(self.record.keying) for entry in entries])
 
     # The drawer rows.
 
@@ -153,7 +153,7 @@ class Collection(Audit):
         judged = set[Signature]()
         for page in self._log(1):
             named = {orphan.signature for _, orphan in filter(self._is_settled, page) if not orphan.is_register}
-            rows = filed_rowkeys(self.record.layout, named - judged) if named else ()
+            rows = self.record.filed_rowkeys(named - judged) if named else ()
             cells = self.gateway.get([(row.tobytes(), b"") for row in rows], DRAWER_FAMILY)
             yield [cell for cell in cells if cell is not None]
             self._strike(page)

@@ -36,6 +36,7 @@ from hsimhash.rowkey import (
     encode,
     fingerprints_of,
     key_numbers,
+    key_rows,
     prefix_numbers_of,
     register_numbers,
     register_rowkeys,
@@ -320,8 +321,10 @@ class FullCheck:
         filed = part.filed
         is_listed = _is_in(_marks(filed), _marks(part.listed))
         is_whole = _counts_in(filed["fingerprint"], part.rows["fingerprint"]) == len(self._record.layout.drawers)
-        needed = _mixed(filed["fingerprint"], key_numbers(filed["key"]))
-        is_keyed = (filed["key"] == 0) | (not self._record.has_signatures) | _is_in(needed, _keyed_marks(part.keyed))
+        parts = self._record.keying.parts(filed["key"])
+        needed = _mixed(filed["fingerprint"][:, None], key_numbers(parts))
+        is_filed = (parts == 0) | _is_in(needed.ravel(), _keyed_marks(part.keyed)).reshape(needed.shape)
+        is_keyed = is_filed.all(axis=1) | (not self._record.has_signatures)
         suspect = filed[~(is_listed & is_whole & is_keyed)]
         segments = suspect["segment"].astype(np.uint64)
         rows = register_rowkeys(segments, suspect["rest"])
@@ -332,9 +335,8 @@ class FullCheck:
         own = part.rows["fingerprint"]
         left = np.unique(own[~_is_in(own, part.filed["fingerprint"])])
         yield from (row.tobytes() for row in encode(self._record.layout, left).reshape(-1, ROWKEY_BYTES))
-        filed = part.filed[part.filed["key"] != 0]
-        needed = _mixed(filed["fingerprint"], key_numbers(filed["key"]))
-        keyed = part.keyed[~_is_in(_keyed_marks(part.keyed), needed)]
+        prefixes, fingerprints = key_rows(self._record.keying, part.filed["key"], part.filed["fingerprint"])
+        keyed = part.keyed[~_is_in(_keyed_marks(part.keyed), _mixed(fingerprints, prefixes))]
         yield from (row.tobytes() for row in rowkeys_of(keyed["prefix"], keyed["fingerprint"]))
 
 

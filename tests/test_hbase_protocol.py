@@ -351,7 +351,6 @@ BROKEN = {
     "one part of a key filed": Kind(writing(FilesOnePart), profile="auto-3"),
     "keys with a part in common taken for the same": Kind(writing(TakesSharedKeysForTheSame), profile="auto-3"),
     "no row for a part of another key": Kind(writing(ComparesFingerprints), profile="auto-3"),
-    "parts judged by the first document": Kind(collecting(ReadsFirstListing), profile="auto-3"),
 }
 
 

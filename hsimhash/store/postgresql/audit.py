@@ -4,6 +4,7 @@
 |---|---|---|
 | a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
 | an index that is missing | problem: queries are slow, but right; without one of ids writes fail | it is made |
+| a document whose segments are not those of its key | problem: queries by key miss it | they are set |
 | a fingerprint without a document | leftover | deleted |
 
 That an index has every row of its table is PostgreSQL's promise; `bt_index_check` of its extension amcheck verifies it.
@@ -11,12 +12,15 @@ That an index has every row of its table is PostgreSQL's promise; `bt_index_chec
 
 from __future__ import annotations
 
+import numpy as np
+
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.reports import CheckReport
 
 _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
+_PAGE_DOCUMENTS = 20_000  # whose segments are compared at once; bounds memory
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
@@ -29,7 +33,7 @@ def audit(
     steps = [
         f"SELECT count(*) FROM {documents}",
         f"SELECT count(*) FROM {fingerprints}",
-        f"SELECT count(*) FROM (SELECT DISTINCT key >> 32, fingerprint FROM {documents} WHERE key <> 0) AS keyed",
+        f"SELECT count(*) FROM ({_keyed(tables)}) AS keyed",
     ]
     counts = []
     for number, statement in enumerate(steps):
@@ -39,10 +43,20 @@ def audit(
     report.drawer_rows = rows * len(tables.record.layout.drawers) + keyed
     _check_indexes(session, tables, report, is_repair=repair)
     _check_filed(session, tables, report, is_repair=repair)
+    _check_segments(session, tables, report, is_repair=repair)
     observer.report("check", len(steps) + 1, len(steps) + 2)
     _check_listed(session, tables, report, is_repair=repair)
     observer.report("check", len(steps) + 2, len(steps) + 2)
     return report
+
+
+def _keyed(tables: Tables) -> str:
+    """Return the statement that reads the rows which other stores have in the key drawer."""
+    if not tables.key_columns:
+        return f"SELECT DISTINCT key >> 32, fingerprint FROM {tables.documents} WHERE key <> 0"
+    return " UNION ".join(
+        f"SELECT {column}, fingerprint FROM {tables.documents} WHERE {column} >= 0" for column in tables.key_columns
+    )
 
 
 def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
@@ -103,6 +117,28 @@ def _check_filed(session: DatabaseSession, tables: Tables, report: CheckReport, 
     if is_repair and report.problems:
         file = f"INSERT INTO {tables.fingerprints} SELECT DISTINCT fingerprint {unfiled} ON CONFLICT DO NOTHING"
         session.transaction(lambda link: link.do(file), is_long=True)
+
+
+def _check_segments(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
+    """Recompute the segments of all keys, page by page."""
+    columns, after = ", ".join(tables.key_columns), ""
+    while columns:
+        page = f"SELECT doc_id, key, {columns} FROM {tables.documents} WHERE doc_id > $1 ORDER BY doc_id LIMIT $2"
+        found = session.call(lambda link: link.rows(page, after, _PAGE_DOCUMENTS), is_long=True)  # noqa: B023
+        if not found:
+            return
+        keys = np.array([row[1] for row in found], np.int64)
+        right = tables.key_segments(keys.view(np.uint64))
+        is_wrong = (np.array([row[2:] for row in found], np.int64) != right).any(axis=1)
+        for place in np.flatnonzero(is_wrong).tolist():
+            doc_id, key, *_ = found[place]
+            report.problem(f"{doc_id!r} has other segments than those of its key {key & (1 << 64) - 1:016x}")
+            report.repaired += is_repair
+            values = ", ".join(map(str, right[place].tolist()))
+            file = f"UPDATE {tables.documents} SET ({columns}) = ({values}) WHERE doc_id = $1 AND key = $2"
+            if is_repair:
+                session.transaction(lambda link: link.do(file, doc_id, key))  # noqa: B023
+        after = found[-1][0]
 
 
 def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:

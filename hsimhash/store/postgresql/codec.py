@@ -2,12 +2,15 @@
 
 | table | a row | indexes |
 |---|---|---|
-| `pages` | a document: listing and register in one | by id; by fingerprint and id; by the key's segment |
+| `pages` | a document: listing and register in one | by id; by fingerprint and id; by each segment of its key |
 | `pages_fingerprints` | a fingerprint that some document has | by itself; for each drawer one by the segment |
 | `pages_record` | a part of the record, a mark, or how far a bulk load came | by name |
 
 A drawer is an index on an expression, so that PostgreSQL itself keeps its rows: whatever writes a fingerprint files it
 in all drawers, in the same transaction. Each has the fingerprint too: a bucket is read from the index alone.
+
+In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_4`, -1 where it has
+fewer: SQL cannot easily mix bits. Equal parts may be in different columns, so a query looks into all of them.
 
 A fingerprint, a sketch or a key is a bigint of the same 64 bits. Segments are bigints from 0 to 2**32 - 1,
 left-justified in 32 bits as everywhere, so that their order is that of prefixes.
@@ -23,6 +26,7 @@ from hashlib import blake2b
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, sorted_distinct
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, rowkeys_of
 from hsimhash.store.base import Document, Record
@@ -81,6 +85,24 @@ class Tables:
         """The table of fingerprints."""
         return self.named("_fingerprints")
 
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns that have the segments of a key's parts; none in format 2, where an expression says it."""
+        keying = self.record.keying
+        return [] if keying is Keying.WHOLE else [f"key_{number + 1}" for number in range(keying.most_parts)]
+
+    def key_segments(self, keys: Uint64s) -> Int64s:
+        """Return what the columns have for keys of shape (n,): shape (n, columns)."""
+        parts = self.record.keying.parts(keys)
+        return np.where(parts != 0, (parts >> np.uint64(32)).astype(np.int64), -1)[:, : len(self.key_columns)]
+
+    def key_values(self, key: int) -> list[object]:
+        """Return the parameters of `near` by which documents with a key are found; none for 0."""
+        segments = [int.from_bytes(prefix[:SEGMENT_BYTES], "big") for prefix in self.record.key_prefixes(key)]
+        if not segments:
+            return []
+        return [np.array(segments, np.int64)] if self.key_columns else [*segments, signed_word(key)]
+
     def indexes(self) -> dict[str, str]:
         """Return the statement that makes each index but those of primary keys, by its name: the drawers', and others.
 
@@ -92,7 +114,9 @@ class Tables:
             for drawer in self.record.layout.drawers
         }
         made[f"{table}_listing"] = f"{self.documents} (fingerprint, doc_id)"
-        if self.record.has_signatures:
+        for column in self.key_columns:
+            made[f"{table}_{column}"] = f"{self.documents} ({column}) INCLUDE (fingerprint) WHERE {column} >= 0"
+        if self.record.has_signatures and not self.key_columns:
             made[f"{table}_key"] = f"{self.documents} (({KEY_SEGMENT})) INCLUDE (fingerprint, key) WHERE key <> 0"
         return {name: f'CREATE INDEX "{name}" ON {what}' for name, what in made.items()}
 
@@ -100,7 +124,8 @@ class Tables:
         """Return the statements that make the tables and their indexes."""
         return [
             f'CREATE TABLE {self.documents} (doc_id text COLLATE "C" PRIMARY KEY, fingerprint bigint NOT NULL, '
-            "first_seen bigint NOT NULL, sketch bigint NOT NULL DEFAULT 0, key bigint NOT NULL DEFAULT 0)",
+            "first_seen bigint NOT NULL, sketch bigint NOT NULL DEFAULT 0, key bigint NOT NULL DEFAULT 0"
+            f"{''.join(f', {column} bigint NOT NULL DEFAULT -1' for column in self.key_columns)})",
             f"CREATE TABLE {self.fingerprints} (fingerprint bigint PRIMARY KEY)",
             f"CREATE TABLE {self.named('_record')} (name text PRIMARY KEY, value text NOT NULL)",
             *self.indexes().values(),
@@ -111,7 +136,7 @@ class Tables:
         """Return the query as one statement: buckets, bits, documents, and those with the key.
 
         $1 is the fingerprint, $2 the distance, with `has_most` the next one how many rows at most; then comes for each
-        flag a segment, or where `many` an array; with a key its segment and the key. With `has_most` a row of nulls
+        flag a segment, or where `many` an array; with a key what `key_values` returns. With `has_most` a row of nulls
         comes first where so many fingerprints were found in the buckets, which may be cut then.
         """
         first, limit = (4, " LIMIT $3") if has_most else (3, "")
@@ -123,9 +148,8 @@ class Tables:
         documents = f"SELECT {COLUMNS} FROM {self.documents} WHERE"
         near = f"ARRAY({' UNION ALL '.join(arms)})"
         place = len(flags) + first
-        keyed = (
-            f" UNION ALL {documents} key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1}" if has_key else ""
-        )
+        asked = f"= ANY(${place})" if self.key_columns else f"= ${place} AND key = ${place + 1}"
+        keyed = f" UNION ALL {self._keyed(COLUMNS, asked)}" if has_key else ""
         if not has_most:
             return f"{documents} fingerprint = ANY({near}){keyed}"
         return (
@@ -144,11 +168,13 @@ class Tables:
         return " UNION ALL ".join(self._arm(flag, number, is_ranges, most) for number, flag in enumerate(flags))
 
     def _arm(self, flag: int, number: int, is_ranges: bool, most: int | None) -> str:
-        segment, rows = f"({self._segment(flag)})", "int8send(fingerprint)"
+        segment, rows = "" if self._is_key(flag) else f"({self._segment(flag)})", "int8send(fingerprint)"
         if most is not None:
-            source, is_keyed = (self.documents, " AND key <> 0") if self._is_key(flag) else (self.fingerprints, "")
-            first = f"SELECT fingerprint FROM {source} WHERE {segment} = asked{is_keyed} LIMIT {most}"
-            head = "int8send(asked) || " if is_keyed else ""
+            every = f"SELECT fingerprint FROM {self.fingerprints} WHERE {segment} = asked"
+            if self._is_key(flag):
+                every = f"SELECT fingerprint FROM ({self._keyed('fingerprint', '= asked')}) AS keyed"
+            first = f"{every} LIMIT {most}"
+            head = "int8send(asked) || " if self._is_key(flag) else ""
             return (
                 f"SELECT {flag}, string_agg({head}{rows}, '') "
                 f"FROM unnest(${number + 1}::bigint[]) AS asked, LATERAL ({first}) AS first"
@@ -160,18 +186,24 @@ class Tables:
                 f"ON {segment} >= low AND {segment} < high"
             )
         if self._is_key(flag):
-            keyed = (
-                f"SELECT DISTINCT {segment} AS segment, fingerprint FROM {self.documents} "
-                f"WHERE key <> 0 AND {segment} = ANY(${number + 1})"
-            )
-            return f"SELECT {flag}, string_agg(int8send(segment) || {rows}, '') FROM ({keyed}) AS keyed"
+            keyed = self._keyed("{segment} AS segment, fingerprint", f"= ANY(${number + 1})")
+            distinct = f"SELECT DISTINCT segment, fingerprint FROM ({keyed}) AS keyed"
+            return f"SELECT {flag}, string_agg(int8send(segment) || {rows}, '') FROM ({distinct}) AS keyed"
         return f"SELECT {flag}, string_agg({rows}, '') FROM {self.fingerprints} WHERE {segment} = ANY(${number + 1})"
+
+    def _keyed(self, columns: str, asked: str) -> str:
+        """Return the statement that reads columns of the documents of which a segment of the key is asked for."""
+        segments = {column: f"{column} >= 0" for column in self.key_columns} or {f"({KEY_SEGMENT})": "key <> 0"}
+        return " UNION ALL ".join(
+            f"SELECT {columns.replace('{segment}', segment)} FROM {self.documents} WHERE {there} AND {segment} {asked}"
+            for segment, there in segments.items()
+        )
 
     def _is_key(self, flag: int) -> bool:
         return self.record.has_signatures and flag == KEY_FLAG
 
     def _segment(self, flag: int) -> str:
-        return KEY_SEGMENT if self._is_key(flag) else segment_sql(self.record.layout.drawers[flag - 1])
+        return segment_sql(self.record.layout.drawers[flag - 1])
 
     def rowkeys(self, found: Sequence[tuple[int, bytes | None]]) -> Uint8s:
         """Return the rowkeys that the rows of `buckets` stand for: shape (m, 13), uint8."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
-from hsimhash.fingerprint.keys import check_whole
 from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, Record
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
@@ -33,7 +32,6 @@ def _literal(text: str) -> str:
 
 def create_at(url: str, record: Record) -> DatabaseStore:
     """Make an empty index in one transaction, and open it; `IndexExistsError` where one of its tables is."""
-    check_whole(record.keying.value, "PostgreSQL")
     address = DatabaseAddress.parse(url)
     session = DatabaseSession(url, address, DEADLINE_S)
 

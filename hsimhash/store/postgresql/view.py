@@ -18,7 +18,7 @@ import psycopg
 from hsimhash.errors import LostRightError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s, sorted_distinct
 from hsimhash.fingerprint.signature import Signature
-from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
+from hsimhash.rowkey import SEGMENT_BYTES
 from hsimhash.store.base import Document, View
 from hsimhash.store.postgresql.codec import (
     COLUMNS,
@@ -136,9 +136,7 @@ class DatabaseView(View):
             has_most=most is not None,
         )
         segments = [np.array(one, np.int64) if len(one) > 1 else one[0] for one in asked.values()]
-        keyed = (
-            [int.from_bytes(key_prefix(query.key)[:SEGMENT_BYTES], "big"), signed_word(query.key)] if query.key else []
-        )
+        keyed = self._tables.key_values(query.key)
         values = [signed_word(query.fingerprint), distance, *([] if most is None else [most]), *segments, *keyed]
         if self._link is not None:
             rows = self._rows(statement, *values)

@@ -33,6 +33,7 @@ class TableWrites:
     def __init__(self, link: Link, tables: Tables) -> None:
         self._link = link
         self._tables = tables
+        self._columns = [*COLUMNS.split(", "), *tables.key_columns]
 
     def put_documents(self, wanted: Wanting, *, are_new: bool = False) -> int:
         """Add documents, and change those that have another signature; return how many of both.
@@ -90,11 +91,12 @@ class TableWrites:
     def _change(self, doc_ids: Sequence[bytes], wanted: Wanting) -> Int64s:
         """Give documents that are there other signatures; return the fingerprints that they leave."""
         old = self._stored(doc_ids, is_locked=True)
+        columns = self._columns[1:]
         done = self._link.do(
-            f"UPDATE {self._tables.documents} AS stored SET (fingerprint, first_seen, sketch, key) = "
-            f"(given.fingerprint, given.first_seen, given.sketch, given.key) FROM {_GIVEN} "
+            f"UPDATE {self._tables.documents} AS stored SET ({', '.join(columns)}) = "
+            f"({', '.join(f'given.{column}' for column in columns)}) FROM {self._given} "
             "WHERE stored.doc_id = given.doc_id",
-            *_arrays(doc_ids, wanted),
+            *self._arrays(doc_ids, wanted),
         )
         if done < len(doc_ids):
             raise MetAnotherError("another transaction has removed a document")
@@ -102,10 +104,26 @@ class TableWrites:
 
     def _insert(self, doc_ids: Sequence[bytes], wanted: Wanting) -> int:
         return self._link.do(
-            f"INSERT INTO {self._tables.documents} ({COLUMNS}) "
-            f"SELECT * FROM {_GIVEN} ORDER BY doc_id ON CONFLICT DO NOTHING",
-            *_arrays(doc_ids, wanted),
+            f"INSERT INTO {self._tables.documents} ({', '.join(self._columns)}) "
+            f"SELECT * FROM {self._given} ORDER BY doc_id ON CONFLICT DO NOTHING",
+            *self._arrays(doc_ids, wanted),
         )
+
+    @property
+    def _given(self) -> str:
+        """What has the documents that `_arrays` returns as rows of `_columns`."""
+        words = ", ".join(f"${number}::bigint[]" for number in range(2, len(self._columns) + 1))
+        return f"unnest($1::text[], {words}) AS given ({', '.join(self._columns)})"
+
+    def _arrays(self, doc_ids: Sequence[bytes], wanted: Wanting) -> list[object]:
+        """Return documents as the parameters of `_given`."""
+        given = [wanted[doc_id] for doc_id in doc_ids]
+        # fromiter, for np.array takes ten times as long for a list of tuples
+        words = np.fromiter(chain.from_iterable(signature for signature, _ in given), np.uint64, 3 * len(given))
+        fingerprints, sketches, keys = words.reshape(-1, 3).T
+        first_seen = np.fromiter((seen for _, seen in given), np.int64, len(given))
+        columns = [signed_words(fingerprints), first_seen, signed_words(sketches), signed_words(keys)]
+        return [TextArray(doc_ids), *columns, *self._tables.key_segments(keys).T]
 
     def _keep_fingerprints(self, values: Int64s, left: Int64s) -> None:
         """File fingerprints, and lock those that are there, with the ones that documents leave."""
@@ -139,19 +157,6 @@ class TableWrites:
             f"(SELECT FROM {self._tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)",
             values,
         )
-
-
-_GIVEN = f"unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS given ({COLUMNS})"
-
-
-def _arrays(doc_ids: Sequence[bytes], wanted: Wanting) -> list[object]:
-    """Return documents as the parameters of `_GIVEN`."""
-    given = [wanted[doc_id] for doc_id in doc_ids]
-    # fromiter, for np.array takes ten times as long for a list of tuples
-    words = np.fromiter(chain.from_iterable(signature for signature, _ in given), np.uint64, 3 * len(given))
-    fingerprints, sketches, keys = words.reshape(-1, 3).T
-    first_seen = np.fromiter((seen for _, seen in given), np.int64, len(given))
-    return [TextArray(doc_ids), signed_words(fingerprints), first_seen, signed_words(sketches), signed_words(keys)]
 
 
 def _distinct_words(values: Sequence[int]) -> Int64s:

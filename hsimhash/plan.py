@@ -29,7 +29,7 @@ class Cost:
     cover: Cover
     prices: Prices
     documents: int
-    has_signatures: bool  # whether documents have sketches and keys
+    key_rows: int  # of a document in the key drawer, at most; 0: documents have neither sketches nor keys
     rows: int  # drawer rows, those of the key drawer too
     bytes: int  # of all rows, ids of 35 bytes; on HBase uncompressed, and each replica takes as much
     # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
@@ -52,11 +52,11 @@ def cost(
     prices: Prices,
     *,
     sample: Uint64s | None = None,
-    has_signatures: bool = False,
+    key_rows: int = 0,
 ) -> Cost:
     """Return the cost of `layout` for `documents` documents, with the skew of the sample's fingerprints if given."""
     chosen = cover(layout, distance, documents, prices)
-    found, uniform = _uniform(chosen, prices, documents, has_signatures=has_signatures), chosen.candidates(documents)
+    found, uniform = _uniform(chosen, prices, documents, key_rows=key_rows), chosen.candidates(documents)
     if sample is None or not len(sample):
         return found
     size = len(sample)
@@ -75,15 +75,15 @@ def cost(
     )
 
 
-def _uniform(chosen: Cover, prices: Prices, documents: int, *, has_signatures: bool) -> Cost:
+def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) -> Cost:
     """Return what a cover costs for so many documents of uniform fingerprints."""
-    rows_each = len(chosen.layout.drawers) + has_signatures
-    bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * has_signatures
-    buckets = _buckets(chosen.layout, documents) + documents * has_signatures
-    time_us = chosen.time_us(documents, prices) + has_signatures * prices.read_us + rows_each * prices.row_us
+    rows_each = len(chosen.layout.drawers) + key_rows
+    bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * (key_rows > 0)
+    buckets = _buckets(chosen.layout, documents) + documents * key_rows
+    time_us = chosen.time_us(documents, prices) + key_rows * prices.read_us + rows_each * prices.row_us
     rows, candidates = documents * rows_each, chosen.candidates(documents)
     size = round(documents * bytes_each + buckets * prices.bucket_bytes)
-    return Cost(chosen, prices, documents, has_signatures, rows, size, candidates, time_us)
+    return Cost(chosen, prices, documents, key_rows, rows, size, candidates, time_us)
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
@@ -92,7 +92,7 @@ def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
     documents = best.documents
     while documents < MOST_GROWTH * best.documents:
         documents *= 2
-        grown = [_uniform(one.cover, one.prices, documents, has_signatures=one.has_signatures) for one in costs]
+        grown = [_uniform(one.cover, one.prices, documents, key_rows=one.key_rows) for one in costs]
         if (layout := recommend(grown)[0].layout) != best.layout:
             return documents, layout
     return None

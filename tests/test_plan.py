@@ -94,7 +94,7 @@ def test_a_uniform_sample_tells_what_the_formula_tells(name: str, distance: int)
 
 def test_sketches_and_keys_cost_a_row_and_16_bytes_a_document() -> None:
     for layout in map(Layout.named, ("4", "10")):
-        plain, signed = (cost(layout, 1_000, 3, LMDB_PRICES, has_signatures=one) for one in (False, True))
+        plain, signed = (cost(layout, 1_000, 3, LMDB_PRICES, key_rows=one) for one in (0, 1))
         assert signed.rows - plain.rows == 1_000
         row_bytes = LMDB_PRICES.row_bytes + LMDB_PRICES.bucket_bytes
         assert signed.bytes - plain.bytes == pytest.approx(1_000 * (row_bytes + 16), abs=1)
@@ -110,7 +110,7 @@ def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: s
         bulk = index.bulk(tmp_path / "runs")
         bulk.add_run(signatures, [f"{number:035}" for number in range(count)], 0)
         bulk.merge()
-        planned = cost(index.store.record.layout, count, 1, LMDB_PRICES, has_signatures=True)
+        planned = cost(index.store.record.layout, count, 1, LMDB_PRICES, key_rows=1)
         facts = index.describe()
         assert facts["drawer_rows"] == planned.rows
         assert facts["file_bytes"] == pytest.approx(planned.bytes, rel=0.25)

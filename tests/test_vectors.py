@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from hsimhash import rowkey
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature, as_signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 
@@ -51,6 +53,15 @@ def test_rows_of_the_key_drawer_are_the_pinned_ones() -> None:
         (row,) = rowkey.key_rowkeys(as_signatures([Signature(fingerprint, 0, key)]))
         assert row.tobytes().hex() == expected
         assert rowkey.key_prefix(key).hex() == expected[:10]
+
+
+def test_parts_of_keys_and_their_rows_are_the_pinned_ones() -> None:
+    for named, expected in VECTORS["key_parts"].items():
+        key, fingerprint = (int(number, 16) for number in named.split())
+        assert [f"{part:016x}" for part in Keying.THREE_OF_FOUR.parts_of(key)] == [one[:16] for one in expected]
+        signatures = replace(as_signatures([Signature(fingerprint, 0, key)]), keying=Keying.THREE_OF_FOUR)
+        rows = [row.tobytes().hex() for row in rowkey.key_rowkeys(signatures)]
+        assert rows == sorted(one[17:] for one in expected)
 
 
 def test_rows_of_the_log_of_orphans_are_the_pinned_ones() -> None:

@@ -22,6 +22,7 @@ from hsimhash.dedup.word_diff import compare
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
@@ -154,7 +155,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
             DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
-        costs = _costs(documents, has_signatures=way != Way())
+        costs = _costs(documents, key_rows=_key_rows(tried.profile.name, way))
         yield Curve(tried.profile.name, way, tuple(scores), costs)
 
 
@@ -181,23 +182,26 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
         )
 
 
+def _key_rows(profile: str, way: Way) -> int:
+    """Return how many rows of the key drawer a document takes at most."""
+    return 0 if way == Way() else Keying(Profile.named(profile).keying).most_parts
+
+
 @cache
-def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
+def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
     """Return what a query of each distance costs in an embedded index as it is made without options."""
     backend = default_backend()
     layout = Layout.named(backend.layout)
-    return tuple(
-        cost(layout, documents, distance, backend.prices, has_signatures=has_signatures) for distance in DISTANCES
-    )
+    return tuple(cost(layout, documents, distance, backend.prices, key_rows=key_rows) for distance in DISTANCES)
 
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     """Return the layout to take for what was chosen, by store: the default one, unless another is much cheaper."""
-    signed, distance = choice.curve.way != Way(), choice.score.distance
+    key_rows, distance = _key_rows(choice.curve.profile, choice.curve.way), choice.score.distance
 
     def best(backend: Backend) -> Cost:
         layouts = layouts_of(distance)
-        costs = [cost(layout, documents, distance, backend.prices, has_signatures=signed) for layout in layouts]
+        costs = [cost(layout, documents, distance, backend.prices, key_rows=key_rows) for layout in layouts]
         cheapest = recommend(costs)[0]
         default = next((one for one in costs if one.layout.name == backend.layout), cheapest)
         is_cheaper = cheapest.rows * cheapest.time_us < CHEAPER * default.rows * default.time_us

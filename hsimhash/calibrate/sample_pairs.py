@@ -105,10 +105,10 @@ def _confirmed(ours: Signatures, part: slice) -> Bools:
     """Return of a tile which pairs have the same key, or sketches that agree."""
     if ours.is_plain:
         return np.zeros((1, 1), np.bool_)
-    keys, sketches = ours.keys[part, None], ours.sketches[part, None]
+    sketches = ours.sketches[part, None]
     differing = np.bitwise_count(sketches ^ ours.sketches[part.start :])
     alike = (differing <= MAX_SKETCH) & (sketches != 0) & (ours.sketches[part.start :] != 0)
-    found: Bools = alike | ((keys == ours.keys[part.start :]) & (keys != 0))
+    found: Bools = alike | ours.keying.shared(ours.keys[part, None], ours.keys[part.start :])
     return found
 
 

@@ -15,6 +15,7 @@ from hsimhash.cli.options import Settings, json_option, read_sample, with_settin
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
@@ -74,7 +75,8 @@ def plan_command(
     sample, fingerprints are assumed to be uniform; real ones are skewed.
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
-    has_signatures = Profile.named(settings.profile).makes_signatures
+    profile = Profile.named(settings.profile)
+    key_rows = Keying(profile.keying).most_parts if profile.makes_signatures else 0
     costs: dict[str, list[Cost]] = {}
     for name in [kind] if kind else backends():
         backend = backends()[name]
@@ -84,7 +86,7 @@ def plan_command(
         except ValueError as error:
             raise click.BadParameter(in_shell(error), param_hint="'--distance'") from error
         costs[name] = [
-            cost(layout, documents, reached, backend.prices, sample=fingerprints, has_signatures=has_signatures)
+            cost(layout, documents, reached, backend.prices, sample=fingerprints, key_rows=key_rows)
             for layout in layouts
         ]
     if as_json:

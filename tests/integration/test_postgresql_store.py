@@ -25,15 +25,18 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from hsimhash.fingerprint import Signatures
+from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.conformance.random_calls import packed_key
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_at
 from hsimhash.store.postgresql.store import DatabaseStore
+from hsimhash.store.reports import CheckReport
 from tests.support.first_calls import imported_by_first_calls
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
@@ -97,17 +100,22 @@ def test_a_query_is_read_by_one_process_where_the_planner_knows_nothing_of_the_t
 
 @settings(max_examples=25)
 @given(data=st.data())
-@pytest.mark.parametrize("name", ["4", "10", "16"])
-def test_every_query_finds_what_brute_force_finds(postgresql: PostgresqlServer, name: str, data: st.DataObject) -> None:
-    stored = data.draw(signed(crowds(30, least=1)))
+@pytest.mark.parametrize(
+    ("name", "profile"), [("4", "auto-2"), ("10", "auto-2"), ("16", "auto-2"), ("4", "auto-3"), ("10", "auto-3")]
+)
+def test_every_query_finds_what_brute_force_finds(
+    postgresql: PostgresqlServer, name: str, profile: str, data: st.DataObject
+) -> None:
+    keying = Keying(Profile.named(profile).keying)
+    stored = data.draw(signed(crowds(30, least=1), keying))
     asked = data.draw(st.lists(st.sampled_from(stored), min_size=1, max_size=3))
     url = postgresql.url(f"store_{next(_tables)}")
-    with HSimIndex.create(url, layout=name, profile="auto-2") as index:
+    with HSimIndex.create(url, layout=name, profile=profile) as index:
         index.add_many(stored, [str(number) for number in range(len(stored))])
         for distance in (0, index.layout.max_distance, 6):
             for query, limit in itertools.product([*asked, 0, 2**64 - 1], (None, 2)):
                 found = index.query(query, max_distance=distance, max_sketch=None, limit=limit)
-                near = {str(place) for place, one in enumerate(stored) if are_near(one, query, distance)}
+                near = {str(place) for place, one in enumerate(stored) if are_near(one, query, distance, None, keying)}
                 assert {match.doc_id for match in found} <= near
                 assert len(found) == (len(near) if limit is None else min(limit, len(near)))
                 assert found == sorted(found)
@@ -285,6 +293,22 @@ def test_nobody_else_writes_while_a_load_is_merged(url: str, store: Store, tmp_p
 
 
 # Damage.
+
+
+def test_check_finds_and_repairs_segments_that_are_not_those_of_the_key(url: str) -> None:
+    stored = [Signature(5, 6, packed_key([1, 2, 3, 4])), Signature(7, 8, packed_key([1, 2])), Signature(9)]
+    query = Signature(2**64 - 1, 0, packed_key([2, 3, 4, 5]))
+    with HSimIndex.create(url, layout="4", profile="auto-3") as index:
+        index.add_many(stored, ["a", "b", "c"])
+        assert isinstance(index.store, DatabaseStore)
+        documents, call = index.store.tables.documents, index.store.session.call
+        assert index.check() == CheckReport(3, 3 * 4 + 4 + 1)
+        for harm in ("key_1 = -1, key_4 = key_1 WHERE doc_id = 'a'", "key_2 = 1 WHERE doc_id = 'c'"):
+            assert call(lambda link, harm=harm: link.do(f"UPDATE {documents} SET {harm}")) == 1  # type: ignore[misc]
+        assert index.query(query) == []
+        assert (index.check().problems, index.check(repair=True).repaired) == (2, 2)
+        assert index.check() == CheckReport(3, 3 * 4 + 4 + 1)
+        assert [match.doc_id for match in index.query(query)] == ["a"]
 
 
 def test_check_finds_and_repairs_what_somebody_changed_by_hand(postgresql: PostgresqlServer, store: Store) -> None:

@@ -27,7 +27,7 @@ from hsimhash.store.hbase.rows.cells import SEGMENTS, segment_of
 
 ROWS, REGISTERS = "rows", "registers"  # folders of the stage, in the order in which they are loaded
 FILED_VALUE = np.dtype([("fingerprint", ">u8"), ("first_seen", ">i8"), ("changes", ">u4")])  # of a register
-SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # in format 2
+SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # from format 2 on
 
 Segments = tuple[int, int]  # half-open
 

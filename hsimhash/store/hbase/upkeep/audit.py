@@ -167,7 +167,7 @@ class Audit:
 
     Args:
         gateway: to the table.
-        record: its layout fixes the drawer rows; in format 2 there is a key drawer.
+        record: its layout fixes the drawer rows; from format 2 on there is a key drawer.
         times: what is old enough to collect.
         repair: repair problems and collect leftovers.
         observer: is told how far it is, in steps.

@@ -192,11 +192,8 @@ def test_a_profile_with_a_table_is_the_same_in_workers_in_json_and_in_another_pr
     ((signed, _),) = signature_stream(profile, [list(MIXED)], 2)
     assert list(signed) == list(profile.signatures(MIXED))
     assert list(signed) != list(AUTO3.signatures(MIXED))
-    with pytest.raises(ValueError, match="an index cannot work with keys of the kind three-of-four yet"):
-        HSimIndex.create(f"lmdb://{tmp_path / 'index'}", profile=profile)
-    whole = Profile.named(f"auto-3:keying=whole,rarity={tmp_path / 'own.rarity'}")
-    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", profile=whole) as index:
-        index.add(whole.signature(MIXED[1]), "ferry")
+    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", profile=profile) as index:
+        index.add(profile.signature(MIXED[1]), "ferry")
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     (tmp_path / "own.rarity").unlink()
     told = subprocess.run(

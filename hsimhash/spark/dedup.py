@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.dedup.options import DedupOptions, Method
 from hsimhash.dedup.report import Totals
+from hsimhash.fingerprint.keys import check_whole
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
 from hsimhash.spark.columns import check_place, observed, reached_path, write_mode
@@ -55,6 +56,7 @@ def dedup_files(
     Raises:
         ValueError: a column is missing, or there are results already.
     """
+    check_whole(records.profile.keying, "dedup on Spark")
     check_place(spark, folder, inputs, overwrite=overwrite)
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
     for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.spark.clusters import clustered
@@ -64,6 +65,7 @@ def dedup(
     check_free(documents, ["cluster", "keep"])
     kept = [doc_id, position_of(documents, position).alias("position")]
     made = Profile.named(profile) if isinstance(profile, str) else profile
+    check_whole(made.keying, "dedup on Spark")
     options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
     signed = materialized(signed_rows(documents, kept, text, made))
     _check_ids(signed, id)

@@ -20,7 +20,6 @@ from pyspark.sql.types import StringType, StructField, StructType
 from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
-from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
@@ -59,7 +58,6 @@ class RecordOptions:
     first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
     def __post_init__(self) -> None:
-        check_whole(self.profile.keying, "Spark")
         if self.format not in SPARK_FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use {', '.join(SPARK_FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):

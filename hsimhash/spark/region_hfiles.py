@@ -114,9 +114,10 @@ def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
     sample, count = sample_of(documents.select("fingerprint"), PAIR_LIMITS.sample)
     segments = [record.layout.segments(sample).astype(np.uint64).ravel()]
     if record.has_signatures:
-        keys = sample_of(documents.select("key"), PAIR_LIMITS.sample)[0]
-        segments.append(keys[keys != 0] >> np.uint64(32))
-    rows, at_once = count * (len(record.layout.drawers) + record.has_signatures), part_bytes // DOCUMENT_BYTES
+        parts = record.keying.parts(sample_of(documents.select("key"), PAIR_LIMITS.sample)[0])
+        segments.append(parts[parts != 0] >> np.uint64(32))
+    rows_each = len(record.layout.drawers) + record.has_signatures * record.keying.most_parts
+    rows, at_once = count * rows_each, part_bytes // DOCUMENT_BYTES
     return Cuts(
         ranges_of(np.concatenate(segments), -(-rows // (part_bytes // ROW_BYTES))),
         ranges_of(sample >> np.uint64(32), -(-count // at_once)),
@@ -134,7 +135,8 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
     """
     if not plan.parts:
         return []
-    count, at_once = len(plan.keys), max(1, part_bytes // ROW_BYTES // (len(plan.record.layout.drawers) + 1))
+    rows_each = len(plan.record.layout.drawers) + plan.record.keying.most_parts
+    count, at_once = len(plan.keys), max(1, part_bytes // ROW_BYTES // rows_each)
     rows = documents.select("id", *SIGNATURE, "first_seen", "changes")
     blocks = rows.mapInArrow(partial(_blocks, plan, at_once), _BLOCKS).repartition(count, F.col("key"))
     files = blocks.mapInArrow(partial(_written, plan), "file string").collect()

@@ -51,6 +51,7 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
             the result.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile
+    check_whole(made.keying, "fingerprints on Spark")
     check_frame(documents)
     texts = _text_names(made, text)
     check_free(documents, [*SIGNATURE, "kind"], besides=texts)
@@ -59,7 +60,6 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
 
 def signed_rows(documents: DataFrame, kept: Sequence[Column], text: str, profile: Profile) -> DataFrame:
     """Return some columns of documents, and their signatures and kinds; see `fingerprints`."""
-    check_whole(profile.keying, "Spark")
     rows = documents.select(*kept, _checked_text(documents, _text_names(profile, text), profile).alias(_TEXT))
     fields = [*rows.schema.fields[:-1], *(StructField(name, LongType()) for name in SIGNATURE)]
     schema = StructType([*fields, StructField("kind", StringType())])

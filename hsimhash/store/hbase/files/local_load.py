@@ -89,7 +89,7 @@ class StagedLoad(BulkLoad):
 
     def expect(self, documents: int, id_bytes: int) -> None:
         """See `BulkLoad.expect`; the runs are on this machine, the files in the stage."""
-        stage, (runs, files) = self._steps.stage, needed_bytes(documents, id_bytes, len(self._record.layout.drawers))
+        stage, (runs, files) = self._steps.stage, needed_bytes(documents, id_bytes, self._record)
         if stage.is_on_disk_of(self.folder):
             runs += files
         for place, free, needed in (

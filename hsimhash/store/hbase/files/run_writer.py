@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.rowkey import listing_rowkeys, register_numbers, register_rowkeys
+from hsimhash.rowkey import ROWKEY_BYTES, listing_rowkeys, register_numbers, register_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.files.region_writer import (
     DOCUMENT_BYTES,
@@ -63,9 +63,11 @@ class FilesJob:
     form: FileForm
 
 
-def needed_bytes(documents: int, id_bytes: int, drawers: int) -> tuple[int, int]:
+def needed_bytes(documents: int, id_bytes: int, record: Record) -> tuple[int, int]:
     """Estimate the bytes of the runs and files of that many documents, with keys and distinct ids."""
-    return documents * (8 * drawers + 150 + id_bytes), documents * (17 * (drawers + 1) + 120 + 2 * id_bytes)
+    drawers, key_rows = len(record.layout.drawers), record.keying.most_parts
+    run_bytes = 8 * drawers + ROWKEY_BYTES * key_rows + 137 + id_bytes
+    return documents * run_bytes, documents * (17 * (drawers + key_rows) + 120 + 2 * id_bytes)
 
 
 # Preparing runs.

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.fingerprint import Profile, Signature, Signatures
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import as_signature, as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
@@ -34,6 +35,7 @@ from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
 from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.store import Document, Match, Record
+from hsimhash.store.conformance.random_calls import packed_key
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
 from tests.support.effort import thorough, tries
@@ -58,7 +60,7 @@ signatures = st.builds(
     Signature,
     values,
     st.sampled_from([0, 2**16 - 1, 2**32 - 1, 2**33 - 1, 2**64 - 1, 1, 3]),
-    st.sampled_from([0, 7, 8, 2**63]),
+    st.sampled_from([0, *(packed_key(tags) for tags in ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3), (6, 7, 8, 9)))]),
 )
 documents = st.lists(st.tuples(ids, signatures), max_size=25)
 kills = st.lists(st.one_of(st.integers(1, 14), st.integers(1, 80)), max_size=4)
@@ -80,6 +82,7 @@ class OneByOne:
     mode: str
     k: int = 3
     max_sketch: int | None = 16
+    profile: str = "auto-2"
 
     def take(self, doc_id: str, given: Signature | int) -> dict[str, object]:
         signature = as_signature(given)
@@ -96,7 +99,7 @@ class OneByOne:
         return {"id": doc_id, **shown(signature), "match": match, "verdict": verdict}
 
     def _match(self, asked: Signature, doc_id: str, held: Signature) -> tuple[object, ...] | None:
-        if not are_near(asked, held, self.k, self.max_sketch):
+        if not are_near(asked, held, self.k, self.max_sketch, Keying(Profile.named(self.profile).keying)):
             return None
         distance, differing = ((a ^ b).bit_count() for a, b in zip(asked[:2], held[:2], strict=True))
         similarity = max(0, 1 - differing / 32) if asked.sketch != 0 != held.sketch else None
@@ -111,7 +114,7 @@ def shown(signature: Signature) -> dict[str, str]:
 
 def stored(given: Documents, profile: str) -> list[tuple[str, Signature]]:
     """Return documents as an index with this profile has them."""
-    has_signatures = profile == "auto-2"
+    has_signatures = profile != "auto-1"
     return [(doc_id, one if has_signatures else Signature(one[0])) for doc_id, one in given]
 
 
@@ -208,7 +211,7 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
 
 
 stores = pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
-profiles = pytest.mark.parametrize("profile", ["auto-1", "auto-2"])
+profiles = pytest.mark.parametrize("profile", ["auto-1", "auto-2", "auto-3"])
 slow = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     max_examples=tries(25, 8),
@@ -232,7 +235,7 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
     place: Callable[[], Path],
 ) -> None:
     folder = place()
-    oracle = OneByOne(dict(stored(before, profile)), mode)
+    oracle = OneByOne(dict(stored(before, profile)), mode, profile=profile)
     expected = [oracle.take(*document) for document in stored(given, profile)]
     with filled(folder, before, kind, profile) as index:
         summary = load_with_kills(index, write(folder / "in.json", given), mode, kills_at, is_before=is_before)

@@ -287,7 +287,7 @@ def test_a_stop_loses_nothing_and_doubles_nothing(
     mode: str, profile: str, given: Documents, stops: list[int], place: Callable[[], Path]
 ) -> None:
     folder = place()
-    oracle = OneByOne({}, mode)
+    oracle = OneByOne({}, mode, profile=profile)
     expected = [oracle.take(*document) for document in stored(given, profile)]
     path = write(folder / "in.json", given)
     with filled(folder, [], profile=profile) as index:

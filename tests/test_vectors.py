@@ -86,6 +86,7 @@ def test_the_worked_example_of_the_page_is_what_the_code_gives() -> None:
         seventh.hex(),
         rowkey.documents_rowkey(fingerprint).hex(),
         f"{rowkey.key_prefix(0x5BE0CD19137E2179).hex()}{fingerprint:016x}",
+        *(f"{one.hex()}{fingerprint:016x}" for one in rowkey.key_prefixes(Keying.THREE_OF_FOUR, 0x430B664EFAFFF64B)),
     }
     start, stop = rowkey.bucket_range(seventh[: rowkey.PREFIX_BYTES])
     assert f"from `{start.hex()}` to" in page

@@ -48,7 +48,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
     source = fingerprints(tmp_path / "in.tsv", 1, 1, 3)
     result = run(
         *("dedup", source, "--out", str(out), "--table-format", "jsonl", "--pairs", "all", "--workers", "1"),
-        *f"{options} --keep shortest-id --memory 64M".split(),
+        *f"{options} --keep shortest-id --memory 64M --fit off".split(),
     )
     assert result.exit_code == 0, result.stderr
     assert "in.tsv holds fingerprints" in result.stderr
@@ -60,6 +60,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
         "max_cluster_size": 3,
         "keep": ["last", "shortest-id"],
         "pairs": "all",
+        "fit": "off",
         **json.loads(json.dumps(asdict(InputOptions(has_signatures=True)))),
     }
     assert (stats["run"]["memory_bytes"], stats["run"]["workers"]) == (64 << 20, 1)

@@ -62,7 +62,7 @@ def test_pages_of_a_template_are_told_apart_by_what_is_theirs(tmp_path: Path) ->
 def test_the_table_of_fit_gives_what_dedup_fits_by_itself(tmp_path: Path) -> None:
     source, out, table = written(tmp_path / "pages.jsonl", pages(150, 20)), tmp_path / "out", tmp_path / "own.rarity"
     fitted = deduplicated(source, out)
-    assert run("fit", source, "--profile", "auto-3", "--output", str(table)).exit_code == 0
+    assert run("fit", source, "--output", str(table)).exit_code == 0
     given = deduplicated(source, out, "--fit", str(table))
     assert {**given, "options": {**given["options"], "fit": "auto"}, "run": None} == {**fitted, "run": None}
 

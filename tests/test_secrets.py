@@ -84,7 +84,7 @@ INPUT_COMMANDS = (
     ("-v", "ingest", "--store", "lmdb://old", "--job", "job"),
     ("dedup", "--out", "out"),
     ("fingerprint",),
-    ("fit", "--profile", "auto-3", "--out", "table"),
+    ("fit", "--out", "table"),
     ("calibrate",),
 )
 STAGE_COMMANDS = (

@@ -18,6 +18,7 @@ from hsimhash.progress import UNWATCHED, Observer, Progress
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 _TITLES = {
     "read": "reading",
+    "fit": "learning which words are rare",
     "find": "finding pairs",
     "match": "matching",
     "cluster": "clustering",

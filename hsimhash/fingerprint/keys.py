@@ -121,7 +121,7 @@ def _mixed(packed: int) -> int:
 
 
 def check_whole(keying: str, what: str) -> None:
-    """Raise `ValueError` where a kind of key is not whole: stores and Spark cannot work with others yet."""
+    """Raise `ValueError` where a kind of key is not whole: `what` cannot work with others yet."""
     if keying != Keying.WHOLE.value:
         raise ValueError(f"{what} cannot work with keys of the kind {keying} yet, as auto-3 makes them; use auto-2")
 

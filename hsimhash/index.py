@@ -462,7 +462,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         def found_in(view: View, cover: Cover, stats: QueryStats) -> list[list[Match]]:
             return [matches_of_one(view, cover, query, exclude, rule, stats)]
 
-        return self._found("query", found_in, Signatures.collected([query]), rule, timeout, partial=True)[0]
+        asked = self.store.record.stored(Signatures.collected([query]))
+        return self._found("query", found_in, asked, rule, timeout, partial=True)[0]
 
     def _found(
         self,

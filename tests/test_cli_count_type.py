@@ -36,7 +36,10 @@ def test_what_is_no_count_is_refused(text: str) -> None:
 @thorough
 def test_every_option_that_asks_for_documents_takes_a_count(tmp_path: Path) -> None:
     url, texts = make_index(tmp_path), tmp_path / "in.jsonl"
-    lines = [json.dumps({"id": str(one), "text": " ".join(f"w{one}x{at}" for at in range(40))}) for one in range(8)]
+    lines = [
+        json.dumps({"id": str(one), "text": " ".join(["page", *(f"w{one}x{at}" for at in range(40))])})
+        for one in range(8)
+    ]
     texts.write_text("\n".join(lines))
     for command in (
         ("plan", "--documents", "1K"),

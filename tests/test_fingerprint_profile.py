@@ -56,7 +56,7 @@ def test_the_default_top_is_jiebas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("", ""), ("auto", "auto-"), ("auto-3", "auto-"), ("word", "words-1"), ("jieba", "jieba-topn-1")]
+    ("name", "near"), [("", ""), ("auto", "auto-"), ("auto-4", "auto-"), ("word", "words-1"), ("jieba", "jieba-topn-1")]
 )
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) -> None:
     with pytest.raises(

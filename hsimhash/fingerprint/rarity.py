@@ -38,7 +38,8 @@ SCALE = 255  # the rarity of a feature in one document
 # rarity says: it is more often a change than what two versions share (mean F1 .829 with 128, .824 with 255).
 DEFAULT = 128
 
-_HEAD = re.compile(rb"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
+_HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
+_HEAD_BYTES = 64
 GENERAL_FILE = "general.rarity"  # the table in this package, of many languages; schema/make_rarity_table.py makes it
 GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
 _HALF_SATURATED = 3  # times found: of a feature found so often, half of the most that it can weigh for the key
@@ -95,7 +96,7 @@ class RarityTable:
     @staticmethod
     def read(content: bytes) -> RarityTable:
         """Return the table of a content; raise `ValueError` if it is none."""
-        head = _HEAD.match(content)
+        head = _HEAD.match(content[:_HEAD_BYTES].decode("ascii", "replace"))
         if head is None:
             raise ValueError("it does not begin with 'hsimhash rarity 1'; `hsimhash fit` writes such tables")
         try:

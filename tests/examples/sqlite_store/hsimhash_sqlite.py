@@ -27,7 +27,7 @@ from hsimhash import errors
 from hsimhash.cover import Prices
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.progress import UNWATCHED, Observer
-from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, bucket_range, filed_rowkeys, last_occurrences
+from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, bucket_range, last_occurrences
 from hsimhash.store import Backend, CheckReport, Document, Instead, Mark, Opening, Record, Store
 from hsimhash.store.base import IDENTITY_PART, LOCK_TIMEOUT_S, View, gone
 from hsimhash.store.capabilities import BacksUp, Compacts
@@ -251,7 +251,7 @@ class SqliteStore(Store):
         return len(removed)
 
     def _filed(self, signatures: Iterable[Signature]) -> set[bytes]:
-        return {row.tobytes() for row in filed_rowkeys(self.record.layout, signatures)}
+        return {row.tobytes() for row in self.record.filed_rowkeys(signatures)}
 
     def _delete_rows(self, connection: sqlite3.Connection, left: Sequence[Signature]) -> None:
         """Delete the rows of signatures that documents had, unless another document needs them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_
 
 
 def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(postgresql: PostgresqlServer) -> None:
-    where = [StorePlace(lambda: postgresql.url("crowd"))]
+    names = count(1)
+    where = [StorePlace(lambda: postgresql.url(f"crowd{next(names)}"))]
     assert faults(outcomes(where, 300, SIZES[-1:])) == []
 
 

@@ -99,8 +99,8 @@ def named_folder(text: str) -> Path:
     type=utf8,
     default=FIT_AUTO,
     metavar="auto|off|TABLE",
-    help="How rare words are, for profiles such as auto-3: learnt from the inputs (default), unknown, or read from a "
-    "table that 'hsimhash fit' wrote.",
+    help="How rare words are, for profiles such as auto-3. auto (default): learnt from the inputs; off: as in general "
+    "text; TABLE: as in a file that 'hsimhash fit' wrote.",
 )
 @click.option(
     "--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used."

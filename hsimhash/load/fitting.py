@@ -76,9 +76,10 @@ def fitted_profile(
         inputs: what is to be fingerprinted.
         reading: how they are read.
         profile: as it was asked for.
-        fit: the file of a table; `FIT_OFF`: that of general text, or as the profile has it; `FIT_AUTO`: one fitted to the inputs, unless that is not possible or
-            of no use: where the profile does not weigh by rarity, or has a table; where the inputs are fingerprints,
-            or a stream, which cannot be read twice; and where there are fewer than `LEAST_DOCUMENTS`.
+        fit: the file of a table; `FIT_OFF`: the profile's own, of general text; `FIT_AUTO`: one fitted to the inputs,
+            unless that is not possible or of no use: where the profile does not weigh by rarity, or has a table of the
+            user's; where the inputs are fingerprints, or a stream, which cannot be read twice; and where there are
+            fewer than `LEAST_DOCUMENTS`.
         workers: processes that look at the sample.
         observer: watches.
 

@@ -31,6 +31,14 @@ def test_people_read_tables_and_what_is_recommended(pages: str) -> None:
     assert "of the near pairs; F1 " in result.stdout
 
 
+def test_a_profile_with_lists_of_ones_own_is_tried(pages: str, tmp_path: Path) -> None:
+    stops = tmp_path / "stops.txt"
+    stops.write_text("the\n")
+    result = run("calibrate", pages, "--profile", f"auto-2:stops={stops}", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["recommended"]["profile"].startswith("auto-2-stops-")
+
+
 @thorough
 def test_json_and_a_page_from_labels(pages: str, tmp_path: Path) -> None:
     labels, page = tmp_path / "labels.tsv", tmp_path / "page.html"

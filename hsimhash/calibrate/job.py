@@ -155,7 +155,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
             DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
-        costs = _costs(documents, key_rows=_key_rows(tried.profile.name, way))
+        costs = _costs(documents, key_rows=0 if way == Way() else Keying(tried.profile.keying).most_parts)
         yield Curve(tried.profile.name, way, tuple(scores), costs)
 
 
@@ -182,11 +182,6 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
         )
 
 
-def _key_rows(profile: str, way: Way) -> int:
-    """Return how many rows of the key drawer a document takes at most."""
-    return 0 if way == Way() else Keying(Profile.named(profile).keying).most_parts
-
-
 @cache
 def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
     """Return what a query of each distance costs in an embedded index as it is made without options."""
@@ -197,7 +192,7 @@ def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     """Return the layout to take for what was chosen, by store: the default one, unless another is much cheaper."""
-    key_rows, distance = _key_rows(choice.curve.profile, choice.curve.way), choice.score.distance
+    key_rows, distance = choice.curve.costs[0].key_rows, choice.score.distance
 
     def best(backend: Backend) -> Cost:
         layouts = layouts_of(distance)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.long_texts import MOST_RUN
 from hsimhash.fingerprint.murmur3 import mix
+from hsimhash.fingerprint.stream import signature_stream
 from tests.support.oracles import packed_key, share_a_key
 
 MASK = (1 << 64) - 1
@@ -73,6 +75,13 @@ def test_a_key_has_each_part_once_and_at_most_four(keys: list[int]) -> None:
         assert (len(there) > 0) == (key != 0)
         assert tuple(there) == Keying.THREE_OF_FOUR.parts_of(key)
     assert Keying.WHOLE.parts(np.array(keys, np.uint64)).ravel().tolist() == keys
+
+
+def test_a_batch_that_begins_with_a_refused_text_keeps_its_kind_of_keys() -> None:
+    texts = ["中" * (MOST_RUN + 1), "harbour ferry tide buoy crane"]
+    ((signatures, refused),) = signature_stream(Profile.named("auto-3"), [texts], 1)
+    assert list(refused) == [0]
+    assert signatures.keying is Keying.THREE_OF_FOUR
 
 
 def test_one_word_of_a_short_text_leaves_its_key() -> None:

@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.long_texts import is_cut_in_windows
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
@@ -63,18 +64,18 @@ def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) 
         HsimhashError: the profile cannot be used here.
     """
     for parts in worked(profile, batches, workers, Profile.signatures):
-        yield _signed(parts)
+        yield _signed(profile, parts)
 
 
 def signed_texts(profile: Profile, texts: Sequence[str]) -> SignedBatch:
     """Return the signatures of texts, made in this process without limits; see `signature_stream`."""
     attempt = _Attempt(profile, Profile.signatures)
-    return _signed(_parts(texts, attempt.here(texts), partial(map, attempt.here)))
+    return _signed(profile, _parts(texts, attempt.here(texts), partial(map, attempt.here)))
 
 
-def _signed(parts: Sequence[Signatures | RefusedText]) -> SignedBatch:
+def _signed(profile: Profile, parts: Sequence[Signatures | RefusedText]) -> SignedBatch:
     none = np.zeros(1, np.uint64)
-    no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8))
+    no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8), Keying(profile.keying))
     made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
     places = np.cumsum([0, *map(len, made)]).tolist()
     refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}

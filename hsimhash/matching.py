@@ -111,7 +111,7 @@ class Rule(NamedTuple):
         doc_id, its_fingerprint, first_seen, its_sketch, its_key = document
         distance = (its_fingerprint ^ fingerprint).bit_count()
         is_near = distance <= self.max_distance
-        if not (is_near or 0 != its_key == key or self._shares(key, its_key)):
+        if not (is_near or self.keying.is_shared(key, its_key)):
             return None
         if not (sketch and its_sketch):
             return Match(distance, doc_id, its_fingerprint, first_seen, None, "distance" if is_near else "key")
@@ -120,12 +120,6 @@ class Rule(NamedTuple):
             return None
         alike = similarity(its_sketch, sketch)
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
-
-    def _shares(self, key: int, its_key: int) -> bool:
-        """Whether two keys that differ have a part in common."""
-        if self.keying is Keying.WHOLE:
-            return False
-        return not set(self.keying.parts_of(key)).isdisjoint(self.keying.parts_of(its_key))
 
     def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
         """Call `match` for each query and the document at the same position; takes half the time for many."""

@@ -137,7 +137,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         (a, b),
         differing.bit_count(),
         similarity(a.signature.sketch, b.signature.sketch),
-        not set(keying.parts_of(a.signature.key)).isdisjoint(keying.parts_of(b.signature.key)),
+        keying.is_shared(a.signature.key, b.signature.key),
         found_by,
         reason,
         _blocks(cover.layout, differing),

@@ -129,10 +129,13 @@ def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[U
     values = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
     counts = np.bincount(voting.doc, minlength=batch.count)
     if recipe.key and has_keys:
-        weights = found.weights if found.key_weights is None else found.key_weights
-        made = Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key, batch.count)
-        return values, counts, made
+        return values, counts, _keys(recipe, found, batch.count)
     return values, counts, np.zeros(batch.count, np.uint64)
+
+
+def _keys(recipe: Recipe, found: Features, documents: int) -> Uint64s:
+    weights = found.weights if found.key_weights is None else found.key_weights
+    return Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key or 1, documents)
 
 
 def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
@@ -181,8 +184,7 @@ def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     """Return what a rarity table is fitted to, of each text."""
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
-    weights = found.weights if found.key_weights is None else found.key_weights
-    key = Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key or 1, batch.count)
+    key = _keys(recipe, found, batch.count)
     order = np.argsort(found.doc, kind="stable")
     ends = np.cumsum(np.bincount(found.doc, minlength=batch.count))
     sketch = _sketches(batch, recipe.sketch or MOST_SHINGLE)

@@ -18,7 +18,7 @@ from enum import Enum
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
-from hsimhash.fingerprint.murmur3 import mix
+from hsimhash.fingerprint.murmur3 import mix, mix_one
 from hsimhash.fingerprint.sketch import heaviest_features, present
 
 TAGS = 4
@@ -26,8 +26,6 @@ _TAG_BITS = 15
 _COUNT_SHIFT = TAGS * _TAG_BITS
 _TAGS_MASK = (1 << _COUNT_SHIFT) - 1
 _ALL_BUT_ONE = (TAGS - 1) << _COUNT_SHIFT
-_FACTORS = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # of `mix`
-_WORD = (1 << 64) - 1
 
 
 class Keying(Enum):
@@ -82,13 +80,18 @@ class Keying(Enum):
         if self is Keying.WHOLE:
             return (key,) if key else ()
         if key >> _COUNT_SHIFT != TAGS:
-            return (_mixed(key),) if key else ()
-        # Scalar Python takes a quarter of numpy's time for one key.
+            return (mix_one(key) or 1,) if key else ()
         left_out = (
             key & (1 << low) - 1 | (key & _TAGS_MASK) >> low + _TAG_BITS << low | _ALL_BUT_ONE
             for low in range(0, _COUNT_SHIFT, _TAG_BITS)
         )
-        return tuple(map(_mixed, dict.fromkeys(left_out)))
+        return tuple(mix_one(one) or 1 for one in dict.fromkeys(left_out))
+
+    def is_shared(self, key: int, other: int) -> bool:
+        """Whether the texts of two keys share a key."""
+        if self is Keying.WHOLE or key == other:
+            return 0 != key == other
+        return not set(self.parts_of(key)).isdisjoint(self.parts_of(other))
 
     def sharing(self, parts: Uint64s, key: int) -> Bools:
         """Return which texts, by the parts of their keys, share a key with one: shape (n,)."""
@@ -111,13 +114,6 @@ class Keying(Enum):
             for other in range(TAGS):
                 found |= (part == others[..., other]) & (part != 0)
         return found
-
-
-def _mixed(packed: int) -> int:
-    """Return what `Keying.parts` makes of the tags of one part."""
-    for factor in _FACTORS:
-        packed = (packed ^ packed >> 33) * factor & _WORD
-    return packed ^ packed >> 33 or 1
 
 
 def check_whole(keying: str, what: str) -> None:

@@ -53,11 +53,12 @@ def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
         repeats = groups != np.arange(start, start + len(groups))
         found[start : start + AT_ONCE] |= repeats
         found[groups[repeats]] = True
-    ordered = np.sort(signatures.key_parts, axis=None)
+    parts = signatures.key_parts
+    ordered = np.sort(parts, axis=None)
     shared = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
     for start in range(0, len(found), AT_ONCE):
-        parts = signatures[start : start + AT_ONCE].key_parts
-        found[start : start + AT_ONCE] |= are_in(parts.ravel(), shared).reshape(parts.shape).any(axis=1)
+        own = parts[start : start + AT_ONCE]
+        found[start : start + AT_ONCE] |= are_in(own.ravel(), shared).reshape(own.shape).any(axis=1)
     return found
 
 

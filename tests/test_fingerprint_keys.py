@@ -84,11 +84,10 @@ def test_a_batch_that_begins_with_a_refused_text_keeps_its_kind_of_keys() -> Non
     assert signatures.keying is Keying.THREE_OF_FOUR
 
 
-def test_one_word_of_a_short_text_leaves_its_key() -> None:
+def test_one_word_replaced_in_a_short_text_mostly_leaves_its_key() -> None:
     profile = Profile.named("auto-3")
-    words = ["harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay", "mooring", "gull"]
-    for place in range(len(words)):
-        changed = [*words[:place], "lantern", *words[place + 1 :]]
-        one, other = profile.signatures([" ".join(words), " ".join(reversed(changed))])
-        assert Keying.THREE_OF_FOUR.parts_of(one.key)
-        assert one.key >> 60 == other.key >> 60 == 4
+    words = "harbour ferry tide buoy crane pilot anchor quay mooring gull".split()
+    changed = [[*words[:place], "lantern", *words[place + 1 :]] for place in range(len(words))]
+    keys = profile.signatures(map(" ".join, [words, *changed])).keys.tolist()
+    assert {key >> 60 for key in keys} == {4}
+    assert sum(Keying.THREE_OF_FOUR.is_shared(keys[0], key) for key in keys[1:]) >= 7

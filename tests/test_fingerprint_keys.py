@@ -86,7 +86,7 @@ def test_a_batch_that_begins_with_a_refused_text_keeps_its_kind_of_keys() -> Non
 
 def test_one_word_replaced_in_a_short_text_mostly_leaves_its_key() -> None:
     profile = Profile.named("auto-3")
-    words = "harbour ferry tide buoy crane pilot anchor quay mooring gull".split()
+    words = ["harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay", "mooring", "gull"]
     changed = [[*words[:place], "lantern", *words[place + 1 :]] for place in range(len(words))]
     keys = profile.signatures(map(" ".join, [words, *changed])).keys.tolist()
     assert {key >> 60 for key in keys} == {4}

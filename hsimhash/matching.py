@@ -116,7 +116,7 @@ class Rule(NamedTuple):
         if not (sketch and its_sketch):
             return Match(distance, doc_id, its_fingerprint, first_seen, None, "distance" if is_near else "key")
         bits = (its_sketch ^ sketch).bit_count()
-        if self.max_sketch is not None and bits > most_differing(self.max_sketch, is_near=is_near):
+        if self.max_sketch is not None and bits > most_differing(self.max_sketch, distance):
             return None
         alike = similarity(its_sketch, sketch)
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
@@ -130,7 +130,7 @@ class Rule(NamedTuple):
         distances = np.bitwise_count(queries.fingerprints ^ values)
         is_near = distances <= self.max_distance
         is_match = is_near | self.keying.shared(queries.keys, of_keys)
-        is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, is_near=is_near)
+        is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, distances)
         index = similarities(queries.sketches, of_sketches)
         alike = index.astype(object)
         alike[np.isnan(index)] = None

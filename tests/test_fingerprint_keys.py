@@ -18,8 +18,8 @@ from hsimhash.fingerprint.stream import signature_stream
 from tests.support.oracles import packed_key, share_a_key
 
 MASK = (1 << 64) - 1
-TAGS = st.sampled_from([0, 1, 2, 3, 0x3FFF, 0x7FFF])
-PACKED = st.one_of(st.just(0), st.lists(TAGS, min_size=1, max_size=4).map(packed_key))
+TAGS = st.sampled_from([0, 1, 2, 3, 0x7FF, 0xFFF])
+PACKED = st.one_of(st.just(0), st.integers(0, MASK), st.lists(TAGS, min_size=1, max_size=5).map(packed_key))
 
 
 def mixed(value: int) -> int:
@@ -31,13 +31,13 @@ def whole_key(heaviest: Sequence[int]) -> int:
 
 
 def tagged_key(heaviest: Sequence[int]) -> int:
-    return packed_key(mixed(hashed) >> 49 for hashed in heaviest)
+    return packed_key(mixed(hashed) >> 52 for hashed in heaviest)
 
 
-@pytest.mark.parametrize(("keying", "definition"), [(Keying.WHOLE, whole_key), (Keying.THREE_OF_FOUR, tagged_key)])
+@pytest.mark.parametrize(("keying", "definition"), [(Keying.WHOLE, whole_key), (Keying.IN_PARTS, tagged_key)])
 @given(
     st.lists(st.dictionaries(st.integers(0, MASK), st.integers(1, 4), max_size=20), max_size=4),
-    st.integers(1, 4),
+    st.integers(1, 5),
     st.randoms(),
 )
 def test_keys_are_of_the_heaviest_features_whatever_their_order(
@@ -55,8 +55,8 @@ def test_keys_are_of_the_heaviest_features_whatever_their_order(
 
 
 @given(st.lists(st.tuples(PACKED, PACKED), max_size=30))
-def test_two_keys_are_shared_if_all_but_one_of_their_tags_are_equal(pairs: list[tuple[int, int]]) -> None:
-    keying = Keying.THREE_OF_FOUR
+def test_two_keys_are_shared_if_both_have_a_set_of_three_tags(pairs: list[tuple[int, int]]) -> None:
+    keying = Keying.IN_PARTS
     some, others = np.array(pairs, np.uint64).reshape(-1, 2).T
     expected = [share_a_key(one, other, keying) for one, other in pairs]
     assert keying.shared(some, others).tolist() == expected
@@ -66,14 +66,14 @@ def test_two_keys_are_shared_if_all_but_one_of_their_tags_are_equal(pairs: list[
 
 
 @given(st.lists(PACKED, max_size=20))
-def test_a_key_has_each_part_once_and_at_most_four(keys: list[int]) -> None:
-    parts = Keying.THREE_OF_FOUR.parts(np.array(keys, np.uint64))
-    assert parts.shape == (len(keys), 4)
+def test_a_key_has_each_part_once_and_at_most_five(keys: list[int]) -> None:
+    parts = Keying.IN_PARTS.parts(np.array(keys, np.uint64))
+    assert parts.shape == (len(keys), 5)
     for key, own in zip(keys, parts.tolist(), strict=True):
         there = [part for part in own if part]
         assert len(set(there)) == len(there)
         assert (len(there) > 0) == (key != 0)
-        assert tuple(there) == Keying.THREE_OF_FOUR.parts_of(key)
+        assert tuple(there) == Keying.IN_PARTS.parts_of(key)
     assert Keying.WHOLE.parts(np.array(keys, np.uint64)).ravel().tolist() == keys
 
 
@@ -81,7 +81,7 @@ def test_a_batch_that_begins_with_a_refused_text_keeps_its_kind_of_keys() -> Non
     texts = ["中" * (MOST_RUN + 1), "harbour ferry tide buoy crane"]
     ((signatures, refused),) = signature_stream(Profile.named("auto-3"), [texts], 1)
     assert list(refused) == [0]
-    assert signatures.keying is Keying.THREE_OF_FOUR
+    assert signatures.keying is Keying.IN_PARTS
 
 
 def test_one_word_replaced_in_a_short_text_mostly_leaves_its_key() -> None:
@@ -89,5 +89,5 @@ def test_one_word_replaced_in_a_short_text_mostly_leaves_its_key() -> None:
     words = ["harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay", "mooring", "gull"]
     changed = [[*words[:place], "lantern", *words[place + 1 :]] for place in range(len(words))]
     keys = profile.signatures(map(" ".join, [words, *changed])).keys.tolist()
-    assert {key >> 60 for key in keys} == {4}
-    assert sum(Keying.THREE_OF_FOUR.is_shared(keys[0], key) for key in keys[1:]) >= 7
+    assert {key >> 60 for key in keys} == {5}
+    assert sum(Keying.IN_PARTS.is_shared(keys[0], key) for key in keys[1:]) >= 8

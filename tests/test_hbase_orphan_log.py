@@ -39,10 +39,10 @@ from tests.support.hbase_model import DAY_MS, MINUTE_MS, Cluster, ModelGateway
 
 HOUR = 61 * MINUTE_MS
 RECORD = Record(Layout.named("4"), {"name": "test-2", "sketch": {}, "key": {}})
-OF_PARTS = Record(RECORD.layout, {**RECORD.profile, "keying": "three-of-four"})
+OF_PARTS = Record(RECORD.layout, {**RECORD.profile, "keying": "in-parts"})
 DRAWERS = len(RECORD.layout.drawers)
 # Whole, these keys are two; of parts, they have one in common.
-ONE, OTHER = Signature(5, 6, packed_key([1, 2, 3, 4])), Signature(7, 6, packed_key([2, 3, 4, 5]))
+ONE, OTHER = Signature(5, 6, packed_key([1, 2, 3, 4, 5])), Signature(7, 6, packed_key([2, 3, 4, 6, 7]))
 
 
 class CountingGateway(ModelGateway):

@@ -52,10 +52,10 @@ from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, Mode
 URL = "hbase://model/pages"
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
 SIGNED = Record(RECORD.layout, {"name": "test-2", "sketch": {}, "key": {}})
-OF_PARTS = Record(RECORD.layout, {**SIGNED.profile, "keying": "three-of-four"})
+OF_PARTS = Record(RECORD.layout, {**SIGNED.profile, "keying": "in-parts"})
 KEYS = {  # the last two are filed together
     SIGNED.keying: (0, 1 << 32, 2 << 32, (2 << 32) + 1),
-    OF_PARTS.keying: (0, packed_key([1, 2, 3, 4]), packed_key([2, 3, 4, 5]), packed_key([2, 3, 4])),
+    OF_PARTS.keying: (0, packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7]), packed_key([2, 3, 4])),
 }
 DRAWERS = len(RECORD.layout.drawers)
 

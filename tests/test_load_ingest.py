@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.fingerprint import Profile, Signature, Signatures
 from hsimhash.fingerprint.keys import Keying
-from hsimhash.fingerprint.signature import as_signature, as_signatures
+from hsimhash.fingerprint.signature import MAX_SKETCH, as_signature, as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import Batch, Position
@@ -60,7 +60,7 @@ signatures = st.builds(
     Signature,
     values,
     st.sampled_from([0, 2**16 - 1, 2**32 - 1, 2**33 - 1, 2**64 - 1, 1, 3]),
-    st.sampled_from([0, *(packed_key(tags) for tags in ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3), (6, 7, 8, 9)))]),
+    st.sampled_from([0, *(packed_key(tags) for tags in ((1, 2, 3, 4, 5), (2, 1, 6, 7, 5), (1, 2, 3), (6, 7, 8, 9)))]),
 )
 documents = st.lists(st.tuples(ids, signatures), max_size=25)
 kills = st.lists(st.one_of(st.integers(1, 14), st.integers(1, 80)), max_size=4)
@@ -81,7 +81,7 @@ class OneByOne:
     held: dict[str, Signature]
     mode: str
     k: int = 3
-    max_sketch: int | None = 16
+    max_sketch: int | None = MAX_SKETCH
     profile: str = "auto-2"
 
     def take(self, doc_id: str, given: Signature | int) -> dict[str, object]:
@@ -373,7 +373,9 @@ def test_documents_of_one_fingerprint_that_come_again_are_read_a_few_times_each(
     store = Counting.create(f"memory://again-{next(_numbers)}", Record(Layout.named("4"), PROFILE.to_json()))
     with HSimIndex(store, PROFILE) as index:
         index.add_many([7] * count, doc_ids)
-        decisions = decide(index, doc_ids, Signatures.of([7] * count), DuplicateRule(3, 16, leaves_out=leaves_out))
+        decisions = decide(
+            index, doc_ids, Signatures.of([7] * count), DuplicateRule(3, MAX_SKETCH, leaves_out=leaves_out)
+        )
         assert store.read < 10 * count
     nearest = [decision.match.doc_id if decision.match else "" for decision in decisions]
     assert nearest == ["0001", *["0000"] * (count - 1)]

@@ -17,6 +17,7 @@ from hsimhash.pairs.clusters import components, star
 from hsimhash.pairs.crowds import CrowdedPairs, without_subsets
 from hsimhash.pairs.search import find_crowded, find_pairs
 from tests.support.effort import tries
+from tests.support.oracles import share_a_key
 
 Numbers = NDArray[np.uint64]
 
@@ -47,8 +48,8 @@ def crowded(seed: int, count: int, *, signed: bool, keying: Keying = Keying.WHOL
     keys = np.where(rng.random(count) < 0.5, chosen + 1, 0).astype(np.uint64) << np.uint64(32)
     keys[is_alone] = 9 << 32
     if keying is not Keying.WHOLE:
-        tags = np.sort(chosen[:, None] * 9 + np.argsort(rng.random((count, 9)))[:, :4], axis=1)  # 4 of 9
-        packed = (tags << np.arange(45, -1, -15)).sum(axis=1).astype(np.uint64) | np.uint64(4 << 60)
+        tags = chosen[:, None] * 9 + np.argsort(rng.random((count, 9)))[:, :5]  # 5 of 9
+        packed = (tags << np.arange(48, -1, -12)).sum(axis=1).astype(np.uint64) | np.uint64(5 << 60)
         keys = np.where(rng.random(count) < 0.8, packed, np.uint64(0))
         return replace(Signatures.of(fingerprints, sketches, keys), keying=keying)
     return Signatures.of(fingerprints, sketches, keys)
@@ -56,13 +57,15 @@ def crowded(seed: int, count: int, *, signed: bool, keying: Keying = Keying.WHOL
 
 def all_near(signatures: Signatures, k: int, most: int | None) -> NDArray[np.bool_]:
     values, sketches, keys = signatures.fingerprints, signatures.sketches, signatures.keys
-    is_near = np.bitwise_count(values[:, None] ^ values) <= k
-    alike = are_alike(sketches[:, None], sketches, most, is_near=is_near)
+    distances = np.bitwise_count(values[:, None] ^ values)
+    is_near = distances <= k
+    alike = are_alike(sketches[:, None], sketches, most, distances)
     share = (keys[:, None] == keys) & (keys != 0)
     if signatures.keying is not Keying.WHOLE:
-        tags = (keys[:, None] >> np.arange(0, 60, 15, dtype=np.uint64)) & np.uint64(0x7FFF)
-        equal = [(tags[:, None, place, None] == tags).any(axis=2) for place in range(4)]
-        share = (np.sum(equal, axis=0) >= 3) & (keys[:, None] != 0) & (keys != 0)
+        distinct, number = np.unique(keys, return_inverse=True)
+        listed = distinct.tolist()
+        of_distinct = [[share_a_key(one, other, signatures.keying) for other in listed] for one in listed]
+        share = np.array(of_distinct)[number[:, None], number]
     found = (is_near | share) & alike
     same = (values[:, None] == values) & (sketches[:, None] == sketches) & (keys[:, None] == keys)
     result: NDArray[np.bool_] = found | same

@@ -74,12 +74,13 @@ def test_a_key_or_a_fingerprint_of_thousands_is_looked_at_in_bounded_memory(shar
     rng = np.random.default_rng(1)
     count = 6_000
     some, sketches = rng.integers(1, 2**64, (2, count), np.uint64)
-    sketches[:100] = sketches[100:200] ^ np.uint64(0xFF)
+    some[:100], sketches[:100] = some[100:200] ^ np.uint64(0xFFF), sketches[100:200] ^ np.uint64(0xFF)
     same = np.full(count, 7, np.uint64)
     keying, kinds = Keying.WHOLE, np.zeros(count, np.uint8)
     if shared == "part":
-        same = np.array([packed_key([1, 2, 3, 4 + number]) for number in range(count)], np.uint64)
-        keying = Keying.THREE_OF_FOUR
+        tags = ([1, 2, 3, number % 4_000, number // 4_000] for number in range(count))
+        same = np.array(list(map(packed_key, tags)), np.uint64)
+        keying = Keying.IN_PARTS
     parts = (same, sketches, some) if shared == "fingerprint" else (some, sketches, same)
     signatures = Signatures(*parts, kinds, keying)
     tracemalloc.start()

@@ -11,6 +11,7 @@ import pytest
 
 from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.layout import Layout
 from hsimhash.store import Record, Store, create_store
 from hsimhash.store.conformance.place import StorePlace
@@ -41,7 +42,7 @@ def store(place: StorePlace, record: Record) -> Iterator[Store]:
 def key_of(number: int, signing: Profile) -> int:
     """Return one of keys that have nothing in common."""
     whole = signing.keying == Keying.WHOLE.value
-    return number << 32 if whole else packed_key(range(4 * number, 4 * number + 4))
+    return number << 32 if whole else packed_key(range(5 * number, 5 * number + 5))
 
 
 def drawn(count: int, seed: int, signing: Profile) -> Signatures:
@@ -54,7 +55,7 @@ def drawn(count: int, seed: int, signing: Profile) -> Signatures:
     # Keys that differ in their last half only are in the same bucket.
     keys = rng.integers(0, 20, count, np.uint64) << np.uint64(32) | rng.integers(0, 2, count, np.uint64)
     if signing.keying != Keying.WHOLE.value:
-        tags = [rng.choice(7, number) for number in rng.choice([0, 2, 3, 4, 4, 4], count)]
+        tags = [rng.choice(7, number) for number in rng.choice([0, 2, 3, 4, 5, 5], count)]
         keys = np.array([packed_key(one.tolist()) for one in tags], np.uint64)
     sketches = rng.integers(0, 2, count, np.uint64) * (np.uint64(2**20 - 1) << rng.integers(0, 20, count, np.uint64))
     return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8))
@@ -108,12 +109,12 @@ def test_a_query_finds_what_is_near_or_has_its_key_and_passes_over_other_sketche
 
 def test_a_match_tells_similarity_and_what_found_it(signing: Profile) -> None:
     with HSimIndex.create("memory://told", layout="4", profile=signing) as index:
-        index.add_many([Signature(0, 0b1111, 9), Signature(2**64 - 1, 0b0011, 9)], ["near", "far"])
+        index.add_many([Signature(0, 0b1111, 9), Signature(2**12 - 1, 0b0011, 9)], ["near", "far"])
         index.add(1, "plain")
         near, plain, far = index.query(Signature(0, 0b1111, 9))
     assert (near.doc_id, near.distance, near.similarity, near.found_by) == ("near", 0, 1.0, "distance")
     assert (plain.doc_id, plain.distance, plain.similarity, plain.found_by) == ("plain", 1, None, "distance")
-    assert (far.doc_id, far.distance, far.similarity, far.found_by) == ("far", 64, 1 - 2 / 32, "key")
+    assert (far.doc_id, far.distance, far.similarity, far.found_by) == ("far", 12, 1 - 2 / 32, "key")
 
 
 def test_with_a_limit_documents_are_read_until_enough_sketches_agree(
@@ -159,7 +160,7 @@ def test_removed_documents_leave_nothing_in_the_key_drawer(store: Store, place: 
         assert index.check(repair=True).problems == 0
         left = dict(itertools.islice(zip(ids, stored, strict=True), 1, None, 2))
         for query in list(stored)[:50]:
-            assert pairs_of(index.query(query)) == expected(left, query, 3, 16, signing)
+            assert pairs_of(index.query(query)) == expected(left, query, 3, MAX_SKETCH, signing)
         index.remove(ids)
         place.settle(store)
         index.check(repair=True)

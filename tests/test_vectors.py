@@ -58,8 +58,8 @@ def test_rows_of_the_key_drawer_are_the_pinned_ones() -> None:
 def test_parts_of_keys_and_their_rows_are_the_pinned_ones() -> None:
     for named, expected in VECTORS["key_parts"].items():
         key, fingerprint = (int(number, 16) for number in named.split())
-        assert [f"{part:016x}" for part in Keying.THREE_OF_FOUR.parts_of(key)] == [one[:16] for one in expected]
-        signatures = replace(as_signatures([Signature(fingerprint, 0, key)]), keying=Keying.THREE_OF_FOUR)
+        assert [f"{part:016x}" for part in Keying.IN_PARTS.parts_of(key)] == [one[:16] for one in expected]
+        signatures = replace(as_signatures([Signature(fingerprint, 0, key)]), keying=Keying.IN_PARTS)
         rows = [row.tobytes().hex() for row in rowkey.key_rowkeys(signatures)]
         assert rows == sorted(one[17:] for one in expected)
 
@@ -86,7 +86,7 @@ def test_the_worked_example_of_the_page_is_what_the_code_gives() -> None:
         seventh.hex(),
         rowkey.documents_rowkey(fingerprint).hex(),
         f"{rowkey.key_prefix(0x5BE0CD19137E2179).hex()}{fingerprint:016x}",
-        *(f"{one.hex()}{fingerprint:016x}" for one in rowkey.key_prefixes(Keying.THREE_OF_FOUR, 0x430B664EFAFFF64B)),
+        *(f"{one.hex()}{fingerprint:016x}" for one in rowkey.key_prefixes(Keying.IN_PARTS, 0x5EBF30BEC9327ACC)),
     }
     start, stop = rowkey.bucket_range(seventh[: rowkey.PREFIX_BYTES])
     assert f"from `{start.hex()}` to" in page

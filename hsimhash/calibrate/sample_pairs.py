@@ -37,28 +37,28 @@ class Differences:
     """Pairs of texts by the differences of their signatures; arrays of the same length."""
 
     distance: Uint8s  # bits of the fingerprints; NEVER where a text has none
-    is_alike: Bools  # shape (2, n): whether the sketches agree, for pairs found by key, and by distance
+    is_alike: Bools  # whether the sketches agree
     has_key: Bools  # whether both have the same key
 
     @classmethod
     def between(cls, some: Signatures, others: Signatures) -> Differences:
         """Compare texts with others at the same positions."""
         has_none = (some.kinds == TOO_SHORT) | (others.kinds == TOO_SHORT)
-        alike = [are_alike(some.sketches, others.sketches, MAX_SKETCH, is_near=by) for by in (False, True)]
+        distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
         return cls(
-            np.where(has_none, NEVER, np.bitwise_count(some.fingerprints ^ others.fingerprints)),
-            np.array(alike),
+            np.where(has_none, NEVER, distances),
+            are_alike(some.sketches, others.sketches, MAX_SKETCH, distances),
             some.keying.shared(some.keys, others.keys) & ~has_none,
         )
 
     def by_distance(self, way: Way) -> Uint8s:
         """Return the smallest query distance that finds each pair by its fingerprints; NEVER if none does."""
-        return np.where(self.is_alike[1], self.distance, NEVER) if way.has_sketch else self.distance
+        return np.where(self.is_alike, self.distance, NEVER) if way.has_sketch else self.distance
 
     def by_key(self, way: Way) -> Bools:
         """Return which pairs are found by their keys, at any distance."""
         found = self.has_key & way.has_key
-        return found & self.is_alike[0] if way.has_sketch else found
+        return found & self.is_alike if way.has_sketch else found
 
     def reach(self, way: Way) -> Uint8s:
         """Return the smallest query distance that finds each pair, by fingerprints or keys."""

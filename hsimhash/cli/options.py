@@ -93,8 +93,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
-        help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 16, and 14 if only the keys "
-        "are equal.",
+        help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 20. "
+        "Where only a key is shared and fingerprints differ in more than 16 bits, each bit more takes one away.",
     ),
     "workers": click.option(
         "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."

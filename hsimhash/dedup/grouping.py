@@ -145,8 +145,9 @@ def kept_pairs(documents: Collected, grouping: Grouping, groups: Int64s, options
 
 def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDArray[np.str_]:
     """Return what makes each pair near: `distance` or `key`; or `chain`, if only others connect the two."""
-    is_near = np.bitwise_count(some.fingerprints ^ others.fingerprints) <= options.max_distance
-    alike = are_alike(some.sketches, others.sketches, options.max_sketch, is_near=is_near)
+    distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
+    is_near = distances <= options.max_distance
+    alike = are_alike(some.sketches, others.sketches, options.max_sketch, distances)
     has_same_key = some.keying.shared(some.keys, others.keys)
     return np.select([~alike, is_near, has_same_key], ["chain", "distance", "key"], "chain")
 

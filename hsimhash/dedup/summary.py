@@ -355,8 +355,9 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:
     """Return for each pair of distant ones whether a greater distance would make it near, which a key does not yet."""
-    by_distance, by_key = (are_alike(some.sketches, others.sketches, max_sketch, is_near=one) for one in (True, False))
-    added: Bools = by_distance & ~(by_key & some.keying.shared(some.keys, others.keys))
+    distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
+    alike = are_alike(some.sketches, others.sketches, max_sketch, distances)
+    added: Bools = alike & ~some.keying.shared(some.keys, others.keys)
     return added
 
 

@@ -23,7 +23,7 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
+from hsimhash.fingerprint.rarity import key_weights, pair_hashes, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, heaviest_features, shingle_hashes, sketches
@@ -338,8 +338,8 @@ def _rare(
     recipe: Recipe, unit: int, doc: Int64s, hashes: Uint64s, count: Int64s, texts: Callable[[], list[str]]
 ) -> Features:
     """Return distinct features that weigh by their rarity: in the vote however often they were found."""
-    weights = unit * rarity_table(recipe.rarity).find(hashes).astype(np.float64)
-    return Features(doc, hashes, weights, texts, saturated(weights, count))
+    rarities = rarity_table(recipe.rarity).find(hashes).astype(np.float64)
+    return Features(doc, hashes, unit * rarities, texts, key_weights(unit, rarities, count))
 
 
 def _words(batch: TextBatch) -> Features:

@@ -4,9 +4,9 @@ There are two kinds, of which a profile makes one. Both are 64 bits; 0 is none.
 
 *Whole*: the hash of the set of the heaviest features. Two texts share it if it is equal.
 
-*Three of four*: of each of the four heaviest features a *tag* of 15 bits, in ascending order, and above them how many
-there are. Two texts share it if they have three of the tags in common. So it has four *parts*, each of which leaves out
-a tag: a part that is equal in both tells. A text of fewer features has one part, all of its tags.
+*In parts*: of each of the five heaviest features a *tag* of 12 bits, the heaviest first, and above them how many there
+are. A *part* is a set of three of the tags: each three of the first four, and the first two with the fifth. Two texts
+share the key if a part of one equals a part of the other. A text of three features or fewer has one part, all its tags.
 
 A store files a document under each part of its key.
 """
@@ -21,18 +21,20 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
 from hsimhash.fingerprint.murmur3 import mix, mix_one
 from hsimhash.fingerprint.sketch import heaviest_features, present
 
-TAGS = 4
-_TAG_BITS = 15
+TAGS = 5
+_TAG_BITS = 12
 _COUNT_SHIFT = TAGS * _TAG_BITS
-_TAGS_MASK = (1 << _COUNT_SHIFT) - 1
-_ALL_BUT_ONE = (TAGS - 1) << _COUNT_SHIFT
+_SHIFTS = range(_COUNT_SHIFT - _TAG_BITS, -1, -_TAG_BITS)  # of each tag
+_TAG_MASK = (1 << _TAG_BITS) - 1
+_PART_TAGS = 3
+_PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))  # places of tags; a text has those whose tags it has
 
 
 class Keying(Enum):
     """The kinds of keys, by the name that a profile has for them."""
 
     WHOLE = "whole"
-    THREE_OF_FOUR = "three-of-four"
+    IN_PARTS = "in-parts"
 
     def make(self, doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Uint64s:
         """Return the keys of documents; of features with equal weights the lower hash counts.
@@ -49,43 +51,40 @@ class Keying(Enum):
             sums = np.zeros(documents, np.uint64)
             np.add.at(sums, doc[chosen], mix(hashes[chosen]))
             return present(mix(sums), np.bincount(doc, minlength=documents) > 0)
-        return _packed(doc[chosen], mix(hashes[chosen]) >> np.uint64(64 - _TAG_BITS), documents)
+        return _packed(doc[chosen], weights[chosen], hashes[chosen], documents)
 
     @property
     def most_parts(self) -> int:
         """How many parts a key may have."""
-        return 1 if self is Keying.WHOLE else TAGS
+        return 1 if self is Keying.WHOLE else len(_PARTS)
 
     def parts(self, keys: Uint64s) -> Uint64s:
-        """Return the parts of keys of shape (n,): shape (n, 1) or (n, 4); 0 where there is none, each once a key."""
+        """Return the parts of keys of shape (n,): shape (n, 1) or (n, 5); 0 where there is none, each once a key."""
         if self is Keying.WHOLE:
             return keys[:, None]
-        columns = [
-            keys & np.uint64((1 << low) - 1)
-            | (keys & np.uint64(_TAGS_MASK)) >> np.uint64(low + _TAG_BITS) << np.uint64(low)
-            | np.uint64(_ALL_BUT_ONE)
-            for low in range(0, _COUNT_SHIFT, _TAG_BITS)
-        ]
-        left_out = np.stack(columns, axis=1)
-        is_full = keys >> np.uint64(_COUNT_SHIFT) == TAGS
-        left_out[~is_full, 0] = keys[~is_full]
-        is_there = np.ones(left_out.shape, np.bool_)
-        is_there[:, 1:] = is_full[:, None] & (left_out[:, 1:] != left_out[:, :-1])  # equal tags are side by side
-        is_there[:, 0] = keys != 0
-        parts: Uint64s = np.where(is_there, np.maximum(mix(left_out), np.uint64(1)), np.uint64(0))
-        return parts
+        tags = [keys >> np.uint64(shift) & np.uint64(_TAG_MASK) for shift in _SHIFTS]
+        counts = keys >> np.uint64(_COUNT_SHIFT)
+        found = np.zeros((len(keys), len(_PARTS)), np.uint64)
+        for column, places in enumerate(_PARTS):
+            part = _part(np.minimum(counts, np.uint64(_PART_TAGS)), *(tags[place] for place in places))
+            is_there = counts > np.uint64(places[-1]) if column else keys != 0
+            for earlier in found.T[:column]:  # tags may be equal
+                is_there &= part != earlier
+            found[is_there, column] = part[is_there]
+        return found
 
     def parts_of(self, key: int) -> tuple[int, ...]:
         """Return the parts of one key; none where it is 0."""
         if self is Keying.WHOLE:
             return (key,) if key else ()
-        if key >> _COUNT_SHIFT != TAGS:
-            return (mix_one(key) or 1,) if key else ()
-        left_out = (
-            key & (1 << low) - 1 | (key & _TAGS_MASK) >> low + _TAG_BITS << low | _ALL_BUT_ONE
-            for low in range(0, _COUNT_SHIFT, _TAG_BITS)
+        count = key >> _COUNT_SHIFT
+        tags = [key >> shift & _TAG_MASK for shift in _SHIFTS]
+        parts = [places for column, places in enumerate(_PARTS) if (count > places[-1] if column else key)]
+        packed = (
+            min(count, _PART_TAGS) << _PART_TAGS * _TAG_BITS | low << 2 * _TAG_BITS | middle << _TAG_BITS | high
+            for low, middle, high in (sorted(tags[place] for place in places) for places in parts)
         )
-        return tuple(mix_one(one) or 1 for one in dict.fromkeys(left_out))
+        return tuple(mix_one(one) or 1 for one in dict.fromkeys(packed))
 
     def is_shared(self, key: int, other: int) -> bool:
         """Whether the texts of two keys share a key."""
@@ -107,11 +106,11 @@ class Keying(Enum):
         if self is Keying.WHOLE:
             found = (some == others) & (others != 0)
             return found
-        some, others = (self.parts(one.ravel()).reshape(*one.shape, TAGS) for one in (some, others))
+        some, others = (self.parts(one.ravel()).reshape(*one.shape, self.most_parts) for one in (some, others))
         found = np.zeros(np.broadcast_shapes(some.shape, others.shape)[:-1], np.bool_)
-        for place in range(TAGS):
+        for place in range(self.most_parts):
             part = some[..., place]
-            for other in range(TAGS):
+            for other in range(self.most_parts):
                 found |= (part == others[..., other]) & (part != 0)
         return found
 
@@ -122,13 +121,23 @@ def check_whole(keying: str, what: str) -> None:
         raise ValueError(f"{what} cannot work with keys of the kind {keying} yet, as auto-3 makes them; use auto-2")
 
 
-def _packed(doc: Int64s, tags: Uint64s, documents: int) -> Uint64s:
-    """Return the number of tags of each document, and its tags in ascending order from the highest bits down."""
-    order = np.lexsort((tags, doc))
-    doc, tags = doc[order], tags[order]
+def _part(count: Uint64s, *tags: Uint64s) -> Uint64s:
+    """Return a part of each of some keys: a hash of how many tags it has and which, in any order."""
+    (one, other, third), shift = tags, np.uint64(_TAG_BITS)
+    low, high = np.minimum(np.minimum(one, other), third), np.maximum(np.maximum(one, other), third)
+    packed = count
+    for tag in (low, one ^ other ^ third ^ low ^ high, high):
+        packed = packed << shift | tag
+    part: Uint64s = np.maximum(mix(packed), np.uint64(1))
+    return part
+
+
+def _packed(doc: Int64s, weights: Floats, hashes: Uint64s, documents: int) -> Uint64s:
+    """Return the number of features of each document, and their tags, the heaviest in the highest bits."""
+    order = np.lexsort((hashes, -weights, doc))
+    doc, tags = doc[order], mix(hashes[order]) >> np.uint64(64 - _TAG_BITS)
     counts = np.bincount(doc, minlength=documents)
     rank = np.arange(len(doc)) - np.searchsorted(doc, doc)
     packed = counts.astype(np.uint64) << np.uint64(_COUNT_SHIFT)
-    shift = (_TAG_BITS * (counts[doc] - 1 - rank)).astype(np.uint64)
-    np.bitwise_or.at(packed, doc, tags << shift)
+    np.bitwise_or.at(packed, doc, tags << np.array(_SHIFTS, np.uint64)[rank])
     return packed

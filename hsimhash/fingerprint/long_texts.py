@@ -40,7 +40,7 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.rarity import pair_hashes, rarity_table, saturated
+from hsimhash.fingerprint.rarity import key_weights, pair_hashes, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, least_values, shingle_hashes, sketches_of
@@ -617,25 +617,25 @@ def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weighe
     return [(single if part else {}) | (pairs if part < WHOLE else {}), *others]
 
 
-def _rare(recipe: Recipe, unit: int) -> _Weigher:
+def _rare(recipe: Recipe, unit: int, *, in_key: bool = False) -> _Weigher:
     table = rarity_table(recipe.rarity)
-    return lambda some: unit * table.find(some.hashes).astype(np.float64)
+
+    def weigh_rare(some: CountedFeatures) -> Floats:
+        rarities = table.find(some.hashes).astype(np.float64)
+        return key_weights(unit, rarities, some.counts) if in_key else unit * rarities
+
+    return weigh_rare
 
 
-def _rare_characters(recipe: Recipe) -> list[dict[str, _Weigher]]:
-    by_rarity = _rare(recipe, recipe.char_unit)
+def _rare_characters(recipe: Recipe, *, in_key: bool = False) -> list[dict[str, _Weigher]]:
+    by_rarity = _rare(recipe, recipe.char_unit, in_key=in_key)
     return [{"chars": by_rarity}, {"chinese": by_rarity}]
 
 
 def _key_weighers(recipe: Recipe) -> list[dict[str, _Weigher]]:
     """Return how the features of each tally weigh for the key, where features weigh by their rarity."""
-    by_word = _rare(recipe, recipe.word_unit)
-    groups = [{"words": by_word}, {"pairs": by_word}, *_rare_characters(recipe)]
-    return [{name: _saturated(weigher) for name, weigher in group.items()} for group in groups]
-
-
-def _saturated(weigher: _Weigher) -> _Weigher:
-    return lambda some: saturated(weigher(some), some.counts)
+    by_word = _rare(recipe, recipe.word_unit, in_key=True)
+    return [{"words": by_word}, {"pairs": by_word}, *_rare_characters(recipe, in_key=True)]
 
 
 def _english_part(found: Sequence[_Found], seed: int) -> int:

@@ -174,9 +174,12 @@ def _general() -> bytes:
     return content
 
 
-def saturated(weights: Floats, counts: Int64s) -> Floats:
-    """Return what features weigh for the key: more the more often they were found, but never 4 times as much."""
-    return np.rint(weights * VOTE_SCALE * counts / (counts + _HALF_SATURATED))
+def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:
+    """Return what features weigh for the key: more the more often they were found, but never 4 times as much.
+
+    Rarity counts by its square root: a word that is found everywhere in a text is in the key even if others are rarer.
+    """
+    return np.rint(unit * VOTE_SCALE * np.sqrt(SCALE * rarities) * counts / (counts + _HALF_SATURATED))
 
 
 def pair_hashes(words: Uint64s, start: Int64s, stop: Int64s) -> tuple[Int64s, Uint64s]:

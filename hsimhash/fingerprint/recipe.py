@@ -132,7 +132,7 @@ class Recipe:
         least: a text of fewer characters, bytes or words has no features; for pieces that no script decides.
         fields: "title^3+body": a document has several texts, whose features weigh so much; None: one text.
         pattern: the regular expression of "regex", without groups that capture.
-        keying: which kind of key, one of `Keying`; "three-of-four" goes with key=4.
+        keying: which kind of key, one of `Keying`; "in-parts" goes with key=5.
         rarity: SHA-256 of the table for the weights "rarity"; None: all features are equally rare.
     """
 
@@ -326,7 +326,7 @@ def _check_parts(recipe: Recipe) -> None:
         "features that are given go with min_features=1 and without fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
         "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
-        f"keying={Keying.THREE_OF_FOUR.value} goes with key={TAGS}": recipe.keying == Keying.THREE_OF_FOUR.value
+        f"keying={Keying.IN_PARTS.value} goes with key={TAGS}": recipe.keying == Keying.IN_PARTS.value
         and recipe.key not in (TAGS, None),
         "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
         "weights=rarity goes with english=off, and without an idf table": recipe.weights == BY_RARITY
@@ -421,7 +421,7 @@ _BUILT_IN |= {
             sketch=MOST_SHINGLE,
             key=TAGS,
             rarity=GENERAL_SHA256,
-            keying=Keying.THREE_OF_FOUR.value,
+            keying=Keying.IN_PARTS.value,
         ),
         Recipe("auto-1"),
         Recipe("zh-1", tokens="jieba", weights="tfidf"),

@@ -26,10 +26,9 @@ from hsimhash.fingerprint.bits import (
 )
 from hsimhash.fingerprint.keys import Keying
 
-MAX_SKETCH = 16  # differing bits of two sketches: more, and a query passes the document over by default
-# Six equal features tell less than a near fingerprint, so the sketches must agree in two bits more. Measured: no pair
-# with a Jaccard index below .3 is left in the labelled sets, and the F1 of zh-laws rises from .621 to .632.
-KEY_SKETCH_MARGIN = 2
+MAX_SKETCH = 20  # differing bits of two sketches: more, and a query passes the document over by default
+# A shared key finds texts at any distance. From this one on it takes sketches that are more alike: bench_quality.
+FAR = 16
 SKETCH_BITS = 64
 VOTED, EXACT, TOO_SHORT = range(3)  # kinds
 
@@ -137,25 +136,26 @@ def similarities(some: Uint64s, others: Uint64s) -> Floats:
     return np.where((some != 0) & (others != 0), index, np.nan)
 
 
-def most_differing(max_sketch: int, *, is_near: bool) -> int:
-    """Return in how many bits the sketches of two documents may differ: fewer where only their keys are equal."""
-    return max_sketch if is_near else max(0, max_sketch - KEY_SKETCH_MARGIN)
+def most_differing(max_sketch: int, distance: int) -> int:
+    """Return in how many bits two sketches may differ: beyond `FAR`, one less for each bit of distance."""
+    return max(0, max_sketch - max(0, distance - FAR))
 
 
-def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None, *, is_near: Bools | bool) -> Bools:
+def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None, distances: Uint8s) -> Bools:
     """Return for each pair of sketches whether they differ in few enough bits, or one of them is missing.
 
     Args:
         some: shape (n,), or one for all of the others.
         others: shape (n,).
         max_sketch: as for `most_differing`; None: any are alike.
-        is_near: of each pair, or of all, whether more than their keys brought them together.
+        distances: of the fingerprints.
     """
     if max_sketch is None:
-        return np.ones(np.broadcast_shapes(np.shape(some), np.shape(others)), np.bool_)
-    near, by_key = (most_differing(max_sketch, is_near=one) for one in (True, False))
+        return np.ones(distances.shape, np.bool_)
+    beyond = np.maximum(distances, np.uint8(FAR)) - np.uint8(FAR)
     differing = np.bitwise_count(some ^ others)
-    alike: Bools = (differing <= np.where(is_near, near, by_key)) | (some == 0) | (others == 0)
+    alike: Bools = (differing <= max_sketch) & (differing + beyond <= max_sketch)
+    alike |= (differing == 0) | (some == 0) | (others == 0)
     return alike
 
 

@@ -215,7 +215,7 @@ class _Batch:
         is_near: Bools = distance <= self._rule.max_distance
         is_match = is_near | earlier.keying.sharing(self._key_parts[:number], value.key) if value.key else is_near
         if value.sketch:
-            alike = are_alike(np.uint64(value.sketch), earlier.sketches, self._rule.max_sketch, is_near=is_near)
+            alike = are_alike(np.uint64(value.sketch), earlier.sketches, self._rule.max_sketch, distance)
             is_match = is_match & alike
         return is_match
 

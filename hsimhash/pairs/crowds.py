@@ -59,7 +59,7 @@ class Crowd:
         is_near: Bools = differing <= rule.max_distance
         if rule.is_plain:
             return is_near
-        alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, is_near=is_near)
+        alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, differing)
         is_near |= mine.keying.shared(mine.keys[:, None], its.keys)
         return is_near & alike
 

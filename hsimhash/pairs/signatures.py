@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in, spans
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, are_in, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, without_subsets
@@ -71,8 +71,8 @@ def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_ske
     ours = signatures[first]
     near = replace(pairs, left=number[pairs.left], right=number[pairs.right], groups=number[pairs.groups[first]])
     words, unconfirmed = [], 0
-    for left, right, is_near in _candidates(near, ours, max_distance, _SharedParts.of(ours)):
-        alike = are_alike(ours.sketches[left], ours.sketches[right], max_sketch, is_near=is_near)
+    for left, right, distance in _candidates(near, ours, max_distance, _SharedParts.of(ours)):
+        alike = are_alike(ours.sketches[left], ours.sketches[right], max_sketch, distance)
         words.append(pair_words(first[left[alike]], first[right[alike]]))
         unconfirmed += len(left) - len(words[-1])
     return Pairs(*sorted_block(words, signatures.fingerprints), groups, unconfirmed)
@@ -147,9 +147,9 @@ class _Distinct:
             np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all pairs of those are large
         )
         pairs = []
-        for left, right, is_near in _candidates(few, self.signatures, self.rule.max_distance, shared.without_crowds()):
+        for left, right, distance in _candidates(few, self.signatures, self.rule.max_distance, shared.without_crowds()):
             sketches = self.signatures.sketches
-            alike = are_alike(sketches[left], sketches[right], self.rule.max_sketch, is_near=is_near)
+            alike = are_alike(sketches[left], sketches[right], self.rule.max_sketch, distance)
             pairs.append(pair_words(left[alike], right[alike]))
         return pairs, found
 
@@ -163,13 +163,13 @@ def _groups_of(labels: Int64s) -> list[Int64s]:
 
 def _candidates(
     near: Pairs, signatures: Signatures, max_distance: int, shared: _SharedParts
-) -> Iterator[tuple[Int64s, Int64s, bool]]:
-    """Yield each pair within the distance, then each one that is not, but shares a key; in blocks of either."""
-    yield from ((left, right, True) for left, right, _ in near.expand())
+) -> Iterator[tuple[Int64s, Int64s, Uint8s]]:
+    """Yield each pair within the distance, then each one that is not, but shares a key, in blocks; with distances."""
+    yield from near.expand()
     for left, right in shared.pairs():
         distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
         is_new = distance > max_distance
-        yield left[is_new], right[is_new], False
+        yield left[is_new], right[is_new], distance[is_new]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

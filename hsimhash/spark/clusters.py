@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS
-from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.pairs.crowds import NearRule
 from hsimhash.spark.columns import (
@@ -27,7 +27,7 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.components import component_roots, crowd_links, stars
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import SparkDedupOptions, Vertices, similarity_of, vertices_of
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, agrees, similarity_of, vertices_of
 
 
 def clusters(
@@ -155,8 +155,8 @@ def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptio
     is_near = distance <= options.max_distance
     found_by = F.when(is_near, "distance").when(has_same_key, "key").otherwise("chain")
     if options.max_sketch is not None:
-        most = F.when(is_near, options.max_sketch).otherwise(most_differing(options.max_sketch, is_near=False))
-        found_by = F.when(has_sketches & (differing > most), "chain").otherwise(found_by)
+        is_alike = ~has_sketches | agrees(differing, distance, options.max_sketch)
+        found_by = F.when(is_alike, found_by).otherwise("chain")
     return rows.select("left", "right", distance, similarity.alias("similarity"), found_by.alias("found_by"))
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS, PairsListed, check_clusters, check_pairs
-from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
+from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS, check_max_sketch
 from hsimhash.pairs.signatures import CROWD
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
@@ -216,7 +216,7 @@ def _edges(rows: DataFrame, near: DataFrame, options: SparkDedupOptions, *, is_s
         alike, sharing = alike.where(F.col("alike") <= ALIKE), sharing.where(F.col("sharing") <= CROWD)
     found = found.unionByName(_measured_edges(_met(alike, ["fingerprint"]), "distance"))
     keyed = _measured_edges(_met(sharing, ["key"]), "key").where(F.col("distance") > options.max_distance)
-    return _confirmed(found, options, is_near=True).unionByName(_confirmed(keyed, options, is_near=False))
+    return _confirmed(found.unionByName(keyed), options)
 
 
 def _side(rows: DataFrame, name: str) -> DataFrame:
@@ -254,12 +254,17 @@ def _measured_edges(met: DataFrame, found_by: str) -> DataFrame:
     )
 
 
-def _confirmed(edges: DataFrame, options: SparkDedupOptions, *, is_near: bool) -> DataFrame:
+def _confirmed(edges: DataFrame, options: SparkDedupOptions) -> DataFrame:
     """Leave out pairs whose sketches tell that the texts are not alike."""
     if options.max_sketch is None:
         return edges
-    most = most_differing(options.max_sketch, is_near=is_near)
-    return edges.where(F.col("differing").isNull() | (F.col("differing") <= most))
+    return edges.where(F.col("differing").isNull() | agrees(F.col("differing"), F.col("distance"), options.max_sketch))
+
+
+def agrees(differing: Column, distance: Column, max_sketch: int) -> Column:
+    """Return whether sketches differ in few enough bits; see `are_alike`."""
+    beyond = F.greatest(F.lit(0), distance - FAR)
+    return differing <= F.greatest(F.lit(0), F.lit(max_sketch) - beyond)
 
 
 def pairs(

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash import Signature
-from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
+from hsimhash.fingerprint.signature import MAX_SKETCH, are_alike
 from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 11
@@ -83,10 +83,8 @@ def plain_kept(fingerprints: np.ndarray, sketches: np.ndarray, keys: np.ndarray)
         is_near = np.bitwise_count(fingerprints[part, None] ^ fingerprints[start:]) <= K
         is_near |= (keys[part, None] == keys[start:]) & (keys[start:] != 0)
         row, column = (places + start for places in np.nonzero(is_near))
-        differing = np.bitwise_count(sketches[row] ^ sketches[column])
-        by_distance = np.bitwise_count(fingerprints[row] ^ fingerprints[column]) <= K
-        most = np.where(by_distance, *(most_differing(MAX_SKETCH, is_near=one) for one in (True, False)))
-        is_pair = (row < column) & ((differing <= most) | (sketches[row] == 0) | (sketches[column] == 0))
+        distances = np.bitwise_count(fingerprints[row] ^ fingerprints[column])
+        is_pair = (row < column) & are_alike(sketches[row], sketches[column], MAX_SKETCH, distances)
         for one, other in zip(row[is_pair].tolist(), column[is_pair].tolist(), strict=True):
             near.setdefault(one, []).append(other)
     kept: dict[int, int] = {}

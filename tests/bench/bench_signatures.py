@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hsimhash.calibrate.edits import EDITS, sentences
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Profile, Signatures
 from hsimhash.fingerprint.normalize import simplify, to_codes
-from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
+from hsimhash.fingerprint.signature import FAR, MAX_SKETCH
 from tests.bench.bench_quality import Score, by_pypi_simhash, han_count
 from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
@@ -70,8 +70,7 @@ class Pairs:
         near = (self.distances <= k) | (self.same_key if by_key else False)
         if not by_sketch:
             return near
-        by_distance, by_key_alone = (most_differing(MAX_SKETCH, is_near=one) for one in (True, False))
-        return near & (self.sketches <= np.where(self.distances <= k, by_distance, by_key_alone))
+        return near & (self.sketches + np.maximum(0, self.distances.astype(np.int64) - FAR) <= MAX_SKETCH)
 
 
 WAYS: Mapping[str, Mapping[str, bool]] = {

@@ -296,14 +296,14 @@ def test_nobody_else_writes_while_a_load_is_merged(url: str, store: Store, tmp_p
 
 
 def test_check_finds_and_repairs_segments_that_are_not_those_of_the_key(url: str) -> None:
-    stored = [Signature(5, 6, packed_key([1, 2, 3, 4])), Signature(7, 8, packed_key([1, 2])), Signature(9)]
-    query = Signature(2**64 - 1, 0, packed_key([2, 3, 4, 5]))
+    stored = [Signature(5, 6, packed_key([1, 2, 3, 4, 5])), Signature(7, 8, packed_key([1, 2])), Signature(9)]
+    query = Signature(2**64 - 1, 0, packed_key([2, 3, 4, 6, 7]))
     with HSimIndex.create(url, layout="4", profile="auto-3") as index:
         index.add_many(stored, ["a", "b", "c"])
         assert isinstance(index.store, DatabaseStore)
         documents, call = index.store.tables.documents, index.store.session.call
         assert index.check() == CheckReport(3, 3 * 4 + 4 + 1)
-        for harm in ("key_1 = -1, key_4 = key_1 WHERE doc_id = 'a'", "key_2 = 1 WHERE doc_id = 'c'"):
+        for harm in ("key_1 = -1, key_5 = key_1 WHERE doc_id = 'a'", "key_2 = 1 WHERE doc_id = 'c'"):
             assert call(lambda link, harm=harm: link.do(f"UPDATE {documents} SET {harm}")) == 1  # type: ignore[misc]
         assert index.query(query) == []
         assert (index.check().problems, index.check(repair=True).repaired) == (2, 2)

@@ -46,8 +46,8 @@ from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_runnin
 
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
 SIGNED = Record(Layout.named("4"), {"name": "test-1", "sketch": 1, "key": 1})
-OF_PARTS = Record(SIGNED.layout, {**SIGNED.profile, "keying": "three-of-four"})
-KEY, OTHER = packed_key([1, 2, 3, 4]), packed_key([2, 3, 4, 5])  # of parts, they have one in common
+OF_PARTS = Record(SIGNED.layout, {**SIGNED.profile, "keying": "in-parts"})
+KEY, OTHER = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # of parts, they have one in common
 kinds = pytest.mark.parametrize("record", [SIGNED, OF_PARTS], ids=["format 2", "format 3"])
 _numbers = itertools.count()
 

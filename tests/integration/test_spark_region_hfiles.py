@@ -31,7 +31,7 @@ def documents(rng: np.random.Generator) -> pa.Table:
     values[::7] = 0xC00102030405060708 & (1 << 64) - 1
     keys = random_fingerprints(rng, COUNT) * (np.arange(COUNT) % 3 > 0)
     keys[1::9] = keys[1]
-    keys[2::9] = packed_key([1, 2, 3, 4])
+    keys[2::9] = packed_key([1, 2, 3, 4, 5])
     columns = [values.view(np.int64), keys.view(np.int64), keys.view(np.int64)]
     ids = [f"https://例.org/{number}" for number in range(COUNT)]
     ones = np.ones(COUNT, np.int64)

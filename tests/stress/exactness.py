@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hsimhash import HSimIndex, Layout, Match, Signatures
 from hsimhash.fingerprint import Signature
-from hsimhash.fingerprint.signature import KEY_SKETCH_MARGIN, MAX_SKETCH, SKETCH_BITS
+from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
 from tests.support.fingerprint_sets import (
     FINGERPRINTS,
@@ -288,7 +288,7 @@ def matching(stored: Signatures, query: Signature, k: int, max_sketch: int | Non
     is_match = is_near | (stored.keys == np.uint64(query.key)) & (query.key != 0)
     is_compared = (stored.sketches != 0) & (query.sketch != 0)
     if max_sketch is not None:
-        is_match &= ~is_compared | (bits <= np.where(is_near, max_sketch, max_sketch - KEY_SKETCH_MARGIN))
+        is_match &= ~is_compared | (bits <= np.maximum(0, max_sketch - np.maximum(0, distances.astype(int) - FAR)))
     return sorted(
         Match(
             int(distances[place]),

@@ -42,8 +42,8 @@ def signed(
     """Draw signatures with these fingerprints, and few sketches and keys, so that many are alike; 0 among them."""
     sketches, keys = st.sampled_from([0, 0, 1, 0b11, 0b111111, 2**64 - 1]), st.sampled_from([0, 0, 5, 6, 2**64 - 1])
     if keying is not Keying.WHOLE:
-        tags = st.sampled_from([0, 1, 2, 3, 0x7FFF])
-        keys = st.one_of(st.just(0), st.lists(tags, min_size=1, max_size=4).map(packed_key))
+        tags = st.sampled_from([0, 1, 2, 3, 0xFFF])
+        keys = st.one_of(st.just(0), st.lists(tags, min_size=1, max_size=5).map(packed_key))
 
     def alike(values: list[int]) -> st.SearchStrategy[list[Signature]]:
         return st.tuples(*(st.builds(Signature, st.just(value), sketches, keys) for value in values)).map(list)
@@ -60,12 +60,13 @@ def are_near(
 ) -> bool:
     """Return whether two match: by distance or by key, and then by what their sketches say."""
     one, other = as_signature(one), as_signature(other)
-    is_near = (one.fingerprint ^ other.fingerprint).bit_count() <= k
-    if not (is_near or share_a_key(one.key, other.key, keying)):
+    distance = (one.fingerprint ^ other.fingerprint).bit_count()
+    if not (distance <= k or share_a_key(one.key, other.key, keying)):
         return False
     if max_sketch is None or 0 in (one.sketch, other.sketch):
         return True
-    return (one.sketch ^ other.sketch).bit_count() <= max(0, max_sketch if is_near else max_sketch - 2)
+    far = max(0, distance - 16)
+    return (one.sketch ^ other.sketch).bit_count() <= max(0, max_sketch - far)
 
 
 def plain_stars(

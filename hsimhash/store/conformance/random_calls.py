@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -41,19 +42,23 @@ ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 6
 
 
 def packed_key(tags: Iterable[int]) -> int:
-    """Return a key of the tags of the heaviest features, as `schema/fingerprint.md` says it."""
-    listed = sorted(tags)
-    return len(listed) << 60 | sum(tag << 15 * place for place, tag in enumerate(reversed(listed)))
+    """Return a key of the tags of the heaviest features, heaviest first, as `schema/fingerprint.md` says it."""
+    listed = list(tags)
+    return len(listed) << 60 | sum(tag << 48 - 12 * place for place, tag in enumerate(listed))
 
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
-    """Return whether two keys are one, or have all but one of their tags in common."""
+    """Return whether two keys are one, or have a set of three tags in common that both file the document under."""
     if keying is Keying.WHOLE:
         return 0 != one == other
-    some, others = (Counter(key >> 15 * place & 0x7FFF for place in range(key >> 60)) for key in (one, other))
-    if min(some.total(), others.total()) < 3:
-        return some.total() > 0 and some == others
-    return (some & others).total() >= 3
+    return not set(_sets_of_tags(one)).isdisjoint(_sets_of_tags(other))
+
+
+def _sets_of_tags(key: int) -> Iterator[tuple[int, ...]]:
+    tags = [key >> 48 - 12 * place & 0xFFF for place in range(max(3, min(key >> 60, 5)))]
+    if key:
+        sets = [tags] if len(tags) == 3 else [*combinations(tags[:4], 3), *([*tags[:2], fifth] for fifth in tags[4:])]
+        yield from ((min(3, key >> 60), *sorted(one)) for one in sets)
 
 
 def plain_matches(
@@ -69,7 +74,7 @@ def plain_matches(
         similarity = None
         if sketch and query.sketch:
             bits = (sketch ^ query.sketch).bit_count()
-            if rule.max_sketch is not None and bits > (rule.max_sketch if is_near else max(0, rule.max_sketch - 2)):
+            if rule.max_sketch is not None and bits > max(0, rule.max_sketch - max(0, distance - 16)):
                 continue
             similarity = max(0.0, 1 - bits / 32)
         found.append(Match(distance, doc_id, fingerprint, first_seen, similarity, "distance" if is_near else "key"))
@@ -105,20 +110,21 @@ class TrialRun:
         self._centres = self._numbers(CENTRES)
         self._centres += [self._flipped(self._centres[0], self._k + 1), 0, 2**64 - 1]
         (sketch,) = self._numbers(1)
-        near = [self._flipped(sketch, bits) for bits in (1, 14, 15, 16, 17)]
+        near = [self._flipped(sketch, bits) for bits in (1, 12, 15, 20, 21)]
         self._sketches = [0, 0, sketch, sketch, sketch, sketch ^ 2**64 - 1, *near]
         self._keys = [0, 0, 0, *self._some_keys()]
         numbers = max(trial.documents - len(ODD_IDS), 0)
         self._ids = [*map(str, range(numbers)), *ODD_IDS][: trial.documents]
 
     def _some_keys(self) -> list[int]:
-        """Draw keys: whole ones with the same prefix; or four features, and what is left of them as some change."""
+        """Draw keys: whole ones with the same prefix; or five features, and what is left of them as some change."""
         (key,) = self._numbers(1)
         if self._index.store.record.keying is Keying.WHOLE:
             return [key, key ^ 1]
-        tags = [key >> 15 * place & 0x7FFF for place in range(TAGS)]
+        tags = [key >> 12 * place & 0xFFF for place in range(TAGS)]
         changed = [[*tags[:place], tags[place] ^ 1, *tags[place + 1 :]] for place in range(TAGS)]
-        return [packed_key(one) for one in (tags, *changed, [*tags[1:], tags[1]], tags[1:], tags[:2], tags[:1])]
+        others = ([*tags[1:], tags[1]], tags[::-1], tags[1:], tags[:3], tags[:2], tags[:1])
+        return [packed_key(one) for one in (tags, *changed, *others)]
 
     async def run(self) -> None:
         """Make all calls; the index is closed at the end. `AssertionError` names the first wrong answer."""

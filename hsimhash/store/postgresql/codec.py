@@ -9,7 +9,7 @@
 A drawer is an index on an expression, so that PostgreSQL itself keeps its rows: whatever writes a fingerprint files it
 in all drawers, in the same transaction. Each has the fingerprint too: a bucket is read from the index alone.
 
-In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_4`, -1 where it has
+In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_5`, -1 where it has
 fewer: SQL cannot easily mix bits. Equal parts may be in different columns, so a query looks into all of them.
 
 A fingerprint, a sketch or a key is a bigint of the same 64 bits. Segments are bigints from 0 to 2**32 - 1,

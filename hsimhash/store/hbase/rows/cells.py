@@ -58,7 +58,7 @@ HOUR_S, HOUR_MS = 3_600, 3_600_000
 
 _CHANGES_BYTES = 4
 _KEY_BYTES = 8
-_LOGGED_KEY_BYTES = {Keying.WHOLE: SEGMENT_BYTES, Keying.THREE_OF_FOUR: _KEY_BYTES}  # on disk, in the log of orphans
+_LOGGED_KEY_BYTES = {Keying.WHOLE: SEGMENT_BYTES, Keying.IN_PARTS: _KEY_BYTES}  # on disk, in the log of orphans
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
 _SIGNED = Struct(">QQIQQ")  # and sketch, key
 _REMOVED_SIZES = 0, _CHANGES_BYTES

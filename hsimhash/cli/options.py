@@ -87,7 +87,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="How texts become fingerprints: auto-2, auto-1, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
+        help="How texts become fingerprints: auto-3, auto-2, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": _distance_option,
     "max_sketch": click.option(

@@ -116,7 +116,7 @@ def create_table_command(
     """Create an empty index. Its layout, profile and distance cannot be changed later.
 
     \b
-    Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-2
+    Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-3
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl

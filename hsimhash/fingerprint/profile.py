@@ -280,6 +280,8 @@ def _probe(profile: Profile) -> int:
 
 # Pinned for ever: what the built-in profiles give for PROBE_TEXT.
 _PROBES = {
+    "auto-3": 0xFD626EC880346F60,
+    "auto-3:sketch=off": 0xFD626EC880346F60,
     "auto-2": 0x9929E24ABA1527C0,
     "auto-2:sketch=off": 0x9929E24ABA1527C0,
     "auto-1": 0xA9A3669B168E67C0,

@@ -33,7 +33,7 @@ from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
 from hsimhash.fingerprint.wordlists import WordLists
 
-DEFAULT_PROFILE = "auto-2"  # of new indexes
+DEFAULT_PROFILE = "auto-3"  # of new indexes
 FEATURES_PROFILE = "features-1"  # of features that are given
 
 BY_RARITY = "rarity"  # weights by the rarity of features, each counted once
@@ -180,7 +180,7 @@ class Recipe:
 
     @staticmethod
     def named(name: str) -> Recipe:
-        """Return a built-in recipe such as "auto-2", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""
+        """Return a built-in recipe such as "auto-3", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""
         base_name, colon, written = name.partition(":")
         if base_name not in _BUILT_IN:
             raise ValueError(f"no profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")

@@ -12,6 +12,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
@@ -26,6 +27,7 @@ from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError, StoreUnavailableError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import Uint8s, distances, whole_number
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.signature import (
     MAX_SKETCH,
     AnySignatures,
@@ -202,8 +204,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         layout: Layout | str | None = None,
         profile: Profile | str | None = None,
         slow_s: float | None = SLOW_S,
+        takes_any_rarity: bool = False,
     ) -> HSimIndex:
-        """Open an index as `open` does, and as `opening` says."""
+        """Open an index as `open` does, and as `opening` says.
+
+        With `takes_any_rarity`, a profile without a rarity table of the user's also stands for an index that has one.
+        """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
         store = open_store(url, opening)
@@ -213,7 +219,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                     f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
                     f"omit the layout, or create another index"
                 )
-            index = cls(store, _profile_of(store, wanted_profile), slow_s)
+            index = cls(store, _profile_of(store, wanted_profile, takes_any_rarity=takes_any_rarity), slow_s)
         except BaseException:
             store.close()
             raise
@@ -851,7 +857,7 @@ def _check_limit(limit: int | None) -> None:
         raise ValueError(f"limit {limit} must be at least 1")
 
 
-def _profile_of(store: Store, wanted: Profile | None) -> Profile:
+def _profile_of(store: Store, wanted: Profile | None, *, takes_any_rarity: bool) -> Profile:
     try:
         stored = Profile.from_json(store.record.profile)
     except ValueError as error:
@@ -859,6 +865,8 @@ def _profile_of(store: Store, wanted: Profile | None) -> Profile:
             f"{store.url} was made with a profile {store.record.profile.get('name')!r} that is not this release's "
             f"({error}); use the release that made it, or ingest the documents again"
         ) from error
+    if wanted is not None and takes_any_rarity and stored.has_own_rarity and not wanted.has_own_rarity:
+        wanted = replace(wanted, name=stored.name, rarity=stored.rarity) if wanted.weights == BY_RARITY else wanted
     if wanted is not None and wanted != stored:
         mine, its = wanted.to_json(), store.record.profile
         differing = ", ".join(

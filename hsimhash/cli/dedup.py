@@ -21,6 +21,7 @@ from hsimhash.cli.options import (
     Settings,
     field_options,
     fingerprint_field_option,
+    fit_option,
     inputs_of,
     json_option,
     metrics_option,
@@ -34,7 +35,6 @@ from hsimhash.dedup import DedupOptions, DedupSummary, Method, PairsListed
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
-from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.store import Opening
@@ -94,14 +94,7 @@ def named_folder(text: str) -> Path:
     "Repeat it to break ties; the smallest id decides in the end.",
 )
 @click.option("--against", type=utf8, metavar="URL", help="Also drop documents near one in this index.")
-@click.option(
-    "--fit",
-    type=utf8,
-    default=FIT_AUTO,
-    metavar="auto|off|TABLE",
-    help="How rare words are, for profiles such as auto-3. auto (default): learnt from the inputs; off: as in general "
-    "text; TABLE: as in a file that 'hsimhash fit' wrote.",
-)
+@fit_option
 @click.option(
     "--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used."
 )
@@ -188,7 +181,7 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
         warn_of(profile)
         return nullcontext(profile)
     asked = settings.profile if "profile" in settings.model_fields_set else None
-    return opened_index(url, Opening(JOB_DEADLINE_S), profile=asked, slow_s=None)
+    return opened_index(url, Opening(JOB_DEADLINE_S), profile=asked, slow_s=None, takes_any_rarity=True)
 
 
 def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> ExitCode:

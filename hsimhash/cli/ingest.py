@@ -22,19 +22,24 @@ from hsimhash.cli.options import (
     field_options,
     fingerprint_field_option,
     first_seen_field_option,
+    fit_option,
     inputs_of,
     json_option,
     metrics_option,
     open_index,
     reading_of,
+    refuse_memory,
     wanted_record,
     with_settings,
 )
 from hsimhash.cli.output_files import JSON_LINES, refuse_format
-from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.errors import IndexExistsError, IndexNotFoundError, ProfileMismatchError
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
+from hsimhash.load.fitting import fitted_profile
 from hsimhash.store import backend_of
 
 
@@ -54,6 +59,7 @@ from hsimhash.store import backend_of
 @fingerprint_field_option
 @first_seen_field_option
 @field_options
+@fit_option
 @click.option(
     "--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="List the matches of tag in FILE."
 )
@@ -68,6 +74,7 @@ def ingest_command(
     rate: float | None,
     fingerprint_field: str | None,
     first_seen_field: str | None,
+    fit: str,
     tags: Path | None,
     fresh: bool,
     as_json: bool,
@@ -95,6 +102,10 @@ def ingest_command(
     listed. A document with a known id replaces the stored one. On HBase, skip and tag are exact while no other process
     writes; with --claim, skip is exact as long as all writers claim. Elsewhere skip is always exact.
 
+    With profiles such as auto-3, a new index learns from the INPUTs how rare words are, unless they are a stream or
+    hold fewer than 100 documents. They are then read twice. The index keeps what it learnt; documents that you add
+    later do not change it. --fit TABLE fails if the index exists and has another table.
+
     Run the same command again to resume after an interruption; a stream must be sent again from its beginning. A
     finished job is not repeated, even if documents were removed or expired since, unless you pass --fresh. The job
     folder holds the checkpoint and the lists: inside an embedded index, or below .hsimhash/jobs for others.
@@ -106,7 +117,7 @@ def ingest_command(
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     is_stream = any(one.is_stream for one in found)
-    with _index(settings, found, options) as index, stoppable(is_stream=is_stream) as stop:
+    with _index(settings, found, options, fit, quiet=quiet) as index, stoppable(is_stream=is_stream) as stop:
         with watching("read", stop, quiet=quiet) as observer:
             summary = load.ingest(index, found, options, observer)
         return report(summary, index, is_stream=is_stream, as_json=as_json)
@@ -136,16 +147,40 @@ def _options(
     )
 
 
-def _index(settings: Settings, inputs: list[Input], options: IngestOptions) -> HSimIndex:
+def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit: str, *, quiet: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
     if options.job or not backend_of(settings.store).is_embedded:
         check_job(options.job or default_job(settings.store, inputs))
     try:
-        return open_index(settings, is_job=True)
+        return _opened(settings, fit)
     except IndexNotFoundError:
         check_options(wanted_record(settings, None).layout, inputs, options)
+    refuse_memory(settings)
+    asked = Profile.named(settings.profile)
+    with watching("fit", quiet=quiet) as observer:
+        profile = fitted_profile(inputs, options.reading, asked, fit, workers=settings.workers, observer=observer)
     with suppress(IndexExistsError):  # another process was quicker
-        create_index(settings)
+        create_index(settings, profile=profile)
+        if profile.learnt:
+            say(f"word weights: {profile.learnt}")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
             say(f"fingerprints are taken for those of profile {settings.profile}; name another with --profile")
-    return open_index(settings, is_job=True)
+    return _opened(settings, fit)
+
+
+def _opened(settings: Settings, fit: str) -> HSimIndex:
+    """Open the index, whose rarity table must be the one in a file that `fit` names."""
+    index = open_index(settings, is_job=True)
+    if fit in (FIT_AUTO, FIT_OFF):
+        return index
+    try:
+        wanted = fitted_profile([], InputOptions(), index.profile, fit)
+        if wanted.rarity != index.profile.rarity:
+            raise ProfileMismatchError(
+                f"{index.url} has profile {index.profile.name}, and {fit} is not its rarity table: documents with "
+                f"other weights would not be found; omit --fit, or create another index"
+            )
+    except BaseException:
+        index.close()
+        raise
+    return index

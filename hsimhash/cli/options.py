@@ -22,6 +22,7 @@ from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
 from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
+from hsimhash.fingerprint.rarity import FIT_AUTO
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs import Input, InputOptions, find_inputs
@@ -166,6 +167,14 @@ def utf8(value: str) -> str:
         raise click.BadParameter(f"{value!r:.80} is not valid UTF-8") from error
 
 
+fit_option = click.option(
+    "--fit",
+    type=utf8,
+    default=FIT_AUTO,
+    metavar="auto|off|TABLE",
+    help="How rare words are, for profiles such as auto-3. auto (default): learnt from the inputs; off: as in general "
+    "text; TABLE: as in a file that 'hsimhash fit' wrote.",
+)
 fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."
 )
@@ -331,6 +340,7 @@ def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
         layout=settings.layout if "layout" in asked else None,
         profile=settings.profile if "profile" in asked else None,
         slow_s=None if is_job else settings.slow_query_s,
+        takes_any_rarity=True,
     )
 
 
@@ -348,14 +358,17 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     return document
 
 
-def create_index(settings: Settings, distance: int | None = None, ttl_s: int | None = None) -> None:
+def create_index(
+    settings: Settings, distance: int | None = None, ttl_s: int | None = None, profile: Profile | None = None
+) -> None:
     """Create the index of the settings, with their layout and profile; queries use `distance` by default."""
     refuse_memory(settings)
-    warn_of(Profile.named(settings.profile))
+    profile = profile or Profile.named(settings.profile)
+    warn_of(profile)
     with HSimIndex.create(
         settings.store,
         layout=settings.layout,
-        profile=settings.profile,
+        profile=profile,
         distance=distance,
         password=password_of(settings),
         ttl_s=ttl_s,

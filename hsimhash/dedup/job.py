@@ -33,10 +33,11 @@ from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fitted_profile
+from hsimhash.load.fitting import fitted_profile
 from hsimhash.pairs.keep_policies import needs_lengths
 from hsimhash.progress import UNWATCHED, Observer
 

@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
+from hsimhash.fingerprint.rarity import FIT_AUTO
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
-from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
 

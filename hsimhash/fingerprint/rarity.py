@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
 from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 
+FIT_AUTO, FIT_OFF = "auto", "off"  # which table: one fitted to what is there, or the one of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
 # Of a feature in one document of the sample, or in none. In the labelled sets such a word is half as useful as its
@@ -161,6 +163,29 @@ def rarity_table(sha256: str | None) -> RarityTable:
     if sha256 == GENERAL_SHA256:
         return RarityTable.read(_general())
     return RarityTable.read(kept_list(RARITY_TABLE, sha256))
+
+
+class Learnt(NamedTuple):
+    """What a table that was fitted tells about its documents; `str` says it in a sentence."""
+
+    documents: int  # that it was learnt from
+    features: int  # that are in two of them or more
+    common: int  # that weigh less than half of what a rare feature does, and more than that in general text
+
+    @staticmethod
+    def of(sha256: str) -> Learnt:
+        """Return it for the table with a content of that SHA-256; `ProfileMismatchError` if that is not known."""
+        table, general = rarity_table(sha256), rarity_table(GENERAL_SHA256)
+        is_common = 2 * table.rarities[:-1].astype(np.int64) < table.default
+        tags = table.tags[:-1][is_common].astype(np.uint64)
+        is_general = 2 * general.find(tags << np.uint64(64 - _TAG_BITS)) < general.default
+        return Learnt(table.documents, len(table), int(np.count_nonzero(~is_general)))
+
+    def __str__(self) -> str:
+        return (
+            f"learnt from {self.documents:,} documents; {self.common:,} words and word pairs are common in them, but "
+            f"not in general text, and weigh less than half as much as a rare word"
+        )
 
 
 def _general() -> bytes:

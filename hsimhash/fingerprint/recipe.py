@@ -27,7 +27,7 @@ from hsimhash.fingerprint.profile_grammar import (
     write_fields,
     write_options,
 )
-from hsimhash.fingerprint.rarity import GENERAL_SHA256
+from hsimhash.fingerprint.rarity import GENERAL_SHA256, Learnt
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
@@ -208,6 +208,11 @@ class Recipe:
     def has_own_rarity(self) -> bool:
         """Whether its rarity table is the user's."""
         return self.rarity not in (None, GENERAL_SHA256)
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What its rarity table was learnt from, if that is the user's."""
+        return Learnt.of(self.rarity) if self.rarity is not None and self.has_own_rarity else None
 
     @property
     def lacks_lists(self) -> bool:

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from hsimhash.fingerprint.fit import SAMPLE, Fit
 from hsimhash.fingerprint.profile import Profile
-from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, RarityTable
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.load.intake import bytes_before
 from hsimhash.progress import UNWATCHED, Observer
 
-FIT_AUTO, FIT_OFF = "auto", "off"
 LEAST_DOCUMENTS = 100  # in fewer, what two versions of a page share seems common
 
 

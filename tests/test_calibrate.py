@@ -18,19 +18,24 @@ from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibra
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
+from hsimhash.calibrate.results import Candidate
 from hsimhash.calibrate.sample import draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, Way, compare_all
 from hsimhash.calibrate.scores import SEEN, Curve, DistanceScore, FalsePairs, choose, expected, upper_end
 from hsimhash.calibrate.shingles import KEPT, jaccard_indices, least_shingles
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
+from hsimhash.load.fitting import fit_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.plan import cost as cost_of
 from hsimhash.progress import UNWATCHED
 from tests.support.effort import thorough
 from tests.support.prices import LMDB_PRICES
+from tests.test_dedup_fit import pages
+from tests.test_dedup_fit import written as template_pages
 from tests.test_dedup_report import HOSTILE, Page
 
 WORDS = [
@@ -40,6 +45,7 @@ HAN = (  # noqa: SIM905 (shorter than a list)
     "天气 城市 码头 电车 早晨 市场 渔民 工人 海湾 风景 冬天 铁轨 政府 计划 明年 学校 图书馆 学生 老师 音乐 "
     "河流 桥梁 火车 飞机 医院 医生 苹果 蔬菜 价格 经济 历史 文化 语言 文字 电脑 网络 程序 数据 安全 法律"
 ).split()
+MENU = "home news weather letters archive contact privacy terms subscribe newsletter follow us crosswords jobs"
 BOTH = Way(has_key=True, has_sketch=True)
 
 
@@ -374,6 +380,52 @@ def test_a_profile_of_ones_own_is_compared_with_others(corpus: dict[str, str], t
     recalls = [[score.recall for score in curve.scores] for curve in found.curves]
     assert all(mine <= other for mine, other in zip(*recalls, strict=True))
     assert recalls[0] != recalls[1]
+
+
+def templated(folder: Path, *, is_labelled: bool) -> tuple[str, Path | None]:
+    """110 articles below a menu; or pages that are little but a template, 20 of them twice, and clusters of all."""
+    if not is_labelled:
+        return written(folder, {str(number): f"{MENU} {article(number)}" for number in range(110)}), None
+    labels = folder / "labels.tsv"
+    names = {one["id"]: one["id"].removeprefix("copy").removeprefix("p") for one in pages(110, 20)}
+    labels.write_text("id\tcluster\n" + "".join(f"{name}\t{cluster}\n" for name, cluster in names.items()))
+    return template_pages(folder / "pages.jsonl", pages(110, 20)), labels
+
+
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_a_profile_by_rarity_is_compared_fitted_and_not(tmp_path: Path, is_labelled: bool) -> None:
+    path, labels = templated(tmp_path, is_labelled=is_labelled)
+    found = calibrated(path, labels=labels, profiles=("auto-3",))
+    general = Profile.named("auto-3")
+    fitted = general.fitted(fit_inputs(find_inputs([path], InputOptions()), InputOptions(), general).table)
+    by_hand = calibrated(path, labels=labels, profiles=(fitted,))
+    scores = {(one.profile, str(one.way)): one.scores for one in found.curves}
+    assert {profile for profile, _ in scores} == {"auto-3 (fitted)", "auto-3 (not fitted)"}
+    for one in by_hand.curves:
+        assert one.profile == fitted.name
+        assert scores["auto-3 (fitted)", str(one.way)] == one.scores
+        assert scores["auto-3 (not fitted)", str(one.way)] != one.scores
+    assert [one.profile for one in found.spreads] == ["auto-3 (fitted)", "auto-3 (not fitted)"]
+    if is_labelled:
+        best = {one.profile: one.best.f1 for one in found.curves}
+        assert best["auto-3 (fitted)"] > best["auto-3 (not fitted)"] + 0.5
+
+
+def test_the_flags_of_a_profile_by_rarity_say_whether_it_was_fitted(labelled: Calibration) -> None:
+    chosen = Candidate("any", Profile.named("auto-3"), "auto-3:cap=8", FIT_AUTO)
+    fitted, unfitted = (replace(labelled, chosen=chosen._replace(fit=one)).flags for one in (FIT_AUTO, FIT_OFF))
+    assert fitted.create.startswith("--profile auto-3:cap=8,rarity=own.rarity --layout ")
+    assert (fitted.dedup, fitted.fit) == ("", "--profile auto-3:cap=8 --output own.rarity")
+    assert unfitted.create.startswith("--profile auto-3:cap=8 --layout ")
+    assert (unfitted.dedup, unfitted.fit) == ("--fit off", "")
+
+
+@pytest.mark.parametrize(("texts", "names"), [(99, {"auto-3"}), (100, {"auto-3 (fitted)", "auto-3 (not fitted)"})])
+def test_a_profile_that_would_not_be_fitted_to_so_few_texts_is_tried_once(
+    tmp_path: Path, texts: int, names: set[str]
+) -> None:
+    path = written(tmp_path, {str(number): article(number) for number in range(texts)})
+    assert {one.profile for one in calibrated(path, profiles=("auto-3",)).curves} == names
 
 
 def test_pairs_to_look_at_are_within_the_distance_and_just_beyond(labelled: Calibration) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from hsimhash.index import HSimIndex
 from tests.support.command_line import run, run_apart
 from tests.support.effort import thorough
-from tests.test_calibrate import article, edited, written
+from tests.test_calibrate import article, edited, templated, written
 from tests.test_dedup_report import Page
 
 FEW = ("--profile", "words-1")
@@ -92,3 +95,33 @@ def test_texts_come_from_stdin_too(pages: str) -> None:
     result = run_apart("calibrate", "-", *FEW, "--json", "--documents", "1000000", given=Path(pages).read_bytes())
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["documents"] == 1_000_000
+
+
+def _commands(told: str) -> list[list[str]]:
+    """The commands that a calibration says to run next, without the program's name."""
+    lines = (line.partition(": ") for line in told.splitlines())
+    return [
+        shlex.split(words.partition("hsimhash ")[2])
+        for title, _, words in lines
+        if title.strip() in ("Next", "or", "and")
+    ]
+
+
+def test_what_is_recommended_of_a_profile_that_is_fitted_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source, labels = templated(Path(), is_labelled=True)
+    result = run("calibrate", source, "--pairs", str(labels), "--profile", "auto-3", "--report", "page.html")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"auto-3 \(fitted\), distance +auto-3 \(fitted\), .* auto-3 \(not fitted\), ", result.stdout)
+    assert "recommended: auto-3 (fitted), by" in result.stdout
+    dedup, fit, create = _commands(result.stdout)
+    assert [dedup[0], fit[0], create[0]] == ["dedup", "fit", "create-table"]
+    page = Page(Path("page.html").read_text(encoding="utf-8"))
+    assert [one.split()[1] for one in page.commands[:2]] == ["fit", "create-table"]
+    for command in (dedup, fit, create):
+        done = run(*command)
+        assert done.exit_code == 0, done.stderr
+    with HSimIndex.open("lmdb://index") as index:
+        assert index.profile.name == json.loads(Path("result", "stats.json").read_text())["profile"]

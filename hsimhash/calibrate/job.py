@@ -12,7 +12,7 @@ import numpy as np
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
-from hsimhash.calibrate.results import Calibration, Spread
+from hsimhash.calibrate.results import Calibration, Candidate, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
@@ -24,9 +24,11 @@ from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
+from hsimhash.load.fitting import fitted_to
 from hsimhash.plan import Cost, cost, layouts_of, recommend
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend
@@ -36,7 +38,10 @@ NEAR_PAIRS = 100_000  # of the sample and a profile that are looked at; of more 
 COMPARED_CHARACTERS = 10_000_000  # of the texts of pairs that are shown with their differences
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
-_FITTING = {"zh": ("auto-2", "auto-1", "zh-1"), "en": ("auto-2", "auto-1", "words-1")}
+_FITTING = {  # the default profile, and others that suit a script
+    "zh": (DEFAULT_PROFILE, "auto-2", "auto-1", "zh-1"),
+    "en": (DEFAULT_PROFILE, "auto-2", "auto-1", "words-1"),
+}
 _FITTING_SHARE = 0.05  # of the texts, from which on the profiles of a script are compared
 
 
@@ -53,7 +58,7 @@ class _TriedTexts(NamedTuple):
 class _Tried:
     """A profile on the texts."""
 
-    profile: Profile
+    candidate: Candidate
     near: Differences  # the near pairs: originals and edited texts, or those labelled
     pairs: SamplePairs
     met: Differences  # of the pairs listed there
@@ -68,6 +73,8 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     those of the sample. Pairs that nobody labelled are false only where their texts share less than a fifth of their
     shingles; else they are left out.
 
+    A profile that weighs features by their rarity is tried with a table fitted to the sample, and with its own.
+
     Raises:
         HsimhashError: the texts do not suffice: fewer than two, no near pair, or without labels no unrelated one.
         ValueError: an input, a label or the name of a profile is wrong.
@@ -77,11 +84,12 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     sample = draw_sample(inputs, options, labels.doc_ids, observer)
     texts = _texts(sample, labels, options)
     named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
-    profiles = [profile for profile, _ in named]
+    workers = options.workers or usual_workers(inputs)
+    candidates = [one for profile, given in named for one in _candidates(profile, given, sample, workers)]
     tried = []
-    for number, profile in enumerate(profiles):
-        observer.report("compare", number, len(profiles))
-        tried.append(_try(profile, texts, options.workers or usual_workers(inputs)))
+    for number, candidate in enumerate(candidates):
+        observer.report("compare", number, len(candidates))
+        tried.append(_try(candidate, texts, workers))
     documents = options.documents or max(PLANNED, sample.read)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
@@ -89,8 +97,8 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
             "no two documents of the sample are unrelated, so precision cannot be measured; give more documents, or "
             + Remedy("labels", "labels (--pairs)")
         )
-    choice = choose(curves, Profile.named(DEFAULT_PROFILE).name)
-    taken = next(one for one in tried if one.profile.name == choice.curve.profile)
+    choice = choose(curves, next((one.label for one in candidates if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE))
+    taken = next(one for one in tried if one.candidate.label == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
         sample,
@@ -105,8 +113,19 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         _found_by_edit(taken, choice, texts.edited),
         shown,
         keyed,
-        next(str(getattr(one, "name", one)) for profile, one in named if profile is taken.profile),
+        taken.candidate,
     )
+
+
+def _candidates(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[Candidate]:
+    """Yield a profile as it is used without options, and, if that fits it to the sample, as it is too."""
+    fitted = fitted_to(sample.texts, profile, workers=workers)
+    written = given if isinstance(given, str) else given.name
+    if fitted is profile:
+        yield Candidate(profile.name, profile, written)
+    else:
+        yield Candidate(f"{profile.name} (fitted)", fitted, written, FIT_AUTO)
+        yield Candidate(f"{profile.name} (not fitted)", profile, written, FIT_OFF)
 
 
 def fitting_profiles(texts: Sequence[str]) -> list[str]:
@@ -130,7 +149,8 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 
 
-def _try(profile: Profile, texts: _TriedTexts, workers: int) -> _Tried:
+def _try(candidate: Candidate, texts: _TriedTexts, workers: int) -> _Tried:
+    profile = candidate.profile
     profile.verify()
     every = [*texts.own, *texts.edited.texts]
     rows = 4 * BATCH_DOCUMENTS
@@ -142,7 +162,7 @@ def _try(profile: Profile, texts: _TriedTexts, workers: int) -> _Tried:
     pairs = compare_all(own, NEAR_PAIRS)
     verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
     met = Differences.between(own[pairs.left], own[pairs.right])
-    return _Tried(profile, Differences.between(*near), pairs, met, verdicts == UNLIKE)
+    return _Tried(candidate, Differences.between(*near), pairs, met, verdicts == UNLIKE)
 
 
 def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
@@ -155,8 +175,8 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
             DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
-        costs = _costs(documents, key_rows=0 if way == Way() else Keying(tried.profile.keying).most_parts)
-        yield Curve(tried.profile.name, way, tuple(scores), costs)
+        costs = _costs(documents, key_rows=0 if way == Way() else Keying(tried.candidate.profile.keying).most_parts)
+        yield Curve(tried.candidate.label, way, tuple(scores), costs)
 
 
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
@@ -164,7 +184,8 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     met, weight = tried.met, tried.pairs.weight
     pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
-    has_key, has_sketch = tried.profile.key is not None, tried.profile.sketch is not None
+    profile = tried.candidate.profile
+    has_key, has_sketch = profile.key is not None, profile.sketch is not None
     for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
         is_by_key = met.by_key(way) & tried.unlike
         by_key = weight * float(is_by_key.sum())
@@ -209,7 +230,7 @@ def _spread(tried: _Tried) -> Spread:
     unrelated = tried.pairs.distances.astype(np.float64)
     met = tried.met
     unrelated -= counted(met.distance[~tried.unlike], tried.pairs.weight)
-    return Spread(tried.profile.name, counted(tried.near.distance), np.maximum(unrelated, 0))
+    return Spread(tried.candidate.label, counted(tried.near.distance), np.maximum(unrelated, 0))
 
 
 def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> dict[str, tuple[int, int]]:

@@ -10,11 +10,14 @@ from hsimhash.calibrate.sample import Sample
 from hsimhash.calibrate.sample_pairs import Way
 from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Floats
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # documents, for which false pairs are told
+TABLE = "own.rarity"  # the file that a command to paste writes a fitted table to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,12 +29,23 @@ class Spread:
     unrelated: Floats  # unrelated pairs of the sample
 
 
+class Candidate(NamedTuple):
+    """A profile to compare."""
+
+    label: str  # what the results call it
+    profile: Profile  # with the rarity table that it is tried with
+    written: str  # as it was given: a name with lists is none that can be typed
+    fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same one, unfitted; None: there is one
+
+
 class Flags(NamedTuple):
     """The command-line flags that select a recommendation."""
 
     profile: str  # the profile's name
     create: str  # to `create-table`
     query: str  # to `query` and others; usually nothing
+    dedup: str  # to `dedup` too; usually nothing
+    fit: str  # to `fit`, which writes the table that `create` names; usually nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,21 +64,28 @@ class Calibration:
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
     keyed: Distance  # the pairs beyond it with the same key
-    written: str  # the profile that was chosen, as it was given: a name with lists is none that can be typed
+    chosen: Candidate
 
     @property
     def flags(self) -> Flags:
         """The flags that select the recommendation, for an embedded index."""
         curve, way = self.choice.curve, self.choice.curve.way
-        base, _, changes = self.written.partition(":")
+        written, fit = self.chosen.written, self.chosen.fit
+        base, _, changes = written.partition(":")
         makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)
         if way == Way() and makes_more and "sketch=" not in changes and "key=" not in changes:  # fingerprints alone
             profile = f"{base}:sketch=off{changes and ','}{changes}"
         else:
-            profile = self.written
+            profile = written
         layout = self.plans[default_backend().name].layout.name
-        create = f"--profile {profile} --layout {layout} --distance {self.choice.score.distance}"
-        return Flags(profile, create, "--max-sketch off" if way.has_key and not way.has_sketch else "")
+        kept = f"{profile}{',' if ':' in profile else ':'}rarity={TABLE}" if fit == FIT_AUTO else profile
+        return Flags(
+            profile,
+            f"--profile {kept} --layout {layout} --distance {self.choice.score.distance}",
+            "--max-sketch off" if way.has_key and not way.has_sketch else "",
+            f"--fit {FIT_OFF}" if fit == FIT_OFF else "",
+            f"--profile {profile} --output {TABLE}" if fit == FIT_AUTO else "",
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return everything but the texts."""
@@ -83,6 +104,7 @@ class Calibration:
                 **_score(score),
                 "best_f1": best_f1,
                 "is_default": is_default,
+                "fit": flags.fit,
                 "create_table": flags.create,
                 "query": flags.query,
                 "plans": {

@@ -112,9 +112,14 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     if page is not None:
         tell_report(page)
     flags = found.flags
-    dedup_flags = ["--profile", flags.profile, "--distance", str(score.distance), *shlex.split(flags.query)]
+    dedup_flags = ["--profile", flags.profile, "--distance", str(score.distance)]
+    dedup_flags += shlex.split(f"{flags.query} {flags.dedup}")
     tell_next("dedup", *_given(names), "--out", "result", *reading.flags, *dedup_flags)
-    tell_next("create-table", "--store", "lmdb://index", *shlex.split(flags.create), title="  or")
+    if flags.fit:
+        tell_next("fit", *_given(names), *reading.flags, *shlex.split(flags.fit), title="  or")
+    tell_next(
+        "create-table", "--store", "lmdb://index", *shlex.split(flags.create), title=" and" if flags.fit else "  or"
+    )
 
 
 def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> None:

@@ -92,12 +92,27 @@ def fitted_profile(
             return profile.with_lists(rarity=Path(fit))
         except OSError as error:
             raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
-    if profile.weights != BY_RARITY or profile.has_own_rarity:
-        return profile
     if any(one.is_stream or one.has_fingerprints for one in inputs):
         return profile
+    return _fitted(profile, lambda: fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table)
+
+
+def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Profile:
+    """Return the profile with a rarity table fitted to texts, under the conditions of `fitted_profile`."""
+
+    def table() -> RarityTable:
+        fit = Fit(profile)
+        fit.add(texts)
+        return fit.table(workers=workers)
+
+    return _fitted(profile, table)
+
+
+def _fitted(profile: Profile, table_of: Callable[[], RarityTable]) -> Profile:
+    if profile.weights != BY_RARITY or profile.has_own_rarity:
+        return profile
     try:
-        table, _ = fit_inputs(inputs, reading, profile, workers=workers, observer=observer)
+        table = table_of()
     except ValueError:  # nothing in common
         return profile
     return profile.fitted(table) if table.documents >= LEAST_DOCUMENTS else profile

@@ -406,14 +406,17 @@ def test_a_profile_by_rarity_is_compared_fitted_and_not(tmp_path: Path, is_label
         assert scores["auto-3 (fitted)", str(one.way)] == one.scores
         assert scores["auto-3 (not fitted)", str(one.way)] != one.scores
     assert [one.profile for one in found.spreads] == ["auto-3 (fitted)", "auto-3 (not fitted)"]
+    told = f"Word weights of auto-3 (fitted): {fitted.learnt}."
+    assert told in calibration_page(found, inputs=[path], date="")
+    assert found.to_json()["word_weights"] == {"auto-3 (fitted)": fitted.learnt._asdict()}
     if is_labelled:
         best = {one.profile: one.best.f1 for one in found.curves}
         assert best["auto-3 (fitted)"] > best["auto-3 (not fitted)"] + 0.5
 
 
 def test_the_flags_of_a_profile_by_rarity_say_whether_it_was_fitted(labelled: Calibration) -> None:
-    chosen = Candidate("any", Profile.named("auto-3"), "auto-3:cap=8", FIT_AUTO)
-    fitted, unfitted = (replace(labelled, chosen=chosen._replace(fit=one)).flags for one in (FIT_AUTO, FIT_OFF))
+    one = Candidate(labelled.choice.curve.profile, Profile.named("auto-3"), "auto-3:cap=8")
+    fitted, unfitted = (replace(labelled, candidates=(one._replace(fit=how),)).flags for how in (FIT_AUTO, FIT_OFF))
     assert fitted.create.startswith("--profile auto-3:cap=8,rarity=own.rarity --layout ")
     assert (fitted.dedup, fitted.fit) == ("", "--profile auto-3:cap=8 --output own.rarity")
     assert unfitted.create.startswith("--profile auto-3:cap=8 --layout ")

@@ -116,6 +116,7 @@ def test_what_is_recommended_of_a_profile_that_is_fitted_can_be_pasted(
     assert result.exit_code == 0, result.stderr
     assert re.search(r"auto-3 \(fitted\), distance +auto-3 \(fitted\), .* auto-3 \(not fitted\), ", result.stdout)
     assert "recommended: auto-3 (fitted), by" in result.stdout
+    assert "Word weights of auto-3 (fitted): learnt from 130 documents; " in result.stdout
     dedup, fit, create = _commands(result.stdout)
     assert [dedup[0], fit[0], create[0]] == ["dedup", "fit", "create-table"]
     page = Page(Path("page.html").read_text(encoding="utf-8"))

@@ -7,11 +7,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import Fit
-from tests.support.command_line import run
+from hsimhash.fingerprint.rarity import DEFAULT, GENERAL_SHA256, RarityTable, rarity_table
+from tests.support.command_line import on_terminal, run
 
 TEMPLATE = (
     "welcome to the harbour gazette your daily source of news about ships and tides subscribe to our newsletter "
@@ -57,6 +59,47 @@ def test_pages_of_a_template_are_told_apart_by_what_is_theirs(tmp_path: Path) ->
     unfitted = deduplicated(source, out, "--fit", "off")
     assert unfitted["profile"] == "auto-3"
     assert unfitted["dropped"] > 250
+
+
+def test_the_report_says_what_the_weights_were_learnt_from(tmp_path: Path) -> None:
+    source, out = written(tmp_path / "pages.jsonl", pages(300, 0)), tmp_path / "out"
+    result = run("dedup", source, "--out", str(out), "--profile", "auto-3", "--json")
+    learnt = json.loads(result.stdout)["word_weights"]
+    assert learnt == json.loads((out / "stats.json").read_text())["word_weights"]
+    fitted = json.loads(run("fit", source, "--output", str(tmp_path / "own.rarity")).stdout)
+    assert (learnt["documents"], learnt["features"]) == (fitted["sample"], fitted["features"])
+    # The template's 51 words and 52 pairs of them, but for a few that are common everywhere, such as "all", "of the".
+    assert 70 < learnt["common"] < 103
+    told = (
+        f"learnt from {fitted['sample']} documents; words and word pairs that are common there, but not in general "
+        f"text: {learnt['common']}"
+    )
+    assert f"<dt>word weights</dt><dd>{told}</dd>" in (out / "report.html").read_text()
+    shown = on_terminal("dedup", source, "--out", str(out), "--profile", "auto-3", "--overwrite")[1]
+    assert f"Word weights: {told}." in shown.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("profile", "is_told"), [("auto-3", True), ("auto-2", False)])
+def test_the_report_says_that_the_weights_are_those_of_general_text(
+    tmp_path: Path, profile: str, is_told: bool
+) -> None:
+    source, out = written(tmp_path / "pages.jsonl", pages(20, 0)), tmp_path / "out"
+    stats = deduplicated(source, out, profile=profile)
+    assert "word_weights" not in stats
+    assert ("<dt>word weights</dt><dd>those of general text</dd>" in (out / "report.html").read_text()) == is_told
+
+
+def test_a_feature_is_common_if_it_weighs_less_than_half_of_a_rare_one_and_more_in_general_text() -> None:
+    general = rarity_table(GENERAL_SHA256)
+    tags = np.array([1, 2, 3, *general.tags[:-1][general.rarities[:-1] < general.default // 2][:2]], np.uint32)
+    tags.sort()
+    rarities = np.where(np.arange(5) == 1, DEFAULT // 2, DEFAULT // 2 - 1).astype(np.uint8)
+    assert len(np.intersect1d(tags[:3], general.tags)) == 0
+    table = RarityTable.of(tags, rarities, 777)
+    learnt = Profile.named("auto-3").fitted(table).learnt
+    assert learnt == (777, 5, 2)
+    assert Profile.named("auto-3").learnt is None
+    assert Profile.named("auto-2").learnt is None
 
 
 def test_the_table_of_fit_gives_what_dedup_fits_by_itself(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         _found_by_edit(taken, choice, texts.edited),
         shown,
         keyed,
-        taken.candidate,
+        tuple(candidates),
     )
 
 

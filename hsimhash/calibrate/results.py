@@ -12,7 +12,7 @@ from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Floats
-from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, Learnt
 from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
@@ -64,13 +64,18 @@ class Calibration:
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
     keyed: Distance  # the pairs beyond it with the same key
-    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def learnt(self) -> dict[str, Learnt]:
+        """What the rarity table of each profile that was fitted tells, by the profile's label."""
+        return {one.label: one.profile.learnt for one in self.candidates if one.fit == FIT_AUTO and one.profile.learnt}
 
     @property
     def flags(self) -> Flags:
         """The flags that select the recommendation, for an embedded index."""
         curve, way = self.choice.curve, self.choice.curve.way
-        written, fit = self.chosen.written, self.chosen.fit
+        written, fit = next((one.written, one.fit) for one in self.candidates if one.label == curve.profile)
         base, _, changes = written.partition(":")
         makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)
         if way == Way() and makes_more and "sketch=" not in changes and "key=" not in changes:  # fingerprints alone
@@ -98,6 +103,7 @@ class Calibration:
             "documents": self.documents,
             "near_pairs": self.wanted,
             "labelled": self.is_labelled,
+            **({"word_weights": {label: one._asdict() for label, one in self.learnt.items()}} if self.learnt else {}),
             "recommended": {
                 "profile": curve.profile,
                 "way": str(curve.way),

@@ -41,6 +41,8 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
         print_line(f"Read {plural(totals.documents, 'document')}: kept all of them, found no near-duplicates.")
     if totals.matched:
         print_line(f"Of the dropped ones, {totals.matched:,} are near a document of {url}.")
+    if summary.learnt:
+        print_line(f"Word weights: {summary.learnt}.")
     _tell_lists(folder, totals.rejected, totals.short, "kept")
     if not totals.documents:
         return
@@ -109,6 +111,8 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
+    for label, learnt in found.learnt.items():
+        print_line(f"Word weights of {label}: {learnt}.")
     if page is not None:
         tell_report(page)
     flags = found.flags

@@ -72,7 +72,7 @@ def dedup(
         run = _DedupRun(inputs, new, options, form, against, observer, profile)
         outcome = run.outcome()
         run.write(outcome, folder)
-    return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
+    return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder, run.profile.learnt)
 
 
 def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, against: HSimIndex | Profile) -> None:
@@ -142,7 +142,7 @@ class _DedupRun:
     def write(self, outcome: Outcome, out: Path) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None
         asked = self.profile if isinstance(self.against, HSimIndex) else self.against
-        results = Results(outcome, self.inputs, self.options, url, self.profile.name, asked.name, out)
+        results = Results(outcome, self.inputs, self.options, url, self.profile, asked.name, out)
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
-from hsimhash.fingerprint.rarity import FIT_AUTO
+from hsimhash.fingerprint.rarity import FIT_AUTO, Learnt
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
@@ -81,17 +81,19 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupSummary:
-    """The result of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
+    """The result of a run: the counts of `stats.json`, warnings, seconds by stage, the folder, and what was learnt."""
 
     totals: Totals
     notices: Sequence[Notice]
     seconds: Mapping[str, float]
     folder: Path
+    learnt: Learnt | None = None  # None: the words weigh as in general text, or not by their rarity
 
     def to_json(self) -> dict[str, object]:
-        """Return the counts, the seconds, and the folder."""
+        """Return the counts, the seconds, the folder, and what was learnt."""
         return {
             **self.totals.to_json(),
             "seconds": round(sum(self.seconds.values()), 3),
             "out": shown_path(self.folder),
+            **({"word_weights": self.learnt._asdict()} if self.learnt else {}),
         }

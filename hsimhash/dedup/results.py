@@ -19,7 +19,9 @@ from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_repo
 from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
@@ -53,7 +55,7 @@ class Results:
     inputs: Sequence[Input]
     options: DedupOptions
     url: str | None
-    profile: str  # as it was fitted
+    profile: Profile  # as it was fitted
     asked: str  # the profile that was asked for
     out: Path
 
@@ -166,12 +168,14 @@ class Results:
     def _settings(self) -> tuple[tuple[str, str], ...]:
         most = self.options.max_sketch
         sketches = "not compared" if most is None else f"up to {plural_bits(most)} apart"
+        learnt = str(self.profile.learnt or "those of general text")
         return (
             ("distance", f"up to {plural_bits(self.options.max_distance)}"),
             *([("sketches", sketches)] if self.outcome.documents.has_signatures else []),
             ("clusters", self.options.clusters),
             ("keep", ", ".join(map(str, self.options.keep))),
-            ("profile", self.profile),
+            ("profile", self.profile.name),
+            *([("word weights", learnt)] if self.profile.weights == BY_RARITY else []),
             *([("against", self.url)] if self.url else []),
         )
 
@@ -192,7 +196,8 @@ class Results:
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown_path(one.name) for one in self.inputs],
             "read_as": [_read_as(one) for one in self.inputs],
-            "profile": self.profile,
+            "profile": self.profile.name,
+            **({"word_weights": self.profile.learnt._asdict()} if self.profile.learnt else {}),
             "against": self.url,
             "options": self.options.to_json(),
             "versions": {name: version(name) for name in ("hsimhash", "numpy")},

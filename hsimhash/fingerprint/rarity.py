@@ -170,7 +170,7 @@ class Learnt(NamedTuple):
 
     documents: int  # that it was learnt from
     features: int  # that are in two of them or more
-    common: int  # that weigh less than half of what a rare feature does, and more than that in general text
+    common: int  # of these, that are common there, but not in general text: they weigh less than half of a rare one
 
     @staticmethod
     def of(sha256: str) -> Learnt:
@@ -183,8 +183,8 @@ class Learnt(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"learnt from {self.documents:,} documents; {self.common:,} words and word pairs are common in them, but "
-            f"not in general text, and weigh less than half as much as a rare word"
+            f"learnt from {self.documents:,} documents; words and word pairs that are common there, but not in general "
+            f"text: {self.common:,}"
         )
 
 

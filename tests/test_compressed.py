@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,13 @@ from hsimhash import CorruptionError, FormatVersionError, IndexNotFoundError
 from hsimhash.compressed import CompressedTables, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.progress import Observer
-from tests.support.command_line import run
+from tests.support.command_line import run, run_apart
 from tests.support.fingerprint_sets import Numbers, half_near
+from tests.test_dedup_fit import pages, written
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 STORED, QUERIES = 6_000, 600
@@ -182,9 +185,84 @@ def test_nothing_is_left_where_it_was_asked_to_end(stored: Numbers) -> None:
     assert not Path("out").exists()
 
 
-def test_a_profile_with_lists_of_ones_own_is_refused() -> None:
-    Path("stops.txt").write_text("page\n")
-    profile = Profile.named("auto-2:stops=stops.txt")
-    with pytest.raises(ValueError, match=f"{profile.name} has lists of its own, which tables cannot keep"):
-        write_tables([], InputOptions(), Path("out"), layout=Layout.parse("10"), profile=profile)
-    assert not Path("out").exists()
+@pytest.fixture
+def lists() -> dict[str, str]:
+    """Profiles with lists of one's own, and one whose keys have parts, by what they have."""
+    records = pages(150, 30)
+    written(Path("pages.jsonl"), records)
+    assert run("fit", "pages.jsonl", "--output", "own.rarity").exit_code == 0
+    Path("stops.txt").write_text("privacy\npolicy\n")
+    Path("own.idf").write_text("harbour 9.5\nferry 2.25\n")
+    return {
+        "keys in parts": "auto-3",
+        "rarity": "auto-3:rarity=own.rarity",
+        "rarity and stops": "auto-3:rarity=own.rarity,stops=stops.txt",
+        "idf": "auto-2:idf=own.idf",
+    }
+
+
+@pytest.mark.parametrize("kind", ["keys in parts", "rarity", "rarity and stops", "idf"])
+def test_tables_answer_as_an_index_of_the_same_profile_does(lists: dict[str, str], kind: str) -> None:
+    profile = lists[kind]
+    result = run("tables", "write", "pages.jsonl", "--out", "out", "--layout", "10", "--profile", profile)
+    assert result.exit_code == 0, result.stderr
+    with HSimIndex.create("lmdb://index", profile=profile, layout="10") as index:
+        index.add_texts([one["text"] for one in pages(150, 30)], [one["id"] for one in pages(150, 30)])
+        stored = {one.doc_id: one for one in index.documents()}
+        found = pq.read_table("out/documents.parquet").to_pylist()
+        assert {(one["id"], one["fingerprint"], one["sketch"] or 0, one["key"] or 0) for one in found} == {
+            (one.doc_id, one.fingerprint, one.sketch, one.key) for one in stored.values()
+        }
+        expected = {
+            doc_id: sorted((match.distance, match.doc_id) for match in index.query(one.fingerprint, max_distance=3))
+            for doc_id, one in stored.items()
+        }
+    for path in Path().glob("*.rarity"), Path().glob("*.txt"), Path().glob("*.idf"):
+        for one in path:
+            one.unlink()
+    answers = run_apart("tables", "match", "pages.jsonl", "--tables", "out")  # a process that knows no list
+    assert answers.returncode == 0, answers.stderr
+    assert {
+        one["id"]: sorted((match["distance"], match["id"]) for match in one["matches"])
+        for one in map(json.loads, answers.stdout.splitlines())
+    } == expected
+    assert sum(map(len, expected.values())) > len(expected)
+
+
+def test_a_profile_that_only_its_maker_knows_is_kept() -> None:
+    profile = replace(Profile.named("words-1"), name="mine-1", n=3)
+    texts = {one["id"]: one["text"] for one in pages(20, 0)}
+    inputs = find_inputs([written(Path("pages.jsonl"), pages(20, 0))], InputOptions())
+    write_tables(inputs, InputOptions(), Path("out"), layout=Layout.parse("10"), profile=profile)
+    tables = CompressedTables(Path("out"))
+    assert tables.profile == profile
+    assert sorted(pq.read_table("out/documents.parquet")["fingerprint"].to_pylist()) == sorted(
+        profile.fingerprints(texts.values()).values.tolist()
+    )
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off", "another"])
+@pytest.mark.parametrize("what", ["list", "profile"])
+def test_a_list_or_a_profile_that_is_damaged_is_told(lists: dict[str, str], what: str, damage: str) -> None:
+    run("tables", "write", "pages.jsonl", "--out", "out", "--profile", lists["rarity"])
+    (path,) = Path("out").glob("list-*" if what == "list" else "profile.json")
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] if damage == "cut off" else b"{}\n")
+    if damage == "missing":
+        path.unlink()
+    result = run_apart("tables", "match", "pages.jsonl", "--tables", "out")
+    assert result.returncode == 1
+    assert result.stdout == b""
+    told = result.stderr.decode()
+    assert path.name in told
+    assert "write the tables again" in told
+
+
+def test_tables_of_a_known_profile_are_as_earlier_releases_read_them() -> None:
+    written(Path("pages.jsonl"), pages(20, 0))
+    for profile, version in (("auto-2", 1), ("auto-3", 1), ("words-1:n=3", 1), ("auto-2:stops=stops.txt", 2)):
+        Path("stops.txt").write_text("policy\n")
+        folder = Path(f"out-{profile[:7]}-{version}")
+        assert run("tables", "write", "pages.jsonl", "--out", str(folder), "--profile", profile).exit_code == 0
+        assert json.loads((folder / "tables.json").read_text())["version"] == version
+        assert (folder / "profile.json").exists() == (version == 2)

@@ -137,7 +137,7 @@ def match_tables_command(
     found = inputs_of(inputs, reading)
     rejected = 0
     with watching("match") as observer, written(output) as write:
-        for gathered in _queries(found, reading, Profile.named(tables.manifest.profile), settings.workers):
+        for gathered in _queries(found, reading, tables.profile, settings.workers):
             signatures, _ = gathered.columns()
             rejected += gathered.counts.rejected
             for line in gathered.rejects:

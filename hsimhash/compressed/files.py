@@ -6,16 +6,20 @@ Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WW
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError, Remedy
-from hsimhash.files import write_json
+from hsimhash.files import replace_file, write_json
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.wordlists import keep_list, kept_list
 from hsimhash.layout import Layout
 
-MANIFEST, DOCUMENTS = "tables.json", "documents.parquet"
+MANIFEST, DOCUMENTS, PROFILE = "tables.json", "documents.parquet", "profile.json"
 PERMUTED = "permuted"
 TABLES_VERSION = 1  # on disk: never reuse
+KEPT_PROFILE_VERSION = 2  # of tables whose profile is in files of the folder, because its name does not tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,48 @@ class Manifest:
             )
         try:
             found = json.loads(data)
-            if found["version"] != TABLES_VERSION:
+            if found["version"] not in (TABLES_VERSION, KEPT_PROFILE_VERSION):
                 raise FormatVersionError(
                     f"the tables in {place} have format version {found['version']}, this release reads "
-                    f"{TABLES_VERSION}; use the release that wrote them"
+                    f"{TABLES_VERSION} and {KEPT_PROFILE_VERSION}; use the release that wrote them"
                 )
             manifest = cls(**found)
             Layout.parse(manifest.layout)
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptionError(f"{place}/{MANIFEST} cannot be read ({error}); write the tables again") from error
         return manifest
+
+
+def keep_profile(profile: Profile, folder: Path) -> int:
+    """Write the profile and its lists into the folder, unless its name tells it; return the version of the tables."""
+    with suppress(ValueError):
+        if Profile.named(profile.name) == profile:
+            return TABLES_VERSION
+    for sha256, kind in profile.own_lists.items():
+        with replace_file(_list_file(folder, sha256)) as file:
+            file.write(kept_list(kind, sha256))
+    write_json(folder / PROFILE, profile.to_json())
+    return KEPT_PROFILE_VERSION
+
+
+def profile_in(folder: Path, manifest: Manifest) -> Profile:
+    """Return the profile of the tables, and load its lists into this process; `CorruptionError` if one is damaged."""
+    if manifest.version == TABLES_VERSION:
+        return Profile.named(manifest.profile)
+    path = folder / PROFILE
+    try:
+        profile = Profile.from_json(json.loads(path.read_bytes()))
+        for sha256, kind in profile.own_lists.items():
+            path = _list_file(folder, sha256)
+            if keep_list(path.read_bytes()) != sha256:
+                raise ValueError(f"it is not the {kind} of profile {profile.name}")
+    except (OSError, ValueError) as error:
+        raise CorruptionError(f"{path} cannot be read ({error}); write the tables again") from error
+    return profile
+
+
+def _list_file(folder: Path, sha256: str) -> Path:
+    return folder / f"list-{sha256}"
 
 
 def drawer_name(number: int) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, profile_in
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.extras import arrow_needed
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
 from hsimhash.layout import Drawer, Layout
 
@@ -51,6 +53,11 @@ class CompressedTables:
     def __init__(self, folder: Path) -> None:
         self.folder, self.manifest = folder, Manifest.load(folder)
         self.layout = Layout.parse(self.manifest.layout)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile of the fingerprints; `CorruptionError` if it or one of its lists is damaged."""
+        return profile_in(self.folder, self.manifest)
 
     def match(
         self,

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, keep_profile
 from hsimhash.errors import StopAskedError
 from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.fingerprint.keys import Keying, check_whole
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
@@ -76,23 +76,22 @@ def write_tables(
         rows: of a drawer that are held at once, and as many documents that are sorted as one run.
 
     Raises:
-        ValueError: pyarrow is missing, the folder is not empty, or the profile has lists of its own.
+        ValueError: pyarrow is missing, or the folder is not empty.
+        ProfileMismatchError: this process does not know a list of the profile.
     """
     arrow_needed("a compressed table")
-    check_whole(profile.keying, "a compressed table")
-    if profile.has_lists:
-        raise ValueError(f"{profile.name} has lists of its own, which tables cannot keep; take a profile without")
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)
     try:
+        version = keep_profile(profile, folder)
         runs, written = _read(inputs, reading, folder, profile, workers, observer, rows)
         if runs:
             resolve(runs, rows, lambda found: np.ones(len(found.runs), np.bool_))
         fingerprints = _write_drawers(runs, folder, layout, observer, rows)
         documents = _write_documents(runs, folder, rows // ROWS_OF_DOCUMENT)
         shutil.rmtree(folder / RUNS, ignore_errors=True)
-        manifest = Manifest(layout.name, profile.name, documents, fingerprints)
+        manifest = Manifest(layout.name, profile.name, documents, fingerprints, version=version)
         manifest.save(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,7 +154,7 @@ def _write_drawers(
 ) -> int:
     """Write a table for each drawer; return how many rows each has."""
     for run in runs:
-        write_permuted(run, layout.drawers, Keying.WHOLE)
+        write_permuted(run, layout.drawers, Keying.WHOLE)  # which kind does not matter: no table has its key rows
     permuted = [permuted_of(run, layout.drawers) for run in runs]
     ranges = segment_ranges(runs, layout.drawers, rows_at_once * len(layout.drawers)) if runs else []
     rows = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -31,7 +32,7 @@ from hsimhash.fingerprint.rarity import GENERAL_SHA256, Learnt
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
-from hsimhash.fingerprint.wordlists import WordLists
+from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, WordLists
 
 DEFAULT_PROFILE = "auto-3"  # of new indexes
 FEATURES_PROFILE = "features-1"  # of features that are given
@@ -200,9 +201,9 @@ class Recipe:
         return WordLists(self.idf_sha256, self.words, self.stops, self.rarity)
 
     @property
-    def has_lists(self) -> bool:
-        """Whether one of its lists is the user's."""
-        return self.idf == OWN or self.words is not None or self.stops is not None or self.has_own_rarity
+    def own_lists(self) -> dict[str, str]:
+        """The kind of each of its lists that is the user's, by the list's SHA-256."""
+        return own_lists({name: getattr(self, name) for name in FIELDS})
 
     @property
     def has_own_rarity(self) -> bool:
@@ -267,6 +268,14 @@ ADDED_FIELDS = {  # by version
 DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
 _LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops", "rarity")  # no options: `with_lists` sets them
 _OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
+
+
+def own_lists(fields: Mapping[str, object]) -> dict[str, str]:
+    """Return the kind of each list of the user's in the fields of a profile, by the list's SHA-256."""
+    kinds = {"words": WORDS, "stops": STOPS}
+    kinds |= {"idf_sha256": IDF} if fields.get("idf") == OWN else {}
+    kinds |= {"rarity": RARITY_TABLE} if fields.get("rarity") != GENERAL_SHA256 else {}
+    return {str(fields[name]): kind for name, kind in kinds.items() if fields.get(name)}
 
 
 def _check_numbers(recipe: Recipe) -> None:

@@ -27,10 +27,9 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.keys import Keying
-from hsimhash.fingerprint.rarity import GENERAL_SHA256
-from hsimhash.fingerprint.recipe import OWN
+from hsimhash.fingerprint.recipe import own_lists
 from hsimhash.fingerprint.signature import Signature, Signatures
-from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, keep_list, kept_list
+from hsimhash.fingerprint.wordlists import keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, filed_rowkeys, key_prefixes
@@ -207,14 +206,6 @@ class Record:
         parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, self.form), strict=True)
         return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
-    @property
-    def lists(self) -> dict[str, str]:
-        """The kind of each user list that the profile needs, by the list's SHA-256."""
-        fields = {"words": WORDS, "stops": STOPS}
-        fields |= {"idf_sha256": IDF} if self.profile.get("idf") == OWN else {}
-        fields |= {"rarity": RARITY_TABLE} if self.profile.get("rarity") != GENERAL_SHA256 else {}
-        return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}
-
     def list_parts(self) -> dict[bytes, bytes]:
         """Return the lists in pieces by name, as `schema/record.md` has them; they are written before the record.
 
@@ -223,7 +214,7 @@ class Record:
         """
         return {
             _list_part(sha256, number): piece
-            for sha256, kind in self.lists.items()
+            for sha256, kind in own_lists(self.profile).items()
             for number, piece in enumerate(_pieces(kept_list(kind, sha256)))
         }
 
@@ -233,7 +224,7 @@ class Record:
         Raises:
             CorruptionError: a list is not there, or damaged.
         """
-        for sha256, kind in self.lists.items():
+        for sha256, kind in own_lists(self.profile).items():
             pieces = map(read, (_list_part(sha256, number) for number in count()))
             content = b"".join(piece for piece in takewhile(bool, pieces) if piece)
             if hashlib.sha256(content).hexdigest() != sha256:

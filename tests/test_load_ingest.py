@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.fingerprint import Profile, Signature, Signatures
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import MAX_SKETCH, as_signature, as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
@@ -99,7 +98,7 @@ class OneByOne:
         return {"id": doc_id, **shown(signature), "match": match, "verdict": verdict}
 
     def _match(self, asked: Signature, doc_id: str, held: Signature) -> tuple[object, ...] | None:
-        if not are_near(asked, held, self.k, self.max_sketch, Keying(Profile.named(self.profile).keying)):
+        if not are_near(asked, held, self.k, self.max_sketch, Profile.named(self.profile).key_kind):
             return None
         distance, differing = ((a ^ b).bit_count() for a, b in zip(asked[:2], held[:2], strict=True))
         similarity = max(0, 1 - differing / 32) if asked.sketch != 0 != held.sketch else None

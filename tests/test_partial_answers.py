@@ -16,7 +16,6 @@ from hsimhash import HSimIndex, Matches, Profile, Signature
 from hsimhash.aio import AsyncHSimIndex
 from hsimhash.errors import IndexNotFoundError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import KEY_FLAG, RECORD_FLAG
@@ -93,7 +92,7 @@ def test_what_is_left_out_has_all_its_drawers_among_the_missing_ones(
     name: str, layout: str, silent: list[Range], data: st.DataObject
 ) -> None:
     profile = Profile.named(name)
-    keying = Keying(profile.keying)
+    keying = profile.key_kind
     index, gateway, documents = made(layout, data.draw(signed(crowds(12, least=1), keying)), profile)
     queries = data.draw(signed(crowds(6), keying))
     distance = data.draw(st.integers(0, 6))

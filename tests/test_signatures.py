@@ -67,7 +67,7 @@ def expected(
     return sorted(
         ((query.fingerprint ^ one.fingerprint).bit_count(), doc_id)
         for doc_id, one in documents.items()
-        if are_near(query, one, k, max_sketch, Keying(signing.keying))
+        if are_near(query, one, k, max_sketch, signing.key_kind)
     )
 
 

@@ -16,7 +16,6 @@ from hsimhash.cover import Cover, Probe
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.fingerprint import EXACT, Profile, Signature
 from hsimhash.fingerprint.bits import Floats, Uint64s
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
@@ -124,7 +123,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         max_sketch: in how many bits sketches may differ; None: any.
     """
     differing = a.signature.fingerprint ^ b.signature.fingerprint
-    keying = Keying(profile.keying)
+    keying = profile.key_kind
     found_by, reason = _verdict(a.signature, b.signature, Rule(cover.distance, max_sketch, None, keying))
     both = a.text is not None and b.text is not None
     missing = (

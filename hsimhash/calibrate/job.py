@@ -22,7 +22,6 @@ from hsimhash.dedup.word_diff import compare
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.stream import signature_stream
@@ -175,7 +174,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
             DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
-        costs = _costs(documents, key_rows=0 if way == Way() else Keying(tried.candidate.profile.keying).most_parts)
+        costs = _costs(documents, key_rows=0 if way == Way() else tried.candidate.profile.key_kind.most_parts)
         yield Curve(tried.candidate.label, way, tuple(scores), costs)
 
 

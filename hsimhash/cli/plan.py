@@ -15,7 +15,6 @@ from hsimhash.cli.options import Settings, json_option, read_sample, with_settin
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
@@ -76,7 +75,7 @@ def plan_command(
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     profile = Profile.named(settings.profile)
-    key_rows = Keying(profile.keying).most_parts if profile.makes_signatures else 0
+    key_rows = profile.key_kind.most_parts if profile.makes_signatures else 0
     costs: dict[str, list[Cost]] = {}
     for name in [kind] if kind else backends():
         backend = backends()[name]

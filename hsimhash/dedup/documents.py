@@ -173,7 +173,7 @@ def collect(
                 listener.observer.say(warning)
             listener.rejects(columns.take(batch, made))
             listener.observer.report("read", *bytes_before(inputs, batch.end), len(columns.doc_ids))
-    return columns.collected(Keying(profile.keying))
+    return columns.collected(profile.key_kind)
 
 
 class _Columns:

@@ -15,7 +15,6 @@ from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -119,7 +118,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
     if few.any():
         values[few], kinds[few] = _exact(np.flatnonzero(few), batch, counts)
         key[few] = 0
-    return Signatures(values, sketch, key, kinds, Keying(recipe.keying))
+    return Signatures(values, sketch, key, kinds, recipe.key_kind)
 
 
 def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
@@ -135,7 +134,7 @@ def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[U
 
 def _keys(recipe: Recipe, found: Features, documents: int) -> Uint64s:
     weights = found.weights if found.key_weights is None else found.key_weights
-    return Keying(recipe.keying).make(found.doc, found.hashes, weights, recipe.key or 1, documents)
+    return recipe.key_kind.make(found.doc, found.hashes, weights, recipe.key or 1, documents)
 
 
 def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:

@@ -82,7 +82,7 @@ class Fit:
         chosen = [self._chosen[hashed] for hashed in sorted(self._chosen)]
         batches = ([text for text, _ in chosen[at : at + BATCH]] for at in range(0, len(chosen), BATCH))
         names = (name for _, name in chosen)
-        documents, crowds = list[Uint64s](), _Crowds(Keying(self.profile.keying))
+        documents, crowds = list[Uint64s](), _Crowds(self.profile.key_kind)
         for part in (part for parts in worked(self.profile, batches, workers, _hashed) for part in parts):
             if isinstance(part, RefusedText):
                 name = next(names)

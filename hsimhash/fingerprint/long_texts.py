@@ -24,7 +24,6 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in, 
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
@@ -666,9 +665,7 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
     sketched = sketches_of(sketch.least) if sketch else none
     if count < recipe.min_features:
         value, kind = _exact(text, has_any=count > 0)
-        return Signatures(
-            np.array([value], np.uint64), sketched, none, np.array([kind], np.uint8), Keying(recipe.keying)
-        )
+        return Signatures(np.array([value], np.uint64), sketched, none, np.array([kind], np.uint8), recipe.key_kind)
     limit = np.inf
     if recipe.cap is not None:
         limit = heaviest_allowed(np.array([sum(float(weights.sum()) for _, weights in features.parts)]), recipe.cap)[0]
@@ -678,8 +675,8 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
     key = none
     if recipe.key and keyed is not None:
         hashes, weights = keyed.heaviest(recipe.key)
-        key = Keying(recipe.keying).make(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
-    return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8), Keying(recipe.keying))
+        key = recipe.key_kind.make(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
+    return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8), recipe.key_kind)
 
 
 def _heaviest_words(text: _LongText) -> Signatures:

@@ -179,6 +179,11 @@ class Recipe:
         """Whether it makes sketches or keys as well as fingerprints."""
         return self.sketch is not None or self.key is not None
 
+    @property
+    def key_kind(self) -> Keying:
+        """Which kind of key it makes."""
+        return Keying(self.keying)
+
     @staticmethod
     def named(name: str) -> Recipe:
         """Return a built-in recipe such as "auto-3", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""

@@ -20,7 +20,6 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.long_texts import is_cut_in_windows
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
@@ -75,7 +74,7 @@ def signed_texts(profile: Profile, texts: Sequence[str]) -> SignedBatch:
 
 def _signed(profile: Profile, parts: Sequence[Signatures | RefusedText]) -> SignedBatch:
     none = np.zeros(1, np.uint64)
-    no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8), Keying(profile.keying))
+    no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8), profile.key_kind)
     made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
     places = np.cumsum([0, *map(len, made)]).tolist()
     refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}

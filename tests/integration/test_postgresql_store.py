@@ -26,7 +26,6 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.fingerprint import Profile, Signatures
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
@@ -106,7 +105,7 @@ def test_a_query_is_read_by_one_process_where_the_planner_knows_nothing_of_the_t
 def test_every_query_finds_what_brute_force_finds(
     postgresql: PostgresqlServer, name: str, profile: str, data: st.DataObject
 ) -> None:
-    keying = Keying(Profile.named(profile).keying)
+    keying = Profile.named(profile).key_kind
     stored = data.draw(signed(crowds(30, least=1), keying))
     asked = data.draw(st.lists(st.sampled_from(stored), min_size=1, max_size=3))
     url = postgresql.url(f"store_{next(_tables)}")

@@ -39,7 +39,11 @@ from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprint
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
-KILLS = {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "writers": 4, "compact": 6} if IS_THOROUGH else {"writers": 1}
+KILLS = (
+    {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "fitted": 2, "writers": 4, "compact": 6}
+    if IS_THOROUGH
+    else {"writers": 1}
+)
 
 
 @pytest.mark.parametrize("name", [*exactness.LAYOUTS[:-1], pytest.param(exactness.LAYOUTS[-1], marks=thorough)])

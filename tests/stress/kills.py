@@ -5,6 +5,7 @@
 | `bulk` | `ingest`, in runs that are merged | acknowledged runs are there; at the end all is as undisturbed |
 | `skip`, `tag` | `ingest --on-duplicate …` | acknowledged decisions hold; at the end all is as undisturbed |
 | `texts` | `ingest` of texts by two worker processes | as `bulk`; no worker outlives its parent |
+| `fitted` | `ingest` into a new index, whose profile is fitted | as `texts`, once the index is there; its table too |
 | `writers` | two processes that add, move, remove, compact | all acknowledged calls hold, and at most one more |
 | `compact` | compacts without end | nothing is lost, the next one cleans up |
 
@@ -28,7 +29,15 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 SEED = 9
 KILLS = 200
-SHARES = {"bulk": 0.4, "skip": 0.15, "tag": 0.15, "texts": 0.05, "writers": 0.15, "compact": 0.1}  # of all kills
+SHARES = {  # of all kills
+    "bulk": 0.35,
+    "skip": 0.15,
+    "tag": 0.15,
+    "texts": 0.05,
+    "fitted": 0.05,
+    "writers": 0.15,
+    "compact": 0.1,
+}
 DOCUMENTS = 3_000  # of an ingest
 
 

@@ -183,16 +183,25 @@ def test_inputs_that_grew_since_a_kill_do_not_change_the_table(
     assert len(documents) == len(grown)
 
 
-def test_a_process_that_is_killed_at_work_and_begun_again_ends_as_an_undisturbed_one(
-    source: str, url: str, tmp_path: Path
-) -> None:
-    ingested(source, f"{url}-undisturbed")
-    process = own_process("ingest", source, "--store", url, *AUTO_3, "--rate", "20")
-    wait_until(lambda: list((tmp_path / "index").glob("jobs/*/checkpoint.json")) != [], process)
+def assert_a_killed_ingest_ends_as_an_undisturbed_one(url: str, folder: Path) -> None:
+    """Ingest into a new index on any store, kill that at work, and begin it again; its inputs grow later."""
+    source, undisturbed = written(folder / "pages.jsonl", pages(150, 20)), f"lmdb://{folder / 'undisturbed'}"
+    ingested(source, undisturbed)
+    job = folder / "job"
+    process = own_process("ingest", source, "--store", url, *AUTO_3, "--rate", "20", "--job", str(job))
+    wait_until((job / "checkpoint.json").exists, process)
     process.kill()
     process.communicate()
-    ingested(source, url)
-    assert contents(url) == contents(f"{url}-undisturbed")
+    ingested(source, url, "--job", str(job))
+    assert contents(url) == contents(undisturbed)
+    more = written(folder / "more.jsonl", [{**page, "id": f"more {page['id']}"} for page in pages(120, 0)])
+    for one in (url, undisturbed):
+        ingested(more, one, "--job", str(folder / f"job-{one.partition(':')[0]}"))
+    assert contents(url) == contents(undisturbed)
+
+
+def test_a_process_that_is_killed_at_work_and_begun_again_ends_as_an_undisturbed_one(url: str, tmp_path: Path) -> None:
+    assert_a_killed_ingest_ends_as_an_undisturbed_one(url, tmp_path)
 
 
 def _table_of(source: str) -> object:

@@ -20,6 +20,7 @@ from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
 from tests.support.command_line import assert_status_names_a_crowd, run
 from tests.support.hbase_server import Gateways, free_ports
+from tests.test_ingest_fit import assert_a_killed_ingest_ends_as_an_undisturbed_one
 
 
 @pytest.fixture
@@ -212,3 +213,7 @@ def test_dedup_against_an_index_on_hbase_and_an_embedded_one_gives_the_same(stor
 
 def test_status_names_a_crowded_fingerprint(store: str) -> None:
     assert_status_names_a_crowd(store)
+
+
+def test_a_killed_ingest_that_is_begun_again_keeps_the_table_that_was_fitted(store: str, tmp_path: Path) -> None:
+    assert_a_killed_ingest_ends_as_an_undisturbed_one(store, tmp_path)

@@ -18,6 +18,7 @@ from tests.support.command_line import DOCUMENTS, assert_status_names_a_crowd, r
 from tests.support.fingerprint_sets import near_and_equal
 from tests.support.postgresql_server import USER, PostgresqlServer
 from tests.support.stopped_servers import ended_while_stopped
+from tests.test_ingest_fit import assert_a_killed_ingest_ends_as_an_undisturbed_one
 
 pytestmark = pytest.mark.together
 _tables = itertools.count()
@@ -210,3 +211,7 @@ def test_an_ingest_ends_though_the_server_has_stopped(postgresql: PostgresqlServ
 
 def test_status_names_a_crowded_fingerprint(url: str) -> None:
     assert_status_names_a_crowd(url)
+
+
+def test_a_killed_ingest_that_is_begun_again_keeps_the_table_that_was_fitted(url: str, tmp_path: Path) -> None:
+    assert_a_killed_ingest_ends_as_an_undisturbed_one(url, tmp_path)

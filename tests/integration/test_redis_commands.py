@@ -17,6 +17,7 @@ from tests.support.processes import stopped
 from tests.support.redis_server import QUICK, RedisServer, redis_running
 from tests.support.serve_process import JSON, served
 from tests.support.stopped_servers import END_S, ended_while_stopped
+from tests.test_ingest_fit import assert_a_killed_ingest_ends_as_an_undisturbed_one
 
 
 def done(*arguments: str, given: str = "") -> str:
@@ -255,3 +256,7 @@ def test_serve_ends_though_a_call_waits(redis_server: RedisServer, url: str) -> 
 
 def test_status_names_a_crowded_fingerprint(url: str) -> None:
     assert_status_names_a_crowd(url)
+
+
+def test_a_killed_ingest_that_is_begun_again_keeps_the_table_that_was_fitted(url: str, tmp_path: Path) -> None:
+    assert_a_killed_ingest_ends_as_an_undisturbed_one(url, tmp_path)

@@ -86,6 +86,29 @@ def fitted_profile(
     Raises:
         ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
     """
+
+    def learn() -> RarityTable | None:
+        if any(one.is_stream or one.has_fingerprints for one in inputs):
+            return None
+        try:
+            return fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table
+        except ValueError:  # nothing in common
+            return None
+
+    return profile_with_table(profile, fit, learn)
+
+
+def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTable | None]) -> Profile:
+    """Return the profile with a rarity table; see `fitted_profile`.
+
+    Args:
+        profile: as it was asked for.
+        fit: what `fitted_profile` takes.
+        learn: returns a table fitted to the inputs, or None; only called if the profile can take it.
+
+    Raises:
+        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
+    """
     if fit == FIT_OFF:
         return profile
     if fit != FIT_AUTO:
@@ -95,13 +118,8 @@ def fitted_profile(
             raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
     if profile.weights != BY_RARITY or profile.has_own_rarity:
         return profile
-    if any(one.is_stream or one.has_fingerprints for one in inputs):
-        return profile
-    try:
-        table, _ = fit_inputs(inputs, reading, profile, workers=workers, observer=observer)
-    except ValueError:  # nothing in common
-        return profile
-    return profile.fitted(table) if table.documents >= LEAST_DOCUMENTS else profile
+    table = learn()
+    return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:

@@ -13,7 +13,6 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
-from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
@@ -51,7 +50,6 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
             the result.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile
-    check_whole(made.keying, "fingerprints on Spark")
     check_frame(documents)
     texts = _text_names(made, text)
     check_free(documents, [*SIGNATURE, "kind"], besides=texts)

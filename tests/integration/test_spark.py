@@ -20,19 +20,22 @@ from pyspark.sql import functions as F
 
 from hsimhash import Profile
 from hsimhash.compressed import CompressedTables
-from hsimhash.dedup import DedupOptions, PairsListed, dedup
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
 from hsimhash.pairs import PairBlock, find_pairs
-from hsimhash.pairs.clusters import linked
+from hsimhash.pairs.clusters import components, linked
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.progress import Observer
 from hsimhash.spark import (
     PairLimits,
     RecordOptions,
     SparkDedupOptions,
+    clusters,
     compress,
     dedup_files,
     fingerprints,
@@ -44,8 +47,17 @@ from hsimhash.spark import (
 from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
 from hsimhash.spark.near_pairs import PAIR_LIMITS
+from hsimhash.store.conformance.random_calls import packed_key
 from tests.support.command_line import PROGRAM
-from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids, random_fingerprints
+from tests.support.fingerprint_sets import (
+    Numbers,
+    crowded_signatures,
+    half_near,
+    near_and_equal,
+    page_ids,
+    random_fingerprints,
+    write_signatures,
+)
 from tests.support.spark_session import local_spark, need_java
 from tests.test_readme import blocks, run
 
@@ -227,16 +239,61 @@ def test_dedup_gives_the_answers_of_one_machine(
     options = DedupOptions(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
-    known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
+    profile = Profile.named("auto-2")
+    known = dedup(find_inputs([str(given)], reading), one, options, against=profile)
     limits = replace(PAIR_LIMITS, single_task=at_once)
     asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
-    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(keep=policies), asked)
+    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(profile, keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
     assert table(many / "clusters") == table(one / "clusters.parquet")
     assert [row for (row,) in table(many / "keep")] == sorted(map(repr, (one / "keep.txt").read_text().split()))
     expected = known.totals.to_json()
     assert totals.to_json() == {name: count for name, count in expected.items() if name != "unconfirmed"}
     assert pq.read_table(many / "stats").to_pylist()[0]["dropped"] == known.totals.dropped
+
+
+@pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
+@pytest.mark.parametrize("keying", Keying)
+@pytest.mark.parametrize(("listed", "method"), [("kept", "star"), ("all", "components")])
+def test_documents_that_share_keys_are_found_as_on_one_machine(
+    spark: SparkSession, tmp_path: Path, listed: PairsListed, method: Method, keying: Keying, at_once: int
+) -> None:
+    given, one, many = tmp_path / "given.jsonl", tmp_path / "one", tmp_path / "many"
+    signatures = crowded_signatures(np.random.default_rng(10), 1_400, keying)
+    if listed == "all":  # of equal documents, one machine lists all pairs with others, Spark those of the first
+        columns = signatures.fingerprints, signatures.sketches, signatures.keys
+        signatures = signatures[np.unique(np.stack(columns), axis=1, return_index=True)[1]]
+    write_signatures(given, page_ids(0, len(signatures)), signatures)
+    profile = Profile.named("auto-2" if keying is Keying.WHOLE else "auto-3")
+    reading = InputOptions("jsonl", fingerprint_field="fingerprint", has_signatures=True)
+    asked = DedupOptions(clusters=method, pairs=listed, reading=reading, table_format="parquet")
+    known = dedup(find_inputs([str(given)], reading), one, asked, against=profile).totals.to_json()
+    options = SparkDedupOptions(clusters=method, pairs=listed, limits=replace(PAIR_LIMITS, single_task=at_once))
+    records = RecordOptions(profile, fingerprint_field="fingerprint")
+    totals = dedup_files(spark, [str(given)], str(many), records, options)
+    for name in ("pairs", "clusters"):
+        assert table(many / name) == table(one / f"{name}.parquet")
+    assert totals.to_json() == {name: count for name, count in known.items() if name != "unconfirmed"}
+    assert totals.by_key
+
+
+@pytest.mark.parametrize("keying", Keying)
+def test_pairs_and_clusters_share_keys_as_their_profile_says(
+    spark: SparkSession, tmp_path: Path, keying: Keying
+) -> None:
+    signatures = crowded_signatures(np.random.default_rng(12), 300, keying)
+    ids, given = page_ids(0, len(signatures)), tmp_path / "given.parquet"
+    columns = {"fingerprint": signatures.fingerprints, "sketch": signatures.sketches, "key": signatures.keys}
+    pq.write_table(pa.table({"id": ids, **{name: one.view(np.int64) for name, one in columns.items()}}), given)
+    profile = "auto-2" if keying is Keying.WHOLE else Profile.named("auto-3")
+    known = find_pairs(signatures, max_distance=DEFAULT_DISTANCE)
+    found = pairs(spark.read.parquet(str(given)), profile=profile, limits=SMALL).collect()
+    expected = [(ids[left], ids[right]) for left, right, _ in zip(*known.brief(), strict=True)]
+    assert sorted((row.left, row.right) for row in found) == sorted(expected)
+    assert {row.found_by for row in found} == {"distance", "key"}
+    rows = clusters(spark.read.parquet(str(given)), profile=profile, method="components", limits=SMALL).collect()
+    joined = components(signatures.fingerprints, known, np.arange(len(ids)))
+    assert {row.id: row.kept_id for row in rows} == {ids[n]: ids[kept] for n, kept in enumerate(joined.kept.tolist())}
 
 
 @pytest.mark.parametrize("listed", ["all", "none"])
@@ -265,17 +322,19 @@ def test_one_task_writes_the_tables_of_many(
 
 
 def test_listing_all_pairs_of_a_crowd_warns_of_their_number(spark: SparkSession, tmp_path: Path) -> None:
-    given, said = tmp_path / "given.parquet", list[str]()
+    said = list[str]()
     rng = np.random.default_rng(8)
-    columns = {name: rng.integers(1, 1 << 62, 300) for name in ("fingerprint", "sketch", "key")}
-    columns["key"][:100] = 7
-    pq.write_table(pa.table({"id": page_ids(0, 300), **columns}), given)
-    for listed in get_args(PairsListed):
+    columns = {name: rng.integers(1, 1 << 59, 300) for name in ("fingerprint", "sketch", "key")}
+    shared = {"auto-2": [7, 7], "auto-3": [packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])]}
+    for name, listed in (("auto-3", "all"), *(("auto-2", one) for one in get_args(PairsListed))):
+        given, run = tmp_path / f"{name}.parquet", f"{name} {listed}"
+        columns["key"][:40], columns["key"][40:100] = shared[name]
+        pq.write_table(pa.table({"id": page_ids(0, 300), **columns}), given)
         options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=0))
-        reading = RecordOptions(fingerprint_field="fingerprint")
-        observer = Observer(say=lambda text, listed=listed: said.append(f"{listed}: {text}"))  # type: ignore[misc]
-        dedup_files(spark, [str(given)], str(tmp_path / listed), reading, options, observer=observer)
-    assert [text.split(" of")[0] for text in said] == ["all: 4,950 pairs"]
+        reading = RecordOptions(Profile.named(name), fingerprint_field="fingerprint")
+        observer = Observer(say=lambda text, run=run: said.append(f"{run}: {text}"))  # type: ignore[misc]
+        dedup_files(spark, [str(given)], str(tmp_path / run), reading, options, observer=observer)
+    assert [text.split(" of")[0] for text in said] == ["auto-3 all: up to 4,950 pairs", "auto-2 all: up to 4,950 pairs"]
 
 
 def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +343,7 @@ def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> 
     rows = pa.table({"id": ids, "fingerprint": values, "sketch": values, "key": values >> 40, "rank": rank})
 
     def found() -> list[pa.RecordBatch]:
-        return list(single_task._clustered(DedupOptions(pairs="all"), rows.to_batches(max_chunksize=60)))
+        return list(single_task._clustered(DedupOptions(pairs="all"), Keying.WHOLE, rows.to_batches(max_chunksize=60)))
 
     whole = found()
     monkeypatch.setattr(single_task, "_BATCH", 37)

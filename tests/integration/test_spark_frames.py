@@ -119,10 +119,8 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
         (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which is there already"),
         (lambda: dedup(few, **named, position="n"), "no column 'n'; .* position="),
         (lambda: dedup(few, **named, profile="auto-9"), "no profile 'auto-9'"),
-        (
-            lambda: dedup(few, **named, profile="auto-3"),
-            "dedup on Spark cannot work with keys of the kind three-of-four",
-        ),
+        (lambda: pairs(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
+        (lambda: clusters(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
         (lambda: dedup(few, **named, max_distance=64), "distance 64"),
         (lambda: dedup(pd.DataFrame({"id": [1]})), r"got pandas\..*DataFrame; .* spark.createDataFrame"),
         (lambda: pairs(few, id="the id"), rf"no column 'fingerprint', which fingerprints\(\) adds; .* {columns}"),

@@ -16,6 +16,7 @@ from hsimhash.fingerprint.keys import Keying
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
 from hsimhash.spark.columns import by_key_part, check_place, observed, reached_path, write_mode
+from hsimhash.spark.fitting import fitted_to_files
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.single_task import CLUSTER_ROW, cluster_at_once
@@ -57,7 +58,8 @@ def dedup_files(
         ValueError: a column is missing, or there are results already.
     """
     check_place(spark, folder, inputs, overwrite=overwrite)
-    options = replace(options, keying=Keying(records.profile.keying))
+    profile = fitted_to_files(spark, inputs, records, options.fit, observer)
+    records, options = replace(records, profile=profile), replace(options, keying=Keying(profile.keying))
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
     for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written
         results.delete(name)
@@ -156,7 +158,7 @@ def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: O
     """Warn if more documents share a key than makes sense to compare with each other."""
     keys = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
     keys = keys.withColumn("pairs", F.expr("sharing * (sharing - 1) div 2"))
-    # Documents with the same key share all of its parts; others as a rule one, and are counted for each that they share.
+    # Documents with the same key are counted once; others for each part that they share.
     parts = (
         by_key_part(keys, keying).groupBy("part").agg(F.sum("sharing").alias("sharing"), F.sum("pairs").alias("same"))
     )

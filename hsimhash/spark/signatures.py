@@ -38,7 +38,8 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
     Args:
         documents: a row each.
         text: the column of texts. A profile of several fields names its columns itself.
-        profile: one, or the name of one.
+        profile: one, or the name of one; "auto-3:rarity=TABLE" has a table that 'hsimhash fit' wrote. The file of the
+            table is only read on the driver.
 
     Returns:
         The other columns as they are; `fingerprint`, `sketch` and `key` (`bigint`; null where there is none); and

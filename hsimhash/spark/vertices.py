@@ -20,6 +20,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS, check_max_sketch
+from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs.signatures import CROWD
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
@@ -51,6 +52,7 @@ class SparkDedupOptions:
     pairs: PairsListed = "kept"  # which are listed; see `DedupOptions`
     limits: PairLimits = PAIR_LIMITS
     keying: Keying = Keying.WHOLE  # when two documents share a key; `dedup_files` takes the profile's
+    fit: str = FIT_AUTO  # how rare features are, for `dedup_files`; see `DedupOptions`
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)

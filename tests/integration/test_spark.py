@@ -24,13 +24,15 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.fingerprint.fit import SAMPLE
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
+from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fit_inputs
 from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import components, linked
 from hsimhash.pairs.keep_policies import Policy
-from hsimhash.progress import Observer
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark import (
     PairLimits,
     RecordOptions,
@@ -46,6 +48,7 @@ from hsimhash.spark import (
 )
 from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
+from hsimhash.spark.fitting import fit_files, fitted_to_files
 from hsimhash.spark.near_pairs import PAIR_LIMITS
 from hsimhash.store.conformance.random_calls import packed_key
 from tests.support.command_line import PROGRAM
@@ -223,15 +226,16 @@ def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
 @pytest.mark.parametrize(
-    ("keep", "method", "most"),
+    ("name", "keep", "method", "most"),
     [
-        (("first",), "star", None),
-        (("newest:date", "longest", "https"), "components", None),
-        (("highest:score", "last"), "components", 4),
+        ("auto-2", ("first",), "star", None),
+        ("auto-2", ("newest:date", "longest", "https"), "components", None),
+        ("auto-3", ("newest:date", "longest", "https"), "star", None),
+        ("auto-3", ("highest:score", "last"), "components", 4),
     ],
 )
 def test_dedup_gives_the_answers_of_one_machine(
-    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None, at_once: int
+    spark: SparkSession, tmp_path: Path, name: str, keep: tuple[str, ...], method: str, most: int | None, at_once: int
 ) -> None:
     given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
     one, many = tmp_path / "one", tmp_path / "many"
@@ -239,7 +243,7 @@ def test_dedup_gives_the_answers_of_one_machine(
     options = DedupOptions(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
-    profile = Profile.named("auto-2")
+    profile = Profile.named(name)
     known = dedup(find_inputs([str(given)], reading), one, options, against=profile)
     limits = replace(PAIR_LIMITS, single_task=at_once)
     asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
@@ -294,6 +298,44 @@ def test_pairs_and_clusters_share_keys_as_their_profile_says(
     rows = clusters(spark.read.parquet(str(given)), profile=profile, method="components", limits=SMALL).collect()
     joined = components(signatures.fingerprints, known, np.arange(len(ids)))
     assert {row.id: row.kept_id for row in rows} == {ids[n]: ids[kept] for n, kept in enumerate(joined.kept.tolist())}
+
+
+@pytest.mark.parametrize("sample", [40, SAMPLE])
+def test_a_table_is_fitted_to_the_sample_of_one_machine(spark: SparkSession, tmp_path: Path, sample: int) -> None:
+    given, again = records(tmp_path / "given.jsonl"), tmp_path / "again.parquet"
+    texts = [f"harbour ferry {number % 5} tide {number} " * 5 for number in range(200)]
+    texts += [*texts[:50], "", "<p>a fragment <b>of a page</b> with a ferry"]
+    pq.write_table(pa.table({"id": page_ids(0, len(texts)), "text": texts}), again, row_group_size=30)
+    profile, reading = Profile.named("auto-3"), InputOptions(id_field="id")
+    names = [str(given), str(again)]
+    known = fit_inputs(find_inputs(names, reading), reading, profile, sample=sample)
+    found = fit_files(spark, names, RecordOptions(profile), sample)
+    assert found is not None
+    assert found.content() == known.table.content()
+    assert known.read > 2 * known.table.documents or sample == SAMPLE
+
+
+def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark: SparkSession, tmp_path: Path) -> None:
+    given, few = records(tmp_path / "given.jsonl"), tmp_path / "few.jsonl"
+    few.write_text("".join(given.read_text().splitlines(keepends=True)[:90]))
+    own = tmp_path / "own.rarity"
+    plain = Profile.named("auto-3")
+    table = fit_files(spark, [str(few)], RecordOptions(plain))
+    assert table is not None
+    own.write_bytes(table.content())
+
+    def profile_of(path: Path, fit: str, asked: RecordOptions) -> str:
+        return fitted_to_files(spark, [str(path)], asked, fit, UNWATCHED).name
+
+    records_3 = RecordOptions(plain)
+    assert profile_of(given, FIT_OFF, records_3) == profile_of(few, FIT_AUTO, records_3) == "auto-3"
+    assert profile_of(given, str(own), records_3) == plain.fitted(table).name
+    assert profile_of(given, FIT_AUTO, records_3) not in ("auto-3", plain.fitted(table).name)
+    assert profile_of(given, FIT_AUTO, RecordOptions()) == RecordOptions().profile.name
+    with_fingerprints = RecordOptions(plain, fingerprint_field="fingerprint")
+    assert profile_of(given, FIT_AUTO, with_fingerprints) == "auto-3"
+    with pytest.raises(ValueError, match=r"none\.rarity: No such file"):
+        profile_of(given, "none.rarity", records_3)
 
 
 @pytest.mark.parametrize("listed", ["all", "none"])
@@ -482,6 +524,10 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr
+    unfitted = dedup("--overwrite", "--fit", "none.rarity")
+    assert unfitted.returncode == 2
+    assert "none.rarity: No such file" in unfitted.stderr
+    assert (tmp_path / "out" / "stats").exists()
     quiet = dedup("--overwrite", "--text-field", "body", "--quiet")
     assert quiet.returncode == 7  # a record without a text is a reject
     assert "hsimhash: reading" not in quiet.stderr

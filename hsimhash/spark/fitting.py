@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TextFeatures
-from hsimhash.fingerprint.fit import SAMPLE, Fit, fitted_table, text_features
+from hsimhash.fingerprint.fit import BATCH, SAMPLE, Fit, fitted_table, text_features
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import RefusedText
 from hsimhash.load.fitting import profile_with_table
@@ -71,24 +71,22 @@ def _least(sample: int, options: RecordOptions, batches: Iterable[pa.RecordBatch
     fit = Fit(options.profile, sample)
     for one in texts_in(options, batches):
         fit.add(one.of_documents())
-    hashes = np.array([hashed for hashed, _, _ in fit.chosen()], np.uint64) ^ np.uint64(SIGN)
-    texts = pa.array([text for _, text, _ in fit.chosen()], pa.string())
-    yield pa.RecordBatch.from_arrays([signed(hashes), texts], ["hash", "text"])
+    chosen = fit.chosen()
+    for start in range(0, len(chosen), BATCH):
+        hashes, texts, _ = zip(*chosen[start : start + BATCH], strict=True)
+        numbers = signed(np.array(hashes, np.uint64) ^ np.uint64(SIGN))
+        yield pa.RecordBatch.from_arrays([numbers, pa.array(texts, pa.string())], ["hash", "text"])
 
 
 def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the features of texts, without those whose features cannot be found."""
     profile.verify()
-    for batch in batches:
-        hashes, texts = (column.to_pylist() for column in batch.columns)
-        known = [
-            (hashed, one)
-            for hashed, one in zip(hashes, text_features(profile, texts), strict=True)
-            if not isinstance(one, RefusedText)
-        ]
-        keys, sketches = (np.array([getattr(one, name) for _, one in known], np.uint64) for name in ("key", "sketch"))
-        features = pa.array([one.hashes.tobytes() for _, one in known], pa.binary())
-        numbers = pa.array([hashed for hashed, _ in known], pa.int64())
+    for part in (batch.slice(start, BATCH) for batch in batches for start in range(0, batch.num_rows, BATCH)):
+        found = list(text_features(profile, part.column("text").to_pylist()))
+        known = [one for one in found if not isinstance(one, RefusedText)]
+        numbers = part.column("hash").filter(pa.array([not isinstance(one, RefusedText) for one in found]))
+        keys, sketches = (np.array([getattr(one, name) for one in known], np.uint64) for name in ("key", "sketch"))
+        features = pa.array([one.hashes.tobytes() for one in known], pa.binary())
         yield pa.RecordBatch.from_arrays(
             [numbers, signed(keys), signed(sketches), features], ["hash", "key", "sketch", "hashes"]
         )

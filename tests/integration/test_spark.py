@@ -394,11 +394,13 @@ def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> 
     assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches(whole).combine_chunks()
 
 
-def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "most"), [("auto-2", 15), ("auto-3", 19)])  # that is fitted
+def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path, name: str, most: int) -> None:
     given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
-    dedup_files(spark, [str(given)], str(tmp_path / "out"), RecordOptions(), SparkDedupOptions())
-    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 15
+    reading = RecordOptions(Profile.named(name))
+    dedup_files(spark, [str(given)], str(tmp_path / "out"), reading, SparkDedupOptions())
+    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= most
 
 
 def test_long_chains_are_one_component(spark: SparkSession) -> None:

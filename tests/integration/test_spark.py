@@ -26,6 +26,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
 from hsimhash.fingerprint.fit import SAMPLE
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
 from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fit_inputs
@@ -111,7 +112,7 @@ def test_fingerprints_are_the_profiles(spark: SparkSession) -> None:
         [(number, text, "x") for number, text in enumerate(texts)], "n int, text string, more string"
     )
     found = {row.n: row for row in fingerprints(given).collect()}
-    made = Profile.named("auto-2").signatures([text or "" for text in texts])
+    made = Profile.named(DEFAULT_PROFILE).signatures([text or "" for text in texts])
     for place, one in enumerate(made):
         row = found[place]
         assert row.more == "x"
@@ -167,7 +168,7 @@ def test_html_is_read_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> 
     path.write_text("".join(json.dumps({"id": name, "text": value}) + "\n" for name, value in values.items()))
     read = read_documents(spark, [str(path)], RecordOptions())
     found = {row.id: (row.fingerprint & (1 << 64) - 1, row.length) for row in read.documents.collect()}
-    profile = Profile.named("auto-2")
+    profile = Profile.named(DEFAULT_PROFILE)
     (batch, *_) = read_batches(find_inputs([str(path)], options), options, workers=1)
     pairs = zip(batch.documents.doc_ids, batch.documents.texts, strict=True)
     assert found == {doc_id: (profile.fingerprint(content), len(content)) for doc_id, content in pairs}
@@ -331,7 +332,7 @@ def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark
     assert profile_of(given, FIT_OFF, records_3) == profile_of(few, FIT_AUTO, records_3) == "auto-3"
     assert profile_of(given, str(own), records_3) == plain.fitted(table).name
     assert profile_of(given, FIT_AUTO, records_3) not in ("auto-3", plain.fitted(table).name)
-    assert profile_of(given, FIT_AUTO, RecordOptions()) == RecordOptions().profile.name
+    assert profile_of(given, FIT_AUTO, RecordOptions(Profile.named("auto-2"))) == "auto-2"
     with_fingerprints = RecordOptions(plain, fingerprint_field="fingerprint")
     assert profile_of(given, FIT_AUTO, with_fingerprints) == "auto-3"
     with pytest.raises(ValueError, match=r"none\.rarity: No such file"):

@@ -18,9 +18,17 @@ import click
 
 from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.count_type import Count
+from hsimhash.cli.dedup import fit_option
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
-from hsimhash.cli.options import Function, Settings, first_seen_field_option, open_index, utf8, with_settings
+from hsimhash.cli.options import (
+    Function,
+    Settings,
+    first_seen_field_option,
+    open_index,
+    utf8,
+    with_settings,
+)
 from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
@@ -214,6 +222,7 @@ def _cause(text: str) -> str:
 @click.option(
     "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
 )
+@fit_option
 @_overwrite_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @_job_options
@@ -226,6 +235,7 @@ def spark_dedup_command(
     max_cluster_size: int | None,
     pairs: PairsListed,
     keep: tuple[str, ...],
+    fit: str,
     overwrite: bool,
     quiet: bool,
     out: str,
@@ -245,7 +255,7 @@ def spark_dedup_command(
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
     distance = DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance
-    options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size, pairs)
+    options = jobs.SparkDedupOptions(distance, settings.max_sketch, clusters, max_cluster_size, pairs, fit=fit)
     with _session(master, driver_memory, inputs) as spark, _watching(spark, quiet=quiet) as observer:
         if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
             options = replace(options, limits=replace(options.limits, single_task=_LOCAL_TASK))

@@ -8,7 +8,7 @@ page that half of a crawl copied would seem common, and its copies would be told
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import mmh3
 
@@ -68,6 +68,11 @@ class Fit:
         self._chosen = {hashed: self._chosen[hashed] for hashed in least}
         self._limit = least[-1] if len(least) == self.sample else self._limit
 
+    def chosen(self) -> list[tuple[int, str, str]]:
+        """Return the hash, the beginning and the name of each text of the sample, in order of the hashes."""
+        self._drop()
+        return [(hashed, *self._chosen[hashed]) for hashed in sorted(self._chosen)]
+
     def table(self, *, workers: int = 1, on_refused: Callable[[str, str], None] | None = None) -> RarityTable:
         """Return the table.
 
@@ -78,24 +83,40 @@ class Fit:
         Raises:
             ValueError: no two texts have a feature in common, so there is nothing to learn.
         """
-        self._drop()
-        chosen = [self._chosen[hashed] for hashed in sorted(self._chosen)]
-        batches = ([text for text, _ in chosen[at : at + BATCH]] for at in range(0, len(chosen), BATCH))
-        names = (name for _, name in chosen)
-        documents, crowds = list[Uint64s](), _Crowds(self.profile.key_kind)
-        for part in (part for parts in worked(self.profile, batches, workers, _hashed) for part in parts):
-            if isinstance(part, RefusedText):
-                name = next(names)
-                if on_refused is not None:
-                    on_refused(name, part.reason)
-                continue
-            for one, _ in zip(part, names, strict=False):
-                if len(one.hashes) and not crowds.are_full(one.key, one.sketch):
-                    documents.append(one.hashes)
-        table = RarityTable.fitted(documents)
-        if not len(table):
-            raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
-        return table
+        chosen = self.chosen()
+        found = text_features(self.profile, [text for _, text, _ in chosen], workers)
+
+        def accepted() -> Iterator[TextFeatures]:
+            for (_, _, name), one in zip(chosen, found, strict=True):
+                if not isinstance(one, RefusedText):
+                    yield one
+                elif on_refused is not None:
+                    on_refused(name, one.reason)
+
+        return fitted_table(self.profile, accepted())
+
+
+def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> Iterator[TextFeatures | RefusedText]:
+    """Yield the features of each text, in order, or why they cannot be found."""
+    batches = (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
+    for part in (part for parts in worked(profile, batches, workers, _hashed) for part in parts):
+        yield from [part] if isinstance(part, RefusedText) else part
+
+
+def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTable:
+    """Return the table that a sample gives, in the order of `Fit.chosen`.
+
+    Raises:
+        ValueError: no two texts have a feature in common, so there is nothing to learn.
+    """
+    documents, crowds = list[Uint64s](), _Crowds(profile.key_kind)
+    for one in sample:
+        if len(one.hashes) and not crowds.are_full(one.key, one.sketch):
+            documents.append(one.hashes)
+    table = RarityTable.fitted(documents)
+    if not len(table):
+        raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
+    return table
 
 
 class _Crowds:

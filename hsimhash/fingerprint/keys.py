@@ -22,12 +22,12 @@ from hsimhash.fingerprint.murmur3 import mix, mix_one
 from hsimhash.fingerprint.sketch import heaviest_features, present
 
 TAGS = 5
-_TAG_BITS = 12
-_COUNT_SHIFT = TAGS * _TAG_BITS
-_SHIFTS = range(_COUNT_SHIFT - _TAG_BITS, -1, -_TAG_BITS)  # of each tag
-_TAG_MASK = (1 << _TAG_BITS) - 1
-_PART_TAGS = 3
-_PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))  # places of tags; a text has those whose tags it has
+TAG_BITS = 12
+COUNT_SHIFT = TAGS * TAG_BITS
+SHIFTS = range(COUNT_SHIFT - TAG_BITS, -1, -TAG_BITS)  # of each tag
+TAG_MASK = (1 << TAG_BITS) - 1
+PART_TAGS = 3
+PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))  # places of tags; a text has those whose tags it has
 
 
 class Keying(Enum):
@@ -56,17 +56,17 @@ class Keying(Enum):
     @property
     def most_parts(self) -> int:
         """How many parts a key may have."""
-        return 1 if self is Keying.WHOLE else len(_PARTS)
+        return 1 if self is Keying.WHOLE else len(PARTS)
 
     def parts(self, keys: Uint64s) -> Uint64s:
         """Return the parts of keys of shape (n,): shape (n, 1) or (n, 5); 0 where there is none, each once a key."""
         if self is Keying.WHOLE:
             return keys[:, None]
-        tags = [keys >> np.uint64(shift) & np.uint64(_TAG_MASK) for shift in _SHIFTS]
-        counts = keys >> np.uint64(_COUNT_SHIFT)
-        found = np.zeros((len(keys), len(_PARTS)), np.uint64)
-        for column, places in enumerate(_PARTS):
-            part = _part(np.minimum(counts, np.uint64(_PART_TAGS)), *(tags[place] for place in places))
+        tags = [keys >> np.uint64(shift) & np.uint64(TAG_MASK) for shift in SHIFTS]
+        counts = keys >> np.uint64(COUNT_SHIFT)
+        found = np.zeros((len(keys), len(PARTS)), np.uint64)
+        for column, places in enumerate(PARTS):
+            part = _part(np.minimum(counts, np.uint64(PART_TAGS)), *(tags[place] for place in places))
             is_there = counts > np.uint64(places[-1]) if column else keys != 0
             for earlier in found.T[:column]:  # tags may be equal
                 is_there &= part != earlier
@@ -77,11 +77,11 @@ class Keying(Enum):
         """Return the parts of one key; none where it is 0."""
         if self is Keying.WHOLE:
             return (key,) if key else ()
-        count = key >> _COUNT_SHIFT
-        tags = [key >> shift & _TAG_MASK for shift in _SHIFTS]
-        parts = [places for column, places in enumerate(_PARTS) if (count > places[-1] if column else key)]
+        count = key >> COUNT_SHIFT
+        tags = [key >> shift & TAG_MASK for shift in SHIFTS]
+        parts = [places for column, places in enumerate(PARTS) if (count > places[-1] if column else key)]
         packed = (
-            min(count, _PART_TAGS) << _PART_TAGS * _TAG_BITS | low << 2 * _TAG_BITS | middle << _TAG_BITS | high
+            min(count, PART_TAGS) << PART_TAGS * TAG_BITS | low << 2 * TAG_BITS | middle << TAG_BITS | high
             for low, middle, high in (sorted(tags[place] for place in places) for places in parts)
         )
         return tuple(mix_one(one) or 1 for one in dict.fromkeys(packed))
@@ -115,15 +115,9 @@ class Keying(Enum):
         return found
 
 
-def check_whole(keying: str, what: str) -> None:
-    """Raise `ValueError` where a kind of key is not whole: `what` cannot work with others yet."""
-    if keying != Keying.WHOLE.value:
-        raise ValueError(f"{what} cannot work with keys of the kind {keying} yet, as auto-3 makes them; use auto-2")
-
-
 def _part(count: Uint64s, *tags: Uint64s) -> Uint64s:
     """Return a part of each of some keys: a hash of how many tags it has and which, in any order."""
-    (one, other, third), shift = tags, np.uint64(_TAG_BITS)
+    (one, other, third), shift = tags, np.uint64(TAG_BITS)
     low, high = np.minimum(np.minimum(one, other), third), np.maximum(np.maximum(one, other), third)
     packed = count
     for tag in (low, one ^ other ^ third ^ low ^ high, high):
@@ -135,9 +129,9 @@ def _part(count: Uint64s, *tags: Uint64s) -> Uint64s:
 def _packed(doc: Int64s, weights: Floats, hashes: Uint64s, documents: int) -> Uint64s:
     """Return the number of features of each document, and their tags, the heaviest in the highest bits."""
     order = np.lexsort((hashes, -weights, doc))
-    doc, tags = doc[order], mix(hashes[order]) >> np.uint64(64 - _TAG_BITS)
+    doc, tags = doc[order], mix(hashes[order]) >> np.uint64(64 - TAG_BITS)
     counts = np.bincount(doc, minlength=documents)
     rank = np.arange(len(doc)) - np.searchsorted(doc, doc)
-    packed = counts.astype(np.uint64) << np.uint64(_COUNT_SHIFT)
-    np.bitwise_or.at(packed, doc, tags << np.array(_SHIFTS, np.uint64)[rank])
+    packed = counts.astype(np.uint64) << np.uint64(COUNT_SHIFT)
+    np.bitwise_or.at(packed, doc, tags << np.array(SHIFTS, np.uint64)[rank])
     return packed

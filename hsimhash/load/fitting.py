@@ -85,6 +85,27 @@ def fitted_profile(
     Raises:
         ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
     """
+
+    def learn() -> RarityTable | None:
+        if any(one.is_stream or one.has_fingerprints for one in inputs):
+            return None
+        return fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table
+
+    return profile_with_table(profile, fit, learn)
+
+
+def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTable | None]) -> Profile:
+    """Return the profile with a rarity table; see `fitted_profile`.
+
+    Args:
+        profile: as it was asked for.
+        fit: what `fitted_profile` takes.
+        learn: returns a table fitted to the inputs, or None, or raises `ValueError` where there is nothing to learn;
+            only called if the profile can take it.
+
+    Raises:
+        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
+    """
     if fit == FIT_OFF:
         return profile
     if fit != FIT_AUTO:
@@ -92,30 +113,24 @@ def fitted_profile(
             return profile.with_lists(rarity=Path(fit))
         except OSError as error:
             raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
-    if any(one.is_stream or one.has_fingerprints for one in inputs):
+    if profile.weights != BY_RARITY or profile.has_own_rarity:
         return profile
-    return _fitted(profile, lambda: fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table)
+    try:
+        table = learn()
+    except ValueError:  # nothing in common
+        return profile
+    return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
 
 
 def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Profile:
     """Return the profile with a rarity table fitted to texts, under the conditions of `fitted_profile`."""
 
-    def table() -> RarityTable:
+    def learn() -> RarityTable:
         fit = Fit(profile)
         fit.add(texts)
         return fit.table(workers=workers)
 
-    return _fitted(profile, table)
-
-
-def _fitted(profile: Profile, table_of: Callable[[], RarityTable]) -> Profile:
-    if profile.weights != BY_RARITY or profile.has_own_rarity:
-        return profile
-    try:
-        table = table_of()
-    except ValueError:  # nothing in common
-        return profile
-    return profile.fitted(table) if table.documents >= LEAST_DOCUMENTS else profile
+    return profile_with_table(profile, FIT_AUTO, learn)
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:

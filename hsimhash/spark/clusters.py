@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.pairs.crowds import NearRule
@@ -21,13 +23,14 @@ from hsimhash.spark.columns import (
     distance_of,
     gathered,
     grouped_evenly,
+    key_parts,
     materialized,
     signed_documents,
     unsigned,
 )
 from hsimhash.spark.components import component_roots, crowd_links, stars
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import SparkDedupOptions, Vertices, agrees, similarity_of, vertices_of
+from hsimhash.spark.vertices import SparkDedupOptions, Vertices, agrees, keying_of, similarity_of, vertices_of
 
 
 def clusters(
@@ -36,6 +39,7 @@ def clusters(
     id: str = "id",
     max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
+    profile: Profile | str = DEFAULT_PROFILE,
     method: str = METHODS[0],
     max_cluster_size: int | None = None,
     position: str | None = None,
@@ -54,6 +58,7 @@ def clusters(
         id: as for `pairs`.
         max_distance: as for `pairs`.
         max_sketch: as for `pairs`.
+        profile: as for `pairs`.
         method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
         max_cluster_size: components of more documents are cut into stars.
         position: a column; the document with the least value of a cluster is kept, of several the one with the smallest
@@ -66,11 +71,12 @@ def clusters(
 
     Raises:
         TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing or of another type, or a number is out of range.
+        ValueError: a column is missing or of another type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
     check_free(documents.select(column_named(id)), ["cluster", "kept", "kept_id", "distance", "size", "diameter"])
-    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
+    keying = keying_of(profile)
+    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits, keying=keying)
     return clustered(given, options).withColumnRenamed("id", id)
 
 
@@ -92,11 +98,11 @@ def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
 def _kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
     edges, crowds = vertices.edges.select("low", "high"), vertices.crowds
     rule = NearRule(options.max_distance, options.max_sketch, is_plain=not vertices.has_signatures)
-    joining = edges if crowds is None else edges.unionByName(crowd_links(crowds, rule))
+    joining = edges if crowds is None else edges.unionByName(crowd_links(crowds, rule, options.keying))
     roots = component_roots(joining)
     uncut = F.lit(None).cast("bigint").alias("cut")
     if options.clusters == "star":
-        return stars(edges, crowds, roots, rule).select("number", "kept", uncut)
+        return stars(edges, crowds, roots, rule, options.keying).select("number", "kept", uncut)
     if options.max_cluster_size is None:
         return roots.select("number", F.col("root").alias("kept"), uncut)
     sizes = (
@@ -106,7 +112,8 @@ def _kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
     whole, cut = roots.join(large, "root", "left_anti"), materialized(roots.join(large, "root"))
     inner = edges.join(cut.select("number"), F.col("low") == F.col("number"), "left_semi")
     within = None if crowds is None else crowds.join(cut.select("number"), "number", "left_semi")
-    found = stars(inner, within, cut, rule).join(cut, "number").select("number", "kept", F.col("root").alias("cut"))
+    found = stars(inner, within, cut, rule, options.keying).join(cut, "number")
+    found = found.select("number", "kept", F.col("root").alias("cut"))
     return whole.select("number", F.col("root").alias("kept"), uncut).unionByName(found)
 
 
@@ -151,9 +158,9 @@ def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptio
     differing = distance_of(F.col("sketch"), F.col("its_sketch"))
     has_sketches = (F.col("sketch") != 0) & (F.col("its_sketch") != 0)
     similarity = F.when(has_sketches, similarity_of(differing))
-    has_same_key = (F.col("key") == F.col("its_key")) & (F.col("key") != 0)
+    shares_key = F.arrays_overlap(*(key_parts(F.col(name), options.keying) for name in ("key", "its_key")))
     is_near = distance <= options.max_distance
-    found_by = F.when(is_near, "distance").when(has_same_key, "key").otherwise("chain")
+    found_by = F.when(is_near, "distance").when(shares_key, "key").otherwise("chain")
     if options.max_sketch is not None:
         is_alike = ~has_sketches | agrees(differing, distance, options.max_sketch)
         found_by = F.when(is_alike, found_by).otherwise("chain")

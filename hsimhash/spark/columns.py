@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, IntegralType, LongType, StringType, TimestampType
 
 from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.keys import COUNT_SHIFT, PART_TAGS, PARTS, SHIFTS, TAG_BITS, TAG_MASK, Keying
 from hsimhash.store.urls import holds_password, masked
 
 SIGNATURE = ("fingerprint", "sketch", "key")
 LEAST_ROWS = 1 << 16  # of a task
-_SIGN = 1 << 63
+SIGN = 1 << 63
 _HASH_SEED = 42  # of Spark's own hash, by which it chooses a row's partition
 
 
@@ -52,7 +53,7 @@ def bits_or_null(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, LongType):
         return value
     if isinstance(kind, DecimalType) and kind.scale == 0:
-        sign, limit = (F.lit(str(one)).cast("decimal(20,0)") for one in (_SIGN, 2 * _SIGN))
+        sign, limit = (F.lit(str(one)).cast("decimal(20,0)") for one in (SIGN, 2 * SIGN))
         bits = F.when(value < sign, value).otherwise(value - limit).cast("bigint")
         return F.when((value >= 0) & (value < limit), bits)
     if isinstance(kind, StringType):
@@ -96,6 +97,29 @@ def first_seen_in(documents: DataFrame) -> Column:
 def distance_of(some: Column, others: Column) -> Column:
     """Return the Hamming distance of two columns."""
     return F.bit_count(some.bitwiseXOR(others))
+
+
+def key_parts(key: Column, keying: Keying) -> Column:
+    """Return the parts of each key as an array, as `Keying.parts` does. They are not mixed: only equality counts."""
+    if keying is Keying.WHOLE:
+        return F.array_remove(F.array(key), 0)
+    tags = [F.shiftright(key, shift).bitwiseAND(F.lit(TAG_MASK)) for shift in SHIFTS]
+    count = F.shiftrightunsigned(key, COUNT_SHIFT)
+    parts = []
+    for number, places in enumerate(PARTS):
+        some = [tags[place] for place in places]
+        low, high = F.least(*some), F.greatest(*some)
+        middle = some[0] + some[1] + some[2] - low - high
+        packed = F.least(count, F.lit(PART_TAGS))
+        for tag in (low, middle, high):
+            packed = F.shiftleft(packed, TAG_BITS).bitwiseOR(tag)
+        parts.append(F.when(count > places[-1] if number else key != 0, packed))
+    return F.array_distinct(F.array_compact(F.array(*parts)))
+
+
+def by_key_part(rows: DataFrame, keying: Keying) -> DataFrame:
+    """Return each row once for each part of its `key`, with the column `part`; rows without a key are left out."""
+    return rows.where("key <> 0").withColumn("part", F.explode(key_parts(F.col("key"), keying)))
 
 
 def materialized(rows: DataFrame) -> DataFrame:

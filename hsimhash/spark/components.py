@@ -9,6 +9,7 @@ Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.pairs.clusters import forest, star_centres
 from hsimhash.pairs.crowds import Crowd, NearRule, links, without_subsets
@@ -93,35 +95,35 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(low), pa.array(high)], ["low", "high"])
 
 
-def crowd_links(crowds: DataFrame, rule: NearRule) -> DataFrame:
+def crowd_links(crowds: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
     """Return edges (`low` < `high`) that connect the near members of each crowd, no more than there are members.
 
     A crowd goes into one task, which takes about 100 bytes for each member.
     """
-    linked = partial(_linked, rule)
+    linked = partial(_linked, rule, keying)
     return grouped_evenly(crowds.select(*_MEMBER), "crowd").mapInArrow(linked, "low bigint, high bigint")
 
 
-def _linked(rule: NearRule, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _linked(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for members in gathered(batches):
-        for crowd in _crowds_in(members, rule):
+        for crowd in _crowds_in(members, rule, keying):
             for lowest, others in links(crowd):
                 yield pa.RecordBatch.from_arrays([np.full(len(others), lowest), others], ["low", "high"])
 
 
-def _crowds_in(rows: pa.Table, rule: NearRule) -> list[Crowd]:
+def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
     """Return the crowds of some rows, without most of those that lie within another one."""
     named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
     numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
     columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
-    signatures = Signatures.of(*columns)
+    signatures = replace(Signatures.of(*columns), keying=keying)
     order = np.lexsort((places, named))
     cuts = np.flatnonzero(named[order][1:] != named[order][:-1]) + 1
     kept, _ = without_subsets(np.split(places[order], cuts), len(numbers))
     return [Crowd(numbers[one], signatures[one], rule) for one in kept]
 
 
-def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule) -> DataFrame:
+def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
     """Return the kept vertex of the star of each vertex of edges and crowds: `number` and `kept`.
 
     A component goes into one task, which takes about 100 bytes for each of its edges and members.
@@ -134,16 +136,16 @@ def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: Ne
         its = crowds.join(roots, F.col("number") == F.col("one"))
         rows = rows.unionByName(its.select("root", none.alias("low"), none.alias("high"), *_MEMBER))
     found = grouped_evenly(rows, "root", roots).drop("root", "one")
-    return found.mapInArrow(partial(_starred, rule), "number bigint, kept bigint")
+    return found.mapInArrow(partial(_starred, rule, keying), "number bigint, kept bigint")
 
 
-def _starred(rule: NearRule, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _starred(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in gathered(batches):
         is_edge = pc.is_valid(rows["low"])
         low, high = (rows.filter(is_edge)[name].to_numpy() for name in ("low", "high"))
         crowds = []
         if "crowd" in rows.column_names and not pc.all(is_edge).as_py():
-            crowds = _crowds_in(rows.filter(pc.invert(is_edge)), rule)
+            crowds = _crowds_in(rows.filter(pc.invert(is_edge)), rule, keying)
         numbers = np.unique(np.concatenate([low, high, *(crowd.members for crowd in crowds)]))
         low, high = np.searchsorted(numbers, low), np.searchsorted(numbers, high)
         placed = [Crowd(np.searchsorted(numbers, one.members), one.signatures, rule) for one in crowds]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from hsimhash.dedup.options import DedupOptions, Method
 from hsimhash.dedup.report import Totals
-from hsimhash.fingerprint.keys import check_whole
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
-from hsimhash.spark.columns import check_place, observed, reached_path, write_mode
+from hsimhash.spark.columns import by_key_part, check_place, observed, reached_path, write_mode
+from hsimhash.spark.fitting import fitted_to_files
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT_KIND
 from hsimhash.spark.single_task import CLUSTER_ROW, cluster_at_once
@@ -56,8 +57,9 @@ def dedup_files(
     Raises:
         ValueError: a column is missing, or there are results already.
     """
-    check_whole(records.profile.keying, "dedup on Spark")
     check_place(spark, folder, inputs, overwrite=overwrite)
+    profile = fitted_to_files(spark, inputs, records, options.fit, observer)
+    records, options = replace(records, profile=profile), replace(options, keying=profile.key_kind)
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
     for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written
         results.delete(name)
@@ -88,7 +90,7 @@ def _write_few(
     if options.pairs == "kept":
         is_pair = ~F.col("kept")
     rows, counts = observed(
-        cluster_at_once(read.documents, rank, asked),
+        cluster_at_once(read.documents, rank, asked, options.keying),
         dropped=F.count_if(~F.col("kept")),
         clusters=F.count_if(F.col("kept") & (F.col("size") > 1)),
         largest=F.max(F.when(F.col("size") > 1, F.col("size"))),
@@ -133,7 +135,7 @@ def _write_many(
     """Write the tables of documents that many tasks compare and connect."""
     comparable = _comparable(read)
     if options.pairs == "all" and read.signed:
-        _warn_of_pairs(comparable, read.count, observer)
+        _warn_of_pairs(comparable, read.count, options.keying, observer)
     vertices = vertices_of(comparable, F.col("place"), options, rank_columns(records))
     observer.report("cluster")
     kept = kept_vertices(vertices, options)
@@ -152,13 +154,19 @@ def _write_many(
     return _totals(results, read, vertices, kept, options)
 
 
-def _warn_of_pairs(documents: DataFrame, count: int, observer: Observer) -> None:
-    """Warn if more documents have one key than makes sense to compare with each other."""
-    sharing = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
-    about = sharing.agg(F.sum(F.expr("sharing * (sharing - 1) div 2"))).first()[0] or 0
+def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: Observer) -> None:
+    """Warn if more documents share a key than makes sense to compare with each other."""
+    keys = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
+    keys = keys.withColumn("pairs", F.expr("sharing * (sharing - 1) div 2"))
+    # Documents with the same key are counted once; others for each part that they share.
+    parts = (
+        by_key_part(keys, keying).groupBy("part").agg(F.sum("sharing").alias("sharing"), F.sum("pairs").alias("same"))
+    )
+    others = parts.agg(F.sum(F.expr("sharing * (sharing - 1) div 2 - same"))).first()[0] or 0
+    about = others + (keys.agg(F.sum("pairs")).first()[0] or 0)
     if about > count:
         observer.say(
-            f"{about:,} pairs of documents have the same key: each is compared, and listed if the sketches agree; "
+            f"up to {about:,} pairs of documents share a key: each is compared, and listed if the sketches agree; "
             f"--pairs kept lists each dropped document with the one kept for it"
         )
 

@@ -8,14 +8,13 @@ from pyspark.sql import functions as F
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.spark.clusters import clustered
 from hsimhash.spark.columns import check_free, column_named, id_of, materialized, position_of
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.signatures import signed_rows
-from hsimhash.spark.vertices import SparkDedupOptions
+from hsimhash.spark.vertices import SparkDedupOptions, keying_of
 
 _ID = "hsimhash id"  # the column that the rows are joined by, whatever columns they have
 
@@ -65,8 +64,8 @@ def dedup(
     check_free(documents, ["cluster", "keep"])
     kept = [doc_id, position_of(documents, position).alias("position")]
     made = Profile.named(profile) if isinstance(profile, str) else profile
-    check_whole(made.keying, "dedup on Spark")
-    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits)
+    keying = keying_of(made)
+    options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits, keying=keying)
     signed = materialized(signed_rows(documents, kept, text, made))
     _check_ids(signed, id)
     signed = signed if made.makes_signatures else signed.drop("sketch", "key")

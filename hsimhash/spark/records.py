@@ -7,10 +7,10 @@ signature and length are the same; otherwise it is rejected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -43,6 +43,9 @@ _OUT = (
     "first_seen bigint, reason string, record string, "
     "place struct<input: int, path: string, start: bigint, row: bigint>"
 )
+
+
+TextWork = Callable[["RecordOptions", Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +153,29 @@ def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOpti
 
 def _observed_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> tuple[DataFrame, int]:
     """Return what `read_records` does, and how many of them are no documents."""
-    if not inputs:
-        raise ValueError("no input; name one")
-    parts = [_read(spark, number, name, options) for number, name in enumerate(inputs)]
-    found = parts[0]
-    for part in parts[1:]:
-        found = found.unionByName(part)
+    found = read_texts(spark, inputs, options, _from_texts, _OUT)
     files = F.to_json(F.collect_set(F.struct("place.input", "place.path")))  # a number or a string can be observed
     records, seen = observed(found, rejected=F.count("reason"), files=files)
     in_order = sorted((file["input"], file["path"]) for file in json.loads(seen["files"]))
     return _placed(records, [path for _, path in in_order]), seen["rejected"]
+
+
+def read_texts(
+    spark: SparkSession, inputs: Sequence[str], options: RecordOptions, work: TextWork, out: str
+) -> DataFrame:
+    """Read files, and return what `work` makes of the records with texts; see `_from_texts`.
+
+    Args:
+        spark: the session.
+        inputs: as for `read_documents`.
+        options: how.
+        work: is given batches of records; `texts_in` returns their texts.
+        out: the columns that it returns.
+    """
+    if not inputs:
+        raise ValueError("no input; name one")
+    parts = (_read(spark, number, name, options, work, out) for number, name in enumerate(inputs))
+    return reduce(DataFrame.unionByName, parts)
 
 
 def rank_columns(options: RecordOptions) -> list[Column]:
@@ -179,8 +195,8 @@ def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
     return found.withColumn("place", place).drop("file")
 
 
-def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -> DataFrame:
-    """Return the records of an input, fingerprinted."""
+def _read(spark: SparkSession, number: int, name: str, options: RecordOptions, work: TextWork, out: str) -> DataFrame:
+    """Return what `work` makes of the records of an input; records with fingerprints as they are."""
     fields = needed_fields(options.keep)
     is_json = options.format == "json" or (options.format == "auto" and _is_json(name))
     place = F.struct(
@@ -191,7 +207,7 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     ).alias("place")
     if is_json and options.fingerprint_field is None:
         lines = spark.read.text(name).select(F.col("value").cast("binary").alias("line"), place)
-        return lines.mapInArrow(OnExecutors(partial(_from_lines, options)), _OUT)
+        return lines.mapInArrow(OnExecutors(partial(_from_lines, work, options)), out)
     rows = spark.read.schema(_json_schema(options, fields)).json(name) if is_json else spark.read.parquet(name)
     content, seen_field = options.fingerprint_field or options.text_field, options.seen_field
     check_names(rows, [options.id_field, *_content_fields(options), *filter(None, [options.first_seen_field]), *fields])
@@ -206,7 +222,7 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
         several = options.profile.fields
         text = joined_texts(rows, options.text_fields) if several else column_named(content).cast("string")
         columns.append(text.alias("text"))
-        return rows.select(*columns).mapInArrow(OnExecutors(partial(_from_texts, options)), _OUT)
+        return rows.select(*columns).mapInArrow(OnExecutors(partial(work, options)), out)
     is_signed = options.profile.makes_signatures and "sketch" in rows.columns
     sketch = bits_or_null(rows, "sketch") if is_signed else F.lit(None)
     key = F.when(sketch.isNotNull(), bits_or_null(rows, "key")) if is_signed and "key" in rows.columns else F.lit(None)
@@ -245,14 +261,41 @@ def _no_text(text: str | None, options: RecordOptions) -> str:
     return ""
 
 
-def _from_lines(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _from_lines(work: TextWork, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     inputs = InputOptions(id_field=options.id_field, text_field=options.text_field).for_profile(options.profile)
     fields = [options.first_seen_field, *needed_fields(options.keep)]
-    return _from_texts(options, (read_lines(batch, inputs, fields) for batch in batches))
+    return work(options, (read_lines(batch, inputs, fields) for batch in batches))
 
 
 def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     options.profile.verify()
+    for one in texts_in(options, batches):
+        made = signed_texts(options.profile, one.texts)
+        reasons = [reason or made.refused.get(at, "") for at, reason in enumerate(one.reasons)]
+        lengths = list(map(len, one.texts))
+        yield _records(options, one.batch, signature_arrays(made.signatures), lengths, reasons, one.given)
+
+
+class BatchTexts(NamedTuple):
+    """The texts of a batch of records, as other commands read them; the batch has the other columns.
+
+    Where a record has none, the text is empty, and its reason is not.
+    """
+
+    batch: pa.RecordBatch
+    texts: list[str]
+    reasons: list[str]
+    given: list[str | None]
+
+    def of_documents(self) -> list[str]:
+        """Return the texts of the records that are documents."""
+        ids, wrong = (self.batch.column(name).to_pylist() for name in ("id", "wrong"))
+        why = map(_reason, ids, wrong, self.reasons, [None] * len(ids))
+        return [text for text, reason in zip(self.texts, why, strict=True) if reason is None]
+
+
+def texts_in(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[BatchTexts]:
+    """Yield the texts of each batch of records."""
     with PageTexts(InputOptions().for_profile(options.profile)) as pages:
         for batch in batches:
             given = batch.column("text").to_pylist()
@@ -264,9 +307,7 @@ def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> It
             reasons = [
                 (one and f"main text not found {one}") or reason for one, reason in zip(why, reasons, strict=True)
             ]
-            made = signed_texts(options.profile, texts)
-            reasons = [reason or made.refused.get(at, "") for at, reason in enumerate(reasons)]
-            yield _records(options, batch, signature_arrays(made.signatures), list(map(len, texts)), reasons, given)
+            yield BatchTexts(batch, texts, reasons, given)
 
 
 def _texts_of(pages: PageTexts, values: Sequence[str]) -> Sequence[str | NoResult]:

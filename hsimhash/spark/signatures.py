@@ -13,7 +13,6 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
-from hsimhash.fingerprint.keys import check_whole
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
@@ -39,7 +38,8 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
     Args:
         documents: a row each.
         text: the column of texts. A profile of several fields names its columns itself.
-        profile: one, or the name of one.
+        profile: one, or the name of one; "auto-3:rarity=TABLE" has a table that 'hsimhash fit' wrote. The file of the
+            table is only read on the driver.
 
     Returns:
         The other columns as they are; `fingerprint`, `sketch` and `key` (`bigint`; null where there is none); and
@@ -51,7 +51,6 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
             the result.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile
-    check_whole(made.keying, "fingerprints on Spark")
     check_frame(documents)
     texts = _text_names(made, text)
     check_free(documents, [*SIGNATURE, "kind"], besides=texts)

@@ -6,7 +6,7 @@ Few documents take one job this way, instead of the hundred that find and connec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from hsimhash.dedup.grouping import cluster_near, find_near, found_by
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
 from hsimhash.fingerprint.bits import Floats, Int64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures, similarities
 from hsimhash.pairs import Pairs
 from hsimhash.pairs.clusters import Clusters, diameters
@@ -44,7 +45,7 @@ _BATCH = 1 << 16  # rows
 _OUT = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, _OUT_DDL.split(", "))])
 
 
-def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions) -> DataFrame:
+def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions, keying: Keying) -> DataFrame:
     """Return a row for each document: its row in the table of clusters, and how it is near the kept one.
 
     If all pairs are listed, they are further rows, where `cluster` is null.
@@ -53,15 +54,17 @@ def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: Dedup
         documents: `id`, the signature, null where there is none, and `place`, their order. One task holds all of them.
         rank: what tells which of two documents to keep, then the id; as in `vertices_of`.
         options: how.
+        keying: when two documents share a key.
     """
     order = F.row_number().over(Window.orderBy(*rank, "id")).alias("rank")
     rows = documents.select("id", *SIGNATURE, "place", order).sortWithinPartitions("place", "id")
-    return rows.select("id", *SIGNATURE, "rank").mapInArrow(OnExecutors(partial(_clustered, options)), _OUT_DDL)
+    work = OnExecutors(partial(_clustered, options, keying))
+    return rows.select("id", *SIGNATURE, "rank").mapInArrow(work, _OUT_DDL)
 
 
-def _clustered(options: DedupOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _clustered(options: DedupOptions, keying: Keying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in gathered(batches):
-        group = _Group.of(rows, options)
+        group = _Group.of(rows, options, keying)
         yield from group.cluster_rows()
         if options.pairs == "all":
             yield from group.pair_rows()
@@ -79,10 +82,10 @@ class _Group:
     options: DedupOptions
 
     @classmethod
-    def of(cls, rows: pa.Table, options: DedupOptions) -> _Group:
+    def of(cls, rows: pa.Table, options: DedupOptions, keying: Keying) -> _Group:
         among = np.flatnonzero(rows["fingerprint"].is_valid().to_numpy())
         columns = [unsigned(rows[name].combine_chunks().fill_null(0))[among] for name in SIGNATURE]
-        signatures = Signatures.of(*columns)
+        signatures = replace(Signatures.of(*columns), keying=keying)
         pairs = find_near(signatures, options)
         clusters = cluster_near(signatures.fingerprints, pairs, rows["rank"].to_numpy()[among], options)
         return cls(rows["id"].cast(pa.large_string()).combine_chunks(), among, signatures, pairs, clusters, options)

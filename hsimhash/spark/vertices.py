@@ -1,7 +1,7 @@
 """Make a graph of documents: one vertex for all documents with the same signature, edges between near ones.
 
-Two signatures are near if their fingerprints are within the distance, or if both have the same key; and if their
-sketches differ in few enough bits, or one of them does not have a sketch; as in `pairs.signatures`.
+Two signatures are near if their fingerprints are within the distance, or if they share a key; and if their sketches
+differ in few enough bits, or one of them does not have a sketch; as in `pairs.signatures`.
 
 Only fingerprints are compared first. Ids and other values are read only for documents with a near or equal one.
 """
@@ -11,19 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS, PairsListed, check_clusters, check_pairs
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS, check_max_sketch
+from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs.signatures import CROWD
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
     SIGNATURE,
+    by_key_part,
     check_names,
     distance_of,
     has_signatures,
+    key_parts,
     materialized,
     observed,
     signature_columns,
@@ -32,7 +38,7 @@ from hsimhash.spark.columns import (
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
 ALIKE = 8  # signatures with one fingerprint; more are a crowd, and so are they with those near them
-CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
+CELL = 1 << 12  # signatures with one part of a key that are compared all with all; more are cut into cells of so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class SparkDedupOptions:
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
     pairs: PairsListed = "kept"  # which are listed; see `DedupOptions`
     limits: PairLimits = PAIR_LIMITS
+    keying: Keying = Keying.WHOLE  # when two documents share a key; `dedup_files` takes the profile's
+    fit: str = FIT_AUTO  # how rare features are, for `dedup_files`; see `DedupOptions`
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
@@ -103,7 +111,7 @@ def vertices_of(
     involved = found.select(F.explode(F.array("left", "right")).alias("fingerprint")).where("fingerprint is not null")
     count = 2 * seen["pairs"]
     if is_signed:
-        involved, keyed = observed(_with_same_keys(involved, given), count=F.count("fingerprint"))
+        involved, keyed = observed(_with_shared_keys(involved, given, options.keying), count=F.count("fingerprint"))
         count = keyed["count"]
     if count <= limits.given_fingerprints:
         involved, repeated = F.broadcast(involved), F.broadcast(repeated)
@@ -121,9 +129,8 @@ def vertices_of(
         count = numbered["count"]
         if has_crowds:
             named = found.where("crowd is not null").select("crowd", F.col("left").alias("fingerprint"))
-            rows, near, crowds = _crowded(rows, near, named, is_signed=is_signed)
-        edges = materialized(_edges(rows, near, options, is_signed=is_signed))
-    rows = rows.drop("alike", "sharing")
+            near, crowds = _crowded(rows, near, named, options.keying if is_signed else None)
+        edges = materialized(_edges(rows, near, options, is_signed=is_signed, has_crowds=has_crowds))
     return Vertices(ours, several, others.select("id"), rows, edges, crowds, is_signed, count <= limits.given_ids)
 
 
@@ -134,19 +141,15 @@ def _given(documents: DataFrame, position: Column, rank: Column) -> DataFrame:
     return given.where("fingerprint is not null and id is not null")
 
 
-def _crowded(
-    rows: DataFrame, near: DataFrame, named: DataFrame, *, is_signed: bool
-) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Return the rows, the near pairs that are to be listed, and the crowds, which have all others.
+def _crowded(rows: DataFrame, near: DataFrame, named: DataFrame, keying: Keying | None) -> tuple[DataFrame, DataFrame]:
+    """Return the near pairs that are to be listed, and the crowds, which have all others.
 
-    `alike` and `sharing` say of rows how many have their fingerprint and their key; a crowd may have any number.
+    Rows with a fingerprint of more than ALIKE, or a part of a key of more than CROWD, are crowds too; without `keying`
+    no two rows have the same fingerprint, and there are no keys.
     """
-    if not is_signed:
-        return rows, near, _even_crowds(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
-    is_keyed = F.col("key") != 0
-    rows = rows.withColumn("alike", F.count("*").over(Window.partitionBy("fingerprint")))
-    rows = materialized(rows.withColumn("sharing", F.when(is_keyed, F.count("*").over(Window.partitionBy("key")))))
-    many = rows.where(F.col("alike") > ALIKE).select("fingerprint").distinct()
+    if keying is None:
+        return near, _even_crowds(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
+    many = _shared(rows, "fingerprint", more_than=ALIKE)
     side = [F.col(name) == F.col("fingerprint") for name in ("left", "right")]
     large = near.join(many, side[0], "left_semi").unionByName(near.join(many, side[1], "left_semi")).distinct()
     few = near.join(many, side[0], "left_anti").join(many, side[1], "left_anti")
@@ -157,10 +160,16 @@ def _crowded(
         many.select(F.xxhash64("fingerprint").alias("crowd"), "fingerprint")
     )
     crowds = by_fingerprint.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE)
-    by_key = rows.where(F.col("sharing") > CROWD).select(
-        F.xxhash64("key", F.lit(0)).alias("crowd"), "number", *SIGNATURE
+    filed = by_key_part(rows, keying)
+    by_key = filed.join(_shared(filed, "part", more_than=CROWD), "part", "left_semi").select(
+        F.xxhash64("part", F.lit(0)).alias("crowd"), "number", *SIGNATURE
     )
-    return rows, few, _even_crowds(crowds.unionByName(by_key))
+    return few, _even_crowds(crowds.unionByName(by_key))
+
+
+def _shared(rows: DataFrame, name: str, *, more_than: int) -> DataFrame:
+    """Return the values of a column that more than so many rows have."""
+    return rows.groupBy(name).agg(F.count("*").alias("sharing")).where(F.col("sharing") > more_than).select(name)
 
 
 def _even_crowds(members: DataFrame) -> DataFrame:
@@ -168,10 +177,11 @@ def _even_crowds(members: DataFrame) -> DataFrame:
     return materialized(members.repartition("crowd", "number"))
 
 
-def _with_same_keys(fingerprints: DataFrame, given: DataFrame) -> DataFrame:
-    """Return fingerprints, and those of documents whose key others have too."""
-    shared = given.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
-    return fingerprints.unionByName(given.join(shared, "key", "left_semi").select("fingerprint")).distinct()
+def _with_shared_keys(fingerprints: DataFrame, given: DataFrame, keying: Keying) -> DataFrame:
+    """Return fingerprints, and those of documents that share a key with others."""
+    filed = by_key_part(given.select("fingerprint", "key"), keying)
+    shared = filed.join(_shared(filed, "part", more_than=1), "part", "left_semi")
+    return fingerprints.unionByName(shared.select("fingerprint")).distinct()
 
 
 def _rows_of(single: DataFrame, repeated: DataFrame | None, *, is_ranked: bool, is_signed: bool) -> DataFrame:
@@ -206,16 +216,20 @@ def _plain_edges(near: DataFrame) -> DataFrame:
     )
 
 
-def _edges(rows: DataFrame, near: DataFrame, options: SparkDedupOptions, *, is_signed: bool) -> DataFrame:
+def _edges(
+    rows: DataFrame, near: DataFrame, options: SparkDedupOptions, *, is_signed: bool, has_crowds: bool
+) -> DataFrame:
     found = near.join(_side(rows, "a"), F.col("left") == F.col("a.fingerprint"))
     found = _measured_edges(found.join(_side(rows, "b"), F.col("right") == F.col("b.fingerprint")), "distance")
     if not is_signed:
         return found
-    alike, sharing = rows, rows.where("key <> 0")
-    if "alike" in rows.columns:
-        alike, sharing = alike.where(F.col("alike") <= ALIKE), sharing.where(F.col("sharing") <= CROWD)
-    found = found.unionByName(_measured_edges(_met(alike, ["fingerprint"]), "distance"))
-    keyed = _measured_edges(_met(sharing, ["key"]), "key").where(F.col("distance") > options.max_distance)
+    alike, sharing = (ALIKE, CROWD) if has_crowds else (None, None)
+    found = found.unionByName(_measured_edges(_met(rows, "fingerprint", alike), "distance"))
+    met = _met(by_key_part(rows, options.keying), "part", sharing)
+    if options.keying.most_parts > 1:  # two may share several parts: the least tells, so that a pair comes once
+        common = F.array_intersect(*(key_parts(F.col(f"{side}.key"), options.keying) for side in "ab"))
+        met = met.where(F.col("a.met") == F.array_min(common))
+    keyed = _measured_edges(met, "key").where(F.col("distance") > options.max_distance)
     return _confirmed(found.unionByName(keyed), options)
 
 
@@ -223,21 +237,22 @@ def _side(rows: DataFrame, name: str) -> DataFrame:
     return rows.select("number", *SIGNATURE).alias(name)
 
 
-def _met(rows: DataFrame, by: list[str]) -> DataFrame:
-    """Return all pairs of rows that agree in some columns, as `a` and `b`, each once.
+def _met(rows: DataFrame, by: str, most: int | None) -> DataFrame:
+    """Return all pairs of rows that agree in a column, as `a` and `b`, each once for a value, which is their `met`.
 
-    What more than CELL rows share is cut into blocks of about so many, and each two blocks meet apart: no task is given
-    all of it.
+    A value that more than `most` rows have is left out. What more than CELL rows share is cut into blocks of about so
+    many, and each two blocks meet apart: no task is given all of it.
     """
-    counted = rows.groupBy(*by).agg(F.count("*").alias("count")).where("count > 1")
-    counted = counted.select(*by, F.ceil(F.col("count") / CELL).cast("int").alias("blocks"))
-    few = rows.select("number", *SIGNATURE).join(counted, by)
-    cells = few.withColumn("block", F.pmod(F.xxhash64("number"), F.col("blocks")).cast("int"))
+    given = rows.select("number", *SIGNATURE, F.col(by).alias("met"))
+    counted = given.groupBy("met").agg(F.count("*").alias("count")).where("count > 1")
+    counted = counted if most is None else counted.where(F.col("count") <= most)
+    counted = counted.select("met", F.ceil(F.col("count") / CELL).cast("int").alias("blocks"))
+    cells = given.join(counted, "met")
+    cells = cells.withColumn("block", F.pmod(F.xxhash64("number"), F.col("blocks")).cast("int"))
     cells = cells.withColumn("other", F.explode(F.sequence(F.lit(0), F.col("blocks") - 1)))
     cells = cells.withColumn("cell", F.struct(F.least("block", "other"), F.greatest("block", "other")))
     a, b = cells.where("block <= other").alias("a"), cells.where("block >= other").alias("b")
-    same = [F.col(f"a.{name}") == F.col(f"b.{name}") for name in by]
-    met = a.join(b, [*same, F.col("a.cell") == F.col("b.cell")])
+    met = a.join(b, [F.col(f"a.{name}") == F.col(f"b.{name}") for name in ("met", "cell")])
     is_own = F.col("a.block") == F.col("b.block")
     return met.where(~is_own | (F.col("a.number") < F.col("b.number")))
 
@@ -273,6 +288,7 @@ def pairs(
     id: str = "id",
     max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
+    profile: Profile | str = DEFAULT_PROFILE,
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
@@ -289,8 +305,9 @@ def pairs(
             id or a fingerprint are in no pair. Read several times: cache what is costly to compute.
         id: the column of ids, strings or whole numbers, each once.
         max_distance: of fingerprints, in bits.
-        max_sketch: in how many of their 64 bits sketches may differ, and in two fewer where only the keys are equal;
-            None: in any.
+        max_sketch: in how many of their 64 bits sketches may differ; in fewer if the fingerprints differ in more than
+            16 bits; None: in any.
+        profile: the one that made the keys, as for `fingerprints`: it says when two documents share a key.
         position: a column that orders the documents; by default the ids do.
         limits: how much a task holds.
 
@@ -300,11 +317,16 @@ def pairs(
 
     Raises:
         TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing or of another type, or a number is out of range.
+        ValueError: a column is missing or of another type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
-    options = SparkDedupOptions(max_distance, max_sketch, limits=limits)
+    options = SparkDedupOptions(max_distance, max_sketch, limits=limits, keying=keying_of(profile))
     return pair_rows(vertices_of(given, F.col("position"), options))
+
+
+def keying_of(profile: Profile | str) -> Keying:
+    """Return the kind of a profile's keys, or of the one of that name."""
+    return (Profile.named(profile) if isinstance(profile, str) else profile).key_kind
 
 
 def pair_rows(vertices: Vertices) -> DataFrame:

@@ -20,19 +20,25 @@ from pyspark.sql import functions as F
 
 from hsimhash import Profile
 from hsimhash.compressed import CompressedTables
-from hsimhash.dedup import DedupOptions, PairsListed, dedup
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.fingerprint.fit import SAMPLE
+from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
+from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fit_inputs
 from hsimhash.pairs import PairBlock, find_pairs
-from hsimhash.pairs.clusters import linked
+from hsimhash.pairs.clusters import components, linked
 from hsimhash.pairs.keep_policies import Policy
-from hsimhash.progress import Observer
+from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark import (
     PairLimits,
     RecordOptions,
     SparkDedupOptions,
+    clusters,
     compress,
     dedup_files,
     fingerprints,
@@ -43,9 +49,19 @@ from hsimhash.spark import (
 )
 from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
+from hsimhash.spark.fitting import fit_files, fitted_to_files
 from hsimhash.spark.near_pairs import PAIR_LIMITS
+from hsimhash.store.conformance.random_calls import packed_key
 from tests.support.command_line import PROGRAM
-from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids, random_fingerprints
+from tests.support.fingerprint_sets import (
+    Numbers,
+    crowded_signatures,
+    half_near,
+    near_and_equal,
+    page_ids,
+    random_fingerprints,
+    write_signatures,
+)
 from tests.support.spark_session import local_spark, need_java
 from tests.test_readme import blocks, run
 
@@ -96,7 +112,7 @@ def test_fingerprints_are_the_profiles(spark: SparkSession) -> None:
         [(number, text, "x") for number, text in enumerate(texts)], "n int, text string, more string"
     )
     found = {row.n: row for row in fingerprints(given).collect()}
-    made = Profile.named("auto-2").signatures([text or "" for text in texts])
+    made = Profile.named(DEFAULT_PROFILE).signatures([text or "" for text in texts])
     for place, one in enumerate(made):
         row = found[place]
         assert row.more == "x"
@@ -152,7 +168,7 @@ def test_html_is_read_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> 
     path.write_text("".join(json.dumps({"id": name, "text": value}) + "\n" for name, value in values.items()))
     read = read_documents(spark, [str(path)], RecordOptions())
     found = {row.id: (row.fingerprint & (1 << 64) - 1, row.length) for row in read.documents.collect()}
-    profile = Profile.named("auto-2")
+    profile = Profile.named(DEFAULT_PROFILE)
     (batch, *_) = read_batches(find_inputs([str(path)], options), options, workers=1)
     pairs = zip(batch.documents.doc_ids, batch.documents.texts, strict=True)
     assert found == {doc_id: (profile.fingerprint(content), len(content)) for doc_id, content in pairs}
@@ -211,15 +227,16 @@ def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
 @pytest.mark.parametrize(
-    ("keep", "method", "most"),
+    ("name", "keep", "method", "most"),
     [
-        (("first",), "star", None),
-        (("newest:date", "longest", "https"), "components", None),
-        (("highest:score", "last"), "components", 4),
+        ("auto-2", ("first",), "star", None),
+        ("auto-2", ("newest:date", "longest", "https"), "components", None),
+        ("auto-3", ("newest:date", "longest", "https"), "star", None),
+        ("auto-3", ("highest:score", "last"), "components", 4),
     ],
 )
 def test_dedup_gives_the_answers_of_one_machine(
-    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None, at_once: int
+    spark: SparkSession, tmp_path: Path, name: str, keep: tuple[str, ...], method: str, most: int | None, at_once: int
 ) -> None:
     given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
     one, many = tmp_path / "one", tmp_path / "many"
@@ -227,16 +244,99 @@ def test_dedup_gives_the_answers_of_one_machine(
     options = DedupOptions(
         clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
     )  # type: ignore[arg-type]
-    known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
+    profile = Profile.named(name)
+    known = dedup(find_inputs([str(given)], reading), one, options, against=profile)
     limits = replace(PAIR_LIMITS, single_task=at_once)
     asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
-    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(keep=policies), asked)
+    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(profile, keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
     assert table(many / "clusters") == table(one / "clusters.parquet")
     assert [row for (row,) in table(many / "keep")] == sorted(map(repr, (one / "keep.txt").read_text().split()))
     expected = known.totals.to_json()
     assert totals.to_json() == {name: count for name, count in expected.items() if name != "unconfirmed"}
     assert pq.read_table(many / "stats").to_pylist()[0]["dropped"] == known.totals.dropped
+
+
+@pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
+@pytest.mark.parametrize("keying", Keying)
+@pytest.mark.parametrize(("listed", "method"), [("kept", "star"), ("all", "components")])
+def test_documents_that_share_keys_are_found_as_on_one_machine(
+    spark: SparkSession, tmp_path: Path, listed: PairsListed, method: Method, keying: Keying, at_once: int
+) -> None:
+    given, one, many = tmp_path / "given.jsonl", tmp_path / "one", tmp_path / "many"
+    signatures = crowded_signatures(np.random.default_rng(10), 1_400, keying)
+    if listed == "all":  # of equal documents, one machine lists all pairs with others, Spark those of the first
+        columns = signatures.fingerprints, signatures.sketches, signatures.keys
+        signatures = signatures[np.unique(np.stack(columns), axis=1, return_index=True)[1]]
+    write_signatures(given, page_ids(0, len(signatures)), signatures)
+    profile = Profile.named("auto-2" if keying is Keying.WHOLE else "auto-3")
+    reading = InputOptions("jsonl", fingerprint_field="fingerprint", has_signatures=True)
+    asked = DedupOptions(clusters=method, pairs=listed, reading=reading, table_format="parquet")
+    known = dedup(find_inputs([str(given)], reading), one, asked, against=profile).totals.to_json()
+    options = SparkDedupOptions(clusters=method, pairs=listed, limits=replace(PAIR_LIMITS, single_task=at_once))
+    records = RecordOptions(profile, fingerprint_field="fingerprint")
+    totals = dedup_files(spark, [str(given)], str(many), records, options)
+    for name in ("pairs", "clusters"):
+        assert table(many / name) == table(one / f"{name}.parquet")
+    assert totals.to_json() == {name: count for name, count in known.items() if name != "unconfirmed"}
+    assert totals.by_key
+
+
+@pytest.mark.parametrize("keying", Keying)
+def test_pairs_and_clusters_share_keys_as_their_profile_says(
+    spark: SparkSession, tmp_path: Path, keying: Keying
+) -> None:
+    signatures = crowded_signatures(np.random.default_rng(12), 300, keying)
+    ids, given = page_ids(0, len(signatures)), tmp_path / "given.parquet"
+    columns = {"fingerprint": signatures.fingerprints, "sketch": signatures.sketches, "key": signatures.keys}
+    pq.write_table(pa.table({"id": ids, **{name: one.view(np.int64) for name, one in columns.items()}}), given)
+    profile = "auto-2" if keying is Keying.WHOLE else Profile.named("auto-3")
+    known = find_pairs(signatures, max_distance=DEFAULT_DISTANCE)
+    found = pairs(spark.read.parquet(str(given)), profile=profile, limits=SMALL).collect()
+    expected = [(ids[left], ids[right]) for left, right, _ in zip(*known.brief(), strict=True)]
+    assert sorted((row.left, row.right) for row in found) == sorted(expected)
+    assert {row.found_by for row in found} == {"distance", "key"}
+    rows = clusters(spark.read.parquet(str(given)), profile=profile, method="components", limits=SMALL).collect()
+    joined = components(signatures.fingerprints, known, np.arange(len(ids)))
+    assert {row.id: row.kept_id for row in rows} == {ids[n]: ids[kept] for n, kept in enumerate(joined.kept.tolist())}
+
+
+@pytest.mark.parametrize("sample", [40, SAMPLE])
+def test_a_table_is_fitted_to_the_sample_of_one_machine(spark: SparkSession, tmp_path: Path, sample: int) -> None:
+    given, again = records(tmp_path / "given.jsonl"), tmp_path / "again.parquet"
+    texts = [f"harbour ferry {number % 5} tide {number} " * 5 for number in range(200)]
+    texts += [*texts[:50], "", "<p>a fragment <b>of a page</b> with a ferry"]
+    pq.write_table(pa.table({"id": page_ids(0, len(texts)), "text": texts}), again, row_group_size=30)
+    profile, reading = Profile.named("auto-3"), InputOptions(id_field="id")
+    names = [str(given), str(again)]
+    known = fit_inputs(find_inputs(names, reading), reading, profile, sample=sample)
+    found = fit_files(spark, names, RecordOptions(profile), sample)
+    assert found is not None
+    assert found.content() == known.table.content()
+    assert known.read > 2 * known.table.documents or sample == SAMPLE
+
+
+def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark: SparkSession, tmp_path: Path) -> None:
+    given, few = records(tmp_path / "given.jsonl"), tmp_path / "few.jsonl"
+    few.write_text("".join(given.read_text().splitlines(keepends=True)[:90]))
+    own = tmp_path / "own.rarity"
+    plain = Profile.named("auto-3")
+    table = fit_files(spark, [str(few)], RecordOptions(plain))
+    assert table is not None
+    own.write_bytes(table.content())
+
+    def profile_of(path: Path, fit: str, asked: RecordOptions) -> str:
+        return fitted_to_files(spark, [str(path)], asked, fit, UNWATCHED).name
+
+    records_3 = RecordOptions(plain)
+    assert profile_of(given, FIT_OFF, records_3) == profile_of(few, FIT_AUTO, records_3) == "auto-3"
+    assert profile_of(given, str(own), records_3) == plain.fitted(table).name
+    assert profile_of(given, FIT_AUTO, records_3) not in ("auto-3", plain.fitted(table).name)
+    assert profile_of(given, FIT_AUTO, RecordOptions(Profile.named("auto-2"))) == "auto-2"
+    with_fingerprints = RecordOptions(plain, fingerprint_field="fingerprint")
+    assert profile_of(given, FIT_AUTO, with_fingerprints) == "auto-3"
+    with pytest.raises(ValueError, match=r"none\.rarity: No such file"):
+        profile_of(given, "none.rarity", records_3)
 
 
 @pytest.mark.parametrize("listed", ["all", "none"])
@@ -265,17 +365,19 @@ def test_one_task_writes_the_tables_of_many(
 
 
 def test_listing_all_pairs_of_a_crowd_warns_of_their_number(spark: SparkSession, tmp_path: Path) -> None:
-    given, said = tmp_path / "given.parquet", list[str]()
+    said = list[str]()
     rng = np.random.default_rng(8)
-    columns = {name: rng.integers(1, 1 << 62, 300) for name in ("fingerprint", "sketch", "key")}
-    columns["key"][:100] = 7
-    pq.write_table(pa.table({"id": page_ids(0, 300), **columns}), given)
-    for listed in get_args(PairsListed):
+    columns = {name: rng.integers(1, 1 << 59, 300) for name in ("fingerprint", "sketch", "key")}
+    shared = {"auto-2": [7, 7], "auto-3": [packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])]}
+    for name, listed in (("auto-3", "all"), *(("auto-2", one) for one in get_args(PairsListed))):
+        given, run = tmp_path / f"{name}.parquet", f"{name} {listed}"
+        columns["key"][:40], columns["key"][40:100] = shared[name]
+        pq.write_table(pa.table({"id": page_ids(0, 300), **columns}), given)
         options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=0))
-        reading = RecordOptions(fingerprint_field="fingerprint")
-        observer = Observer(say=lambda text, listed=listed: said.append(f"{listed}: {text}"))  # type: ignore[misc]
-        dedup_files(spark, [str(given)], str(tmp_path / listed), reading, options, observer=observer)
-    assert [text.split(" of")[0] for text in said] == ["all: 4,950 pairs"]
+        reading = RecordOptions(Profile.named(name), fingerprint_field="fingerprint")
+        observer = Observer(say=lambda text, run=run: said.append(f"{run}: {text}"))  # type: ignore[misc]
+        dedup_files(spark, [str(given)], str(tmp_path / run), reading, options, observer=observer)
+    assert [text.split(" of")[0] for text in said] == ["auto-3 all: up to 4,950 pairs", "auto-2 all: up to 4,950 pairs"]
 
 
 def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +386,7 @@ def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> 
     rows = pa.table({"id": ids, "fingerprint": values, "sketch": values, "key": values >> 40, "rank": rank})
 
     def found() -> list[pa.RecordBatch]:
-        return list(single_task._clustered(DedupOptions(pairs="all"), rows.to_batches(max_chunksize=60)))
+        return list(single_task._clustered(DedupOptions(pairs="all"), Keying.WHOLE, rows.to_batches(max_chunksize=60)))
 
     whole = found()
     monkeypatch.setattr(single_task, "_BATCH", 37)
@@ -293,11 +395,13 @@ def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> 
     assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches(whole).combine_chunks()
 
 
-def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "most"), [("auto-2", 15), ("auto-3", 19)])  # that is fitted
+def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path, name: str, most: int) -> None:
     given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
-    dedup_files(spark, [str(given)], str(tmp_path / "out"), RecordOptions(), SparkDedupOptions())
-    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= 15
+    reading = RecordOptions(Profile.named(name))
+    dedup_files(spark, [str(given)], str(tmp_path / "out"), reading, SparkDedupOptions())
+    assert 5 < len(set(tracker.getJobIdsForGroup()) - before) <= most
 
 
 def test_long_chains_are_one_component(spark: SparkSession) -> None:
@@ -423,6 +527,10 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr
+    unfitted = dedup("--overwrite", "--fit", "none.rarity")
+    assert unfitted.returncode == 2
+    assert "none.rarity: No such file" in unfitted.stderr
+    assert (tmp_path / "out" / "stats").exists()
     quiet = dedup("--overwrite", "--text-field", "body", "--quiet")
     assert quiet.returncode == 7  # a record without a text is a reject
     assert "hsimhash: reading" not in quiet.stderr

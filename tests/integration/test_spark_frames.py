@@ -18,6 +18,7 @@ from hsimhash import Profile
 from hsimhash.compressed.files import DOCUMENTS
 from hsimhash.dedup import DedupOptions
 from hsimhash.dedup import dedup as dedup_on_one_machine
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.spark import clusters, compress, dedup, fingerprints, match, pairs
 from tests.support.spark_session import QUICK, local_spark, need_java
@@ -67,8 +68,9 @@ def test_dedup_adds_the_answer_of_one_machine_to_the_columns(spark: SparkSession
     path = tmp_path / "given.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in given))
     reading = InputOptions(id_field="url", text_field="body")
-    options = DedupOptions(reading=reading, table_format="parquet")
-    dedup_on_one_machine(find_inputs([str(path)], reading), tmp_path / "one", options, against=Profile.named("auto-2"))
+    options = DedupOptions(reading=reading, table_format="parquet", fit="off")
+    profile = Profile.named(DEFAULT_PROFILE)
+    dedup_on_one_machine(find_inputs([str(path)], reading), tmp_path / "one", options, against=profile)
     known = pq.read_table(tmp_path / "one" / "clusters.parquet").to_pylist()
     expected = {row["id"]: (row["cluster"], row["kept"]) for row in known}
     assert len(set(expected.values())) > 1
@@ -119,10 +121,8 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
         (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which is there already"),
         (lambda: dedup(few, **named, position="n"), "no column 'n'; .* position="),
         (lambda: dedup(few, **named, profile="auto-9"), "no profile 'auto-9'"),
-        (
-            lambda: dedup(few, **named, profile="auto-3"),
-            "dedup on Spark cannot work with keys of the kind three-of-four",
-        ),
+        (lambda: pairs(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
+        (lambda: clusters(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
         (lambda: dedup(few, **named, max_distance=64), "distance 64"),
         (lambda: dedup(pd.DataFrame({"id": [1]})), r"got pandas\..*DataFrame; .* spark.createDataFrame"),
         (lambda: pairs(few, id="the id"), rf"no column 'fingerprint', which fingerprints\(\) adds; .* {columns}"),

@@ -1,8 +1,9 @@
 """The same answers on Spark as on one machine: `python -m tests.stress.spark_exactness [--data DIR]`.
 
-Pairs, clusters and lists of `hsimhash.spark.dedup_files` against those of `hsimhash.dedup`: on all labelled texts, by
-stars and by components; on random fingerprints of which some lie near others; and on fingerprints of which 30 % are
-one of ten. Tables are compared row by row.
+Pairs, clusters and lists of `hsimhash.spark.dedup_files` against those of `hsimhash.dedup`: on all labelled texts, with
+keys of both kinds, by stars and by components; on random fingerprints of which some lie near others; on fingerprints
+of which 30 % are one of ten; and on signatures of which half share keys, of both kinds, in one task and in many.
+Tables are compared row by row.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,18 +22,36 @@ from pyspark.sql import SparkSession
 
 from hsimhash import Profile
 from hsimhash.dedup import DedupOptions, dedup
+from hsimhash.dedup.options import METHODS, Method
 from hsimhash.dedup.report import Totals
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.spark import RecordOptions, SparkDedupOptions, dedup_files
-from tests.support.fingerprint_sets import Numbers, near_and_equal, page_ids
+from hsimhash.spark.near_pairs import PAIR_LIMITS
+from tests.support.fingerprint_sets import Numbers, crowded_signatures, near_and_equal, page_ids, write_signatures
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import local_spark
 
 SEED = 59
 RANDOM, NEAR_SHARE = 1_000_000, 0.2
 CROWD, CROWD_SHARE = 300_000, 0.3
+KEYED = 60_000
 MOST = 4  # bits between near ones
-METHODS = ("star", "components")
+FIELD = "fingerprint"
+PROFILES = {Keying.WHOLE: "auto-2", Keying.IN_PARTS: "auto-3"}
+
+
+class Case(NamedTuple):
+    """A file, the profile of its texts or signatures, and how they are clustered."""
+
+    path: Path
+    profile: str
+    field: str | None = None  # of fingerprints
+    method: Method = METHODS[0]
+    at_once: int = PAIR_LIMITS.single_task
+
+    def __str__(self) -> str:
+        return f"{self.path.name}, {self.profile}, {self.method}, up to {self.at_once:,} in one task"
 
 
 def written(path: Path, values: Numbers) -> Path:
@@ -50,20 +70,21 @@ def rows(path: Path) -> list[str]:
     return sorted(map(repr, zip(*columns, strict=True)))
 
 
-def compared(spark: SparkSession, given: Path, folder: Path, method: str, field: str | None) -> Iterator[Outcome]:
+def compared(spark: SparkSession, case: Case, folder: Path) -> Iterator[Outcome]:
     """Run both ways on a file; yield whether they agree."""
-    profile = Profile.named("auto-2" if field is None else "auto-1")
-    reading = InputOptions("jsonl", fingerprint_field=field, has_signatures=profile.makes_signatures)
-    one, many = folder / f"{given.name}.{method}.one", folder / f"{given.name}.{method}.many"
-    asked = DedupOptions(clusters=method, reading=reading, table_format="parquet")  # type: ignore[arg-type]
+    profile = Profile.named(case.profile)
+    reading = InputOptions("jsonl", fingerprint_field=case.field, has_signatures=profile.makes_signatures)
+    one, many = folder / "one", folder / "many"
+    asked = DedupOptions(clusters=case.method, reading=reading, table_format="parquet")
     began = time.perf_counter()
-    known = dedup(find_inputs([str(given)], reading), one, asked, against=profile).totals
+    known = dedup(find_inputs([str(case.path)], reading), one, asked, against=profile).totals
     alone_s = time.perf_counter() - began
-    records = RecordOptions(profile, "json", fingerprint_field=field)
+    records = RecordOptions(profile, "json", fingerprint_field=case.field)
+    options = SparkDedupOptions(clusters=case.method, limits=replace(PAIR_LIMITS, single_task=case.at_once))
     began = time.perf_counter()
-    dedup_files(spark, [str(given)], str(many), records, SparkDedupOptions(clusters=method))
-    print(f"{given.name}, {method}: {alone_s:.1f} s on one machine, {time.perf_counter() - began:.1f} s on Spark")
-    yield from same_results(one, many, known, f"{given.name}, {method}")
+    dedup_files(spark, [str(case.path)], str(many), records, options)
+    print(f"{case}: {alone_s:.1f} s on one machine, {time.perf_counter() - began:.1f} s on Spark")
+    yield from same_results(one, many, known, str(case))
 
 
 def same_results(one: Path, many: Path, known: Totals, what: str) -> Iterator[Outcome]:
@@ -79,29 +100,27 @@ def same_results(one: Path, many: Path, known: Totals, what: str) -> Iterator[Ou
     yield Outcome(counts == found, f"counts {json.dumps(counts)}")
 
 
-def cases(folder: Path, data: Path | None) -> Iterator[tuple[Path, str | None, Sequence[str]]]:
-    """Yield files, the field of their fingerprints, and the methods."""
-    if data is not None:
-        for path in sorted(data.glob("*/*docs.jsonl.gz")):
-            yield path, None, METHODS
+def cases(folder: Path, data: Path | None) -> Iterator[Case]:
+    for path in sorted(data.glob("*/*docs.jsonl.gz")) if data is not None else ():
+        for profile in PROFILES.values():
+            yield from (Case(path, profile, method=method) for method in METHODS)
     rng = np.random.default_rng(SEED)
-    yield (
-        written(folder / "crowd.jsonl", near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=MOST)),
-        "fingerprint",
-        METHODS,
-    )
-    yield (
-        written(folder / "random.jsonl", near_and_equal(rng, RANDOM, near=NEAR_SHARE, equal=0, most=MOST)),
-        "fingerprint",
-        METHODS[:1],
-    )
+    crowd = written(folder / "crowd.jsonl", near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=MOST))
+    yield from (Case(crowd, "auto-1", FIELD, method) for method in METHODS)
+    values = near_and_equal(rng, RANDOM, near=NEAR_SHARE, equal=0, most=MOST)
+    yield Case(written(folder / "random.jsonl", values), "auto-1", FIELD)
+    for keying, profile in PROFILES.items():
+        path = folder / f"{keying.value}.jsonl"
+        write_signatures(path, page_ids(0, KEYED), crowded_signatures(rng, KEYED, keying))
+        for method in METHODS:
+            yield from (Case(path, profile, FIELD, method, at_once) for at_once in (0, PAIR_LIMITS.single_task))
 
 
 def outcomes(folder: Path, data: Path | None) -> Iterator[Outcome]:
     with local_spark(2, 8, **{"spark.driver.memory": "6g"}) as spark:
-        for number, (path, field, methods) in enumerate(cases(folder, data)):
-            for method in methods:
-                yield from compared(spark, path, folder / str(number), method, field)
+        for number, case in enumerate(cases(folder, data)):
+            (folder / str(number)).mkdir()
+            yield from compared(spark, case, folder / str(number))
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
 from tests.bench.bench_crowds import write_documents
 from tests.stress.spark_exactness import same_results
@@ -83,7 +84,7 @@ def outcomes(folder: Path, count: int, master: str) -> Iterator[Outcome]:
     print_bar(f"longest task / median of its stage, where it takes {LONG_TASK_MS} ms", worst, at_most=5)
     reading = InputOptions(id_field="id")  # on Spark a record without an id is rejected
     options = DedupOptions(reading=reading, table_format="parquet")
-    known = dedup(find_inputs([str(skewed)], reading), one, options, against=Profile.named("auto-2")).totals
+    known = dedup(find_inputs([str(skewed)], reading), one, options, against=Profile.named(DEFAULT_PROFILE)).totals
     yield from same_results(one, many, known, "skewed")
 
 

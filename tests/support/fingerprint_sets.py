@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash import Signatures
+from hsimhash.fingerprint.keys import COUNT_SHIFT, SHIFTS, TAGS, Keying
 
 FINGERPRINTS = "fingerprints/fingerprints.tsv.gz"
 PAIRS = "fingerprints/pairs_within_6.tsv.gz"
@@ -67,6 +69,33 @@ def random_signatures(rng: np.random.Generator, fingerprints: Numbers) -> Signat
     sketches[rng.random(count) < 0.2] = 0
     keys[rng.random(count) < 0.2] = 0
     return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8))
+
+
+def crowded_signatures(rng: np.random.Generator, count: int, keying: Keying) -> Signatures:
+    """Return signatures of which half share keys with many, the others with few.
+
+    Some are equal, or have equal or near fingerprints; one in ten has no key, one in ten no sketch. Keys in parts
+    differ within a crowd, and some are of fewer tags.
+    """
+    fingerprints = near_and_equal(rng, count, near=0.2, equal=0.1, most=8)
+    groups = np.where(rng.random(count) < 0.5, 0, rng.integers(1, min(count // 8, 500) + 2, count))
+    centres = random_fingerprints(rng, 502)[groups]
+    sketches = flipped(rng, centres, rng.integers(0, 10, count)) * (rng.random(count) >= 0.1)
+    keys = groups.astype(np.uint64) + np.uint64(1) << np.uint64(32)
+    if keying is not Keying.WHOLE:
+        tags = 8 * groups[:, None] + np.argsort(rng.random((count, 6)), axis=1)[:, :TAGS]
+        there = np.where(rng.random(count) < 0.1, rng.integers(1, TAGS, count), TAGS)
+        packed = np.where(np.arange(TAGS) < there[:, None], tags << np.array(SHIFTS), 0).sum(axis=1)
+        keys = packed.astype(np.uint64) | there.astype(np.uint64) << np.uint64(COUNT_SHIFT)
+    keys *= rng.random(count) >= 0.1
+    found = Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8), keying)
+    return found[np.append(np.arange(count - count // 20), rng.integers(0, count, count // 20))]
+
+
+def write_signatures(path: Path, ids: Sequence[str], signatures: Signatures) -> None:
+    """Write signatures as JSON lines."""
+    lines = (json.dumps({"id": doc_id} | one.to_json()) for doc_id, one in zip(ids, signatures, strict=True))
+    path.write_text("\n".join(lines) + "\n")
 
 
 def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> Numbers:

@@ -53,10 +53,12 @@ $(VENV)/.pybind: | $(VENV)/.base
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
 	@touch $@
 
-# Another peer, with packages in versions of its own.
+# Other peers, with packages in versions of their own. text-dedup names 1 GB of packages that its MinHash does not use.
 $(VENV)/.datatrove: | $(VENV)/.base
 	$(BIN)/python -m venv $(VENV)/datatrove
-	$(VENV)/datatrove/bin/python -m pip install 'datatrove[io,processing]>=0.10' orjson pyarrow spacy
+	$(VENV)/datatrove/bin/python -m pip install 'datatrove[io,processing]>=0.10' orjson pyarrow spacy \
+	    jieba pythainlp sudachipy sudachidict_core scipy bitarray click-option-group
+	$(VENV)/datatrove/bin/python -m pip install --no-deps 'text-dedup==0.4.0'
 	@touch $@
 
 demo: $(VENV)/.base
@@ -90,7 +92,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench $(VENV)/.pybind
+bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_fingerprint
 	$(BIN)/python -m tests.bench.bench_recipes
 	$(BIN)/python -m tests.bench.bench_quality

@@ -143,8 +143,8 @@ class Recipe:
     weights: str = "tfidf+count"
     n: int = 2
     char_n: int = 3
-    # So a sentence moves a page alike in any script, character for character: measured at 5 to 95 % Han
-    # (tests/bench/bench_quality.py). In tf · idf a pair of words is worth 14.5, three characters 5.5.
+    # So a sentence moves a page alike in any script, character for character: measured once, at 5 to 95 % Han.
+    # In tf · idf a pair of words is worth 14.5, three characters 5.5.
     word_unit: int = 29 * SCALE // 2
     char_unit: int = 11 * SCALE // 2
     top: int | None = None

@@ -20,8 +20,8 @@ import mmh3
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.stream import signature_stream
-from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count
-from tests.support.fingerprint_sets import read_documents
+from tests.bench.pypi_simhash import PypiSimhash
+from tests.support.fingerprint_sets import han_count, read_documents
 from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions, seconds
 
 CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")
@@ -34,6 +34,7 @@ PLAIN_DOCUMENTS = 60  # a round; peers take milliseconds a document
 BATCH = 256
 STREAM_BATCHES = 40
 IMPORTS = ("import numpy", "from hsimhash import *")  # all public names: the bare import loads none of them
+PROFILES = ("auto-1", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
 SIGNING = "auto-2"
 SIGNED = f"{SIGNING}, signatures"
 

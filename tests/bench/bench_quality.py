@@ -1,286 +1,217 @@
-"""How well fingerprints separate real texts: `python -m tests.bench.bench_quality [--data DIR]`.
+"""How well near-duplicates are found, and at what cost: `python -m tests.bench.bench_quality [--data DIR]`.
 
-Precision, recall and F1 of all pairs within k bits, for each profile and for PyPI `simhash`. A pair is right if both
-documents are in the same cluster; all pairs of each cluster count as those to be found (this definition gives .77 for
-the prototype of zh-1 on lctt). Texts too short for a fingerprint are in no pair.
+Every method gets the same texts, 23 sets in three families, and gives pairs. A pair is right if both texts have the
+same label; all pairs of a label are to be found. Own methods are `hsimhash dedup`; text-dedup and datatrove run with
+their defaults, MinHash is datasketch's with the shingles of exact Jaccard. Where a method has a range of cutoffs, it
+gets the one with the best mean F1 of the family, which nobody knows without labels.
 
-Then the script mix: pages composed of Chinese and English sentences, into which a sentence of either script and of the
-same length is inserted; how often that moves the fingerprint by more than 3 bits.
+`--score precision` or `recall` shows these instead of F1; `--csv` has all three. `--plot` draws the means.
 """
 
 from __future__ import annotations
 
-import random
-import re
-import tempfile
-from collections.abc import Callable, Sequence
+import csv
+import os
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
-import numpy as np
-from numpy.typing import NDArray
-from simhash import Simhash
+from tests.bench.quality_methods import METHODS, PEERS, Method
+from tests.support.labelled_pairs import LabelledSet, Score, scores
+from tests.support.programs import data_file, options, print_bar, print_conditions, scratch_folder
 
-from hsimhash.fingerprint import TOO_SHORT, Profile
-from hsimhash.fingerprint.fit import Fit
-from tests.support.fingerprint_sets import read_clusters, read_documents
-from tests.support.programs import data_file, options, print_bar, print_conditions
-
-LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
-FITTED = "debian-install-guide"
-WEIGHED = "auto-3"
-UNRELATED = "zh-wiki-paragraphs"
-ENGLISH = "plag-articles"
-PROFILES = ("auto-1", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
-K = 3
-K_LISTED = range(1, 9)
-SEED = 2007
-HAN_SHARES = (0.05, 0.2, 0.5, 0.8, 0.95)
-PAGES = 2_000  # for each share: the standard error of a difference is then 1.5 points
-PAGE_LETTERS = (600, 2_400)
-SENTENCE_CHARACTERS = (30, 120)  # Chinese and English alike: few English ones are shorter
-
-Fingerprinter = Callable[[Sequence[str]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
-
-
-class PypiSimhash(Simhash):  # type: ignore[misc]
-    """PyPI `simhash` 2.1.2, but that a weight above 255 overflows its uint8 arrays with numpy 2."""
-
-    @staticmethod
-    def _bitarray_from_bytes(packed: bytes) -> NDArray[np.int64]:
-        return np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.int64)
+FAMILIES = {
+    "0": ("debian-install-guide", "lctt-zh-revisions", "licence-texts", "zh-laws", "zh-script-variants"),
+    "2": (),  # all sets of the folder family2
+    "3": (),
+}
+COUNTS, SHARES = ("found", "right", "wanted"), ("precision", "recall", "f1")
+SHADES = ("#1b4965", "#5fa8d3", "#bee9e8"), ("#7f4f24", "#dda15e", "#f1dca7")  # of own bars, of others; by family
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """Pairs found, those of them that are right, and those to be found."""
+class Row:
+    """What the methods found in a set: by method, the scores by cutoff and the CPU time."""
 
-    found: int
-    right: int
+    name: str
+    texts: int
     wanted: int
-
-    def __add__(self, other: Score) -> Score:
-        return Score(self.found + other.found, self.right + other.right, self.wanted + other.wanted)
-
-    @property
-    def precision(self) -> float:
-        return self.right / self.found if self.found else 1.0
-
-    @property
-    def recall(self) -> float:
-        return self.right / self.wanted
-
-    @property
-    def f1(self) -> float:
-        return 2 * self.right / (self.found + self.wanted)
+    scores: Mapping[str, Mapping[float, Score]]
+    cpu_s: Mapping[str, float]
 
 
-def by_profile(profile: Profile) -> Fingerprinter:
-    """Return what fingerprints texts by a profile, and says which have a fingerprint."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A method in a family: the cutoff that was chosen, each set's score by it, and the mean F1."""
 
-    def fingerprint(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        found = profile.fingerprints(texts)
-        return found.values, found.kinds != TOO_SHORT
+    cutoff: float
+    scores: Sequence[Score]
 
-    return fingerprint
-
-
-def by_pypi_simhash(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Fingerprint texts as `Simhash(text)` does."""
-    return np.array([PypiSimhash(text).value for text in texts], np.uint64), np.ones(len(texts), np.bool_)
+    def mean(self, score: str) -> float:
+        """Return the mean of "f1", "precision" or "recall" over the sets."""
+        return mean(getattr(one, score) for one in self.scores)
 
 
-def pair_distances(values: NDArray[np.uint64], has_value: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the distance of every pair, in the order of `triu_indices`; 255 where one has no fingerprint."""
-    distances = np.bitwise_count(values[:, None] ^ values[None, :])
-    distances[~has_value] = 255
-    distances[:, ~has_value] = 255
-    return distances[np.triu_indices(len(values), 1)]
+def folders(data: Path, family: str) -> list[Path]:
+    """Return the folders of a family's sets."""
+    if FAMILIES[family]:
+        return [data / name for name in FAMILIES[family]]
+    return sorted(path.parent for path in (data / f"family{family}").glob("*/docs.jsonl.gz"))
 
 
-def score(distances: NDArray[np.uint8], same: NDArray[np.bool_], k: int) -> Score:
-    """Score the pairs within k bits."""
-    found = distances <= k
-    return Score(int(found.sum()), int((found & same).sum()), int(same.sum()))
-
-
-def labelled(data: Path, name: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the texts of one corpus, and the number of each one's cluster."""
-    documents, cluster_of = read_documents(data / name / "docs.jsonl.gz"), read_clusters(data / name / "clusters.tsv")
-    cluster = np.unique([cluster_of[document["id"]] for document in documents], return_inverse=True)[1]
-    return [document["text"] for document in documents], cluster
-
-
-def pairs_of(cluster: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return whether both texts of a pair are in the same cluster, in the order of `pair_distances`."""
-    return (cluster[:, None] == cluster[None, :])[np.triu_indices(len(cluster), 1)]
-
-
-def measure_fitted(data: Path) -> tuple[Score, Score]:
-    """Print how a rarity table fitted to half of the clusters of `FITTED` scores on the other, either way.
-
-    Returns:
-        The scores of the table and of the profile without it, of both ways together.
-    """
-    texts, cluster = labelled(data, FITTED)
-    own, usual, plain = Score(0, 0, 0), Score(0, 0, 0), Profile.named(WEIGHED)
-    with tempfile.TemporaryDirectory() as folder:
-        for half in (0, 1):
-            known, others = (np.flatnonzero(cluster % 2 == side) for side in (half, 1 - half))
-            fit, table = Fit(plain), Path(folder, "table.rarity")
-            fit.add([texts[place] for place in known])
-            table.write_bytes(fit.table().content())
-            same, given = pairs_of(cluster[others]), [texts[place] for place in others]
-            fitted = plain.with_lists(rarity=table, name="fitted")
-            own += score(pair_distances(*by_profile(fitted)(given)), same, K)
-            usual += score(pair_distances(*by_profile(plain)(given)), same, K)
-    print(f"\n{FITTED}, a rarity table of one half of the clusters on the other, either way, at k = {K}: ", end="")
-    print(f"precision recall F1 {_three(own)}; {WEIGHED} without one {_three(usual)}")
-    return own, usual
-
-
-def measure_labelled(data: Path, name: str, fingerprinters: dict[str, Fingerprinter]) -> dict[str, Score]:
-    """Print a table for one corpus; return each fingerprinter's score at K."""
-    texts, cluster = labelled(data, name)
-    same = pairs_of(cluster)
-    print(f"\n{name}: {len(texts):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 at k =")
-    print(" " * 21 + "".join(f"{k:^13}" for k in K_LISTED))
-    at_k = {}
-    for label, fingerprint in fingerprinters.items():
-        distances = pair_distances(*fingerprint(texts))
-        scores = {k: score(distances, same, k) for k in K_LISTED}
-        cells = "  ".join(_three(scores[k]) for k in K_LISTED)
-        print(f"{label:21}{cells}", flush=True)
-        at_k[label] = scores[K]
-    return at_k
-
-
-def _three(result: Score) -> str:
-    numbers = (result.precision, result.recall, result.f1)
-    return " ".join("1.0" if number > 0.995 else f"{number:.2f}"[1:] for number in numbers)
-
-
-def measure_unrelated(data: Path, fingerprinters: dict[str, Fingerprinter]) -> dict[str, int]:
-    """Print how many pairs of unrelated paragraphs are near; return each fingerprinter's number within 6 bits."""
-    texts = [document["text"] for document in read_documents(data / UNRELATED / "docs.jsonl.gz")]
-    print(
-        f"\n{UNRELATED}: {len(texts):,} texts, {len(texts) * (len(texts) - 1) // 2:,} unrelated pairs; near ones at k ="
+def measure(folder: Path, methods: Sequence[Method], scratch: Path) -> Row:
+    """Let each method find the pairs of a set."""
+    given = LabelledSet.read(folder)
+    found = {}
+    with scratch_folder(scratch) as work:
+        for method in methods:
+            pairs = method.find(given, work)
+            found[method.name] = scores(pairs, given.labels, method.cutoffs), pairs.cpu_s
+    wanted = next(iter(found[methods[0].name][0].values())).wanted
+    print(f"measured {given.name}", file=sys.stderr, flush=True)
+    return Row(
+        given.name,
+        len(given.texts),
+        wanted,
+        {name: one for name, (one, _) in found.items()},
+        {name: cpu_s for name, (_, cpu_s) in found.items()},
     )
-    print(" " * 21 + "".join(f"{k:>6}" for k in K_LISTED))
-    within_6 = {}
-    for label, fingerprint in fingerprinters.items():
-        distances = pair_distances(*fingerprint(texts))
-        print(f"{label:21}" + "".join(f"{int((distances <= k).sum()):6}" for k in K_LISTED), flush=True)
-        within_6[label] = int((distances <= 6).sum())
-    return within_6
 
 
-def han_count(text: str) -> int:
-    """Return how many characters are Han."""
-    return sum("\u4e00" <= char <= "\u9fff" for char in text)
+def best(method: str, rows: Sequence[Row]) -> Result:
+    """Choose the cutoff with the best mean F1 over the sets of a family; of equal ones the strictest."""
+    results = [Result(one, [row.scores[method][one] for row in rows]) for one in rows[0].scores[method]]
+    return max(results, key=lambda result: (result.mean("f1"), result.cutoff))
 
 
-def chinese_sentences(data: Path) -> list[str]:
-    """Return sentences of the Chinese paragraphs that are mostly Han."""
-    texts = [document["text"] for document in read_documents(data / UNRELATED / "docs.jsonl.gz")]
-    least, most = SENTENCE_CHARACTERS
-    cut = {sentence for text in texts for sentence in re.findall(r"[^。！？]+[。！？]", text)}
-    return sorted(s for s in cut if least <= len(s) <= most and han_count(s) > 0.8 * len(s))
+def cost(method: str, rows: Sequence[Row]) -> float:
+    """Return the CPU seconds for 1,000 texts."""
+    return 1_000 * sum(row.cpu_s[method] for row in rows) / sum(row.texts for row in rows)
 
 
-def english_sentences(data: Path) -> list[str]:
-    """Return sentences of the English news."""
-    texts = [document["text"] for document in read_documents(data / ENGLISH / "docs.jsonl.gz")]
-    cut = {sentence for text in texts for sentence in re.findall(r"[^.!?]+[.!?] ", text)}
-    least, most = SENTENCE_CHARACTERS
-    return sorted(s for s in cut if least <= len(s) <= 3 * most and s.isascii())
+def table(families: Mapping[str, Sequence[Row]], names: Sequence[str], score: str) -> str:
+    """Return a line for each set, then the means of the families, the costs, and the cutoffs that were chosen."""
+    heads = [textwrap.wrap(name, 9) for name in names]
+    widths = [max(5, *map(len, head)) + 1 for head in heads]
+
+    def line(name: str, counts: Sequence[int], cells: Sequence[str]) -> str:
+        first = f"{name:23}" + "".join(f"{one:{width},}" for one, width in zip(counts, (6, 8), strict=False))
+        return f"{first:37}" + "".join(f"{one:>{width}}" for one, width in zip(cells, widths, strict=True))
+
+    lines = [line("", (), [head[at] if at < len(head) else "" for head in heads]) for at in range(max(map(len, heads)))]
+    lines[-1] = f"{'set':24}{'texts':>5}{'pairs':>8}{lines[-1][37:]}"
+    chosen = {family: {name: best(name, rows) for name in names} for family, rows in families.items()}
+    for family, rows in families.items():
+        for at, row in enumerate(rows):
+            cells = [short(getattr(chosen[family][name].scores[at], score)) for name in names]
+            lines.append(line(row.name, (row.texts, row.wanted), cells))
+    for family, rows in families.items():
+        counts = sum(row.texts for row in rows), sum(row.wanted for row in rows)
+        lines.append(
+            line(f"mean of family {family}", counts, [short(chosen[family][name].mean(score)) for name in names])
+        )
+    every = [row for rows in families.values() for row in rows]
+    lines.append(line("CPU s for 1,000 texts", (), [f"{cost(name, every):.1f}" for name in names]))
+    ranged = [name for name in names if len(every[0].scores[name]) > 1]
+    for name in ranged:
+        cutoffs = ", ".join(f"{abs(chosen[family][name].cutoff):g} in family {family}" for family in families)
+        lines.append(f"{name}: at {cutoffs}")
+    return "\n".join(lines)
 
 
-def compose_page(chance: random.Random, chinese: list[str], english: list[str], share: float) -> list[str]:
-    """Return the sentences of a page whose letters are Han by about that share, in random order."""
-    page, han, latin = [], 0, 0
-    size = chance.randint(*PAGE_LETTERS)
-    while han + latin < size:
-        sentence = chance.choice(chinese if han < share * (han + latin + 30) else english)
-        page.append(sentence)
-        han += han_count(sentence)
-        latin += sum(char.isascii() and char.isalpha() for char in sentence)
-    chance.shuffle(page)
-    return page
+def short(share: float) -> str:
+    """Return a share of 1 in three digits."""
+    return f"{share:.3f}".removeprefix("0")
 
 
-def near_length(chance: random.Random, pool: list[str], length: int, unit: Callable[[str], int]) -> str:
-    """Return a sentence of nearly that length."""
-    return min(chance.sample(pool, 100), key=lambda sentence: abs(unit(sentence) - length))
+def write_csv(path: Path, families: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:
+    """Write a line for each set and method."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["family", "set", "texts", "method", "cutoff", *COUNTS, *SHARES, "cpu_s"])
+        for family, rows in families.items():
+            for name in names:
+                chosen = best(name, rows)
+                for row, one in zip(rows, chosen.scores, strict=True):
+                    counts = (getattr(one, count) for count in COUNTS)
+                    shares = (f"{getattr(one, share):.4f}" for share in SHARES)
+                    took = f"{row.cpu_s[name]:.2f}"
+                    lines.writerow([family, row.name, row.texts, name, chosen.cutoff, *counts, *shares, took])
 
 
-def utf8_length(text: str) -> int:
-    """Return a text's length in bytes."""
-    return len(text.encode())
-
-
-def moved_shares(fingerprint: Fingerprinter, chinese: list[str], english: list[str], share: float) -> list[float]:
-    """Return how often, in percent, an inserted sentence moves a page beyond K.
-
-    The sentences: Chinese; English of as many characters; English of as many bytes.
-    """
-    chance = random.Random(SEED + round(share * 100))
-    versions: list[list[str]] = [[], [], [], []]
-    for _ in range(PAGES):
-        page = compose_page(chance, chinese, english, share)
-        at = chance.randrange(len(page) + 1)
-        first = chance.choice(chinese)
-        others = [near_length(chance, english, unit(first), unit) for unit in (len, utf8_length)]
-        for texts, sentence in zip(versions, ["", first, *others], strict=True):
-            texts.append("".join([*page[:at], sentence, *page[at:]]))
-    base = fingerprint(versions[0])[0]
-    return [100 * float((np.bitwise_count(base ^ fingerprint(texts)[0]) > K).mean()) for texts in versions[1:]]
-
-
-def measure_script_mix(data: Path, name: str) -> float:
-    """Print how pages of mixed scripts move; return by how many points the other script's sentence moves them more."""
-    chinese, english = chinese_sentences(data), english_sentences(data)
-    print(f"\nscript mix, {name}: pages moved by more than {K} bits by one more sentence, in % of {PAGES} pages")
-    print("Han share   Chinese   English of as many characters   English of as many bytes")
-    worst = -100.0
-    for share in HAN_SHARES:
-        han, by_characters, by_bytes = moved_shares(by_profile(Profile.named(name)), chinese, english, share)
-        print(f"{share:9.0%}{han:10.1f}{by_characters:32.1f}{by_bytes:27.1f}", flush=True)
-        if share <= 0.5:  # mostly English: Chinese is the other script; at half, either is
-            worst = max(worst, han - by_characters)
-        if share >= 0.5:
-            worst = max(worst, by_characters - han)
-    return worst
+def plot(families: Mapping[str, Sequence[Row]], methods: Sequence[Method]) -> str:
+    """Return an SVG image: mean F1 by method and family, and beside it the CPU time."""
+    every = [row for rows in families.values() for row in rows]
+    costs = [cost(method.name, every) for method in methods]
+    bar, left, wide, right = 9, 190, 360, 640
+    high = len(families) * bar + 9
+    bottom = 40 + len(methods) * high
+    marks = []
+    for at in range(0, 11, 2):
+        x = left + wide * at / 10
+        marks.append(
+            f'<path d="M{x:.0f} 34V{bottom}" stroke="#ddd"/><text x="{x:.0f}" y="{bottom + 14}">{at / 10:g}</text>'
+        )
+    for at, (method, one) in enumerate(zip(methods, costs, strict=True)):
+        top, shades = 40 + at * high, SHADES[not method.is_own]
+        middle = top + len(families) * bar / 2 + 4
+        marks.append(f'<text x="{left - 8}" y="{middle:.0f}" class="name">{method.name}</text>')
+        for number, (rows, shade) in enumerate(zip(families.values(), shades, strict=False)):
+            f1, y = best(method.name, rows).mean("f1"), top + number * bar
+            marks.append(f'<rect x="{left}" y="{y}" width="{wide * f1:.1f}" height="{bar - 1}" fill="{shade}"/>')
+            marks.append(f'<text x="{left + wide * f1 + 14:.0f}" y="{y + 8}" class="value">{short(f1)}</text>')
+        width = 150 * one / max(costs)
+        marks.append(f'<rect x="{right}" y="{top + bar}" width="{width:.1f}" height="{bar}" fill="{shades[0]}"/>')
+        marks.append(f'<text x="{right + width + 14:.0f}" y="{middle:.0f}">{one:.1f}</text>')
+    shown = ", ".join(families)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 830 {bottom + 24}" font-family="sans-serif" '
+        'font-size="11" text-anchor="middle"><style>.name{text-anchor:end}.value{font-size:8px}'
+        '.title{text-anchor:start;font-weight:bold}</style><rect width="100%" height="100%" fill="#fff"/>'
+        f'<text x="{left}" y="22" class="title">Mean F1; from the top: families {shown}</text>'
+        f'<text x="{right}" y="22" class="title">CPU seconds for 1,000 texts</text>' + "\n".join(marks) + "</svg>\n"
+    )
 
 
 def main() -> None:
-    """Measure, and print the bars."""
-    data: Path | None = options(__doc__, has_data=True).data
-    needed = [data_file(data, f"{name}/docs.jsonl.gz") for name in (*LABELLED, UNRELATED, ENGLISH)]
-    if data is None or None in needed:
-        return
-    packages = ("rjieba", "jieba", "mmh3", "simhash")
-    print_conditions("Quality of fingerprints", packages=packages, k=K, pages=PAGES, seed=SEED)
-    print("PyPI simhash is Simhash(text), patched: with numpy 2 a weight above 255 overflows in it")
-    fingerprinters = {name: by_profile(Profile.named(name)) for name in PROFILES} | {"PyPI simhash": by_pypi_simhash}
-    scores = {name: measure_labelled(data, name, fingerprinters)[PROFILES[0]] for name in LABELLED}
-    within_6 = measure_unrelated(data, fingerprinters)[PROFILES[0]]
-    fitted, usual = measure_fitted(data)
-    worst = measure_script_mix(data, PROFILES[0])
-    print()
-    lctt, laws = scores["lctt-zh-revisions"], scores["zh-laws"]
-    print_bar(f"{PROFILES[0]} on lctt-zh-revisions, precision at k = {K}", lctt.precision, at_least=0.99)
-    print_bar(f"{PROFILES[0]} on lctt-zh-revisions, F1 at k = {K}", lctt.f1, at_least=0.75)
-    print_bar(f"{PROFILES[0]} on zh-laws, precision at k = {K}", laws.precision, at_least=0.8)
-    print_bar(f"{PROFILES[0]} on zh-laws, F1 at k = {K}", laws.f1, at_least=0.57)
-    print_bar(f"{PROFILES[0]} on {UNRELATED}, pairs within 6 bits", within_6, at_most=0)
-    print_bar(
-        f"a fitted rarity table on {FITTED}, F1 at k = {K}, by {WEIGHED}'s without one",
-        fitted.f1 / usual.f1,
-        at_least=1,
+    """Measure, and print the table and the bars."""
+    given = options(
+        __doc__,
+        has_data=True,
+        score=("f1", "what the table shows: f1, precision or recall"),
+        csv=("", "a file for all numbers"),
+        plot=("", "a file for an SVG image"),
     )
-    print_bar(f"a fitted rarity table on {FITTED}, precision at k = {K}", fitted.precision, at_least=0.99)
-    print_bar("a sentence of the other script moves a page more often by, points", worst, at_most=5)
+    needed = [f"{name}/docs.jsonl.gz" for name in FAMILIES["0"]] + ["family2/SOURCE.md", "family3/SOURCE.md"]
+    if None in [data_file(given.data, name) for name in needed]:
+        return
+    methods = [one for one in METHODS if one.name not in ("text-dedup", "datatrove") or PEERS.exists()]
+    if len(methods) < len(METHODS):
+        print("SKIP  text-dedup, datatrove: 'make .venv/.datatrove' installs them")
+    packages = ("simhash", "datasketch")
+    print_conditions("Near-duplicates found", packages=packages, methods=len(methods), families=len(FAMILIES))
+    where = {family: folders(given.data, family) for family in FAMILIES}
+    every = sorted(
+        (one for some in where.values() for one in some), key=lambda one: -(one / "docs.jsonl.gz").stat().st_size
+    )
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        tasks = {folder: pool.submit(measure, folder, methods, given.scratch) for folder in every}
+        families = {family: [tasks[folder].result() for folder in some] for family, some in where.items()}
+    names = [one.name for one in methods]
+    print(f"\n{given.score} of the pairs with the same label\n{table(families, names, given.score)}\n")
+    if given.csv:
+        write_csv(Path(given.csv), families, names)
+    if given.plot:
+        Path(given.plot).write_text(plot(families, methods), encoding="utf-8")
+    fitted, peers = names[0], [one.name for one in methods if not one.is_own]
+    for family, rows in families.items():
+        others = max(best(name, rows).mean("f1") for name in peers)
+        ahead = best(fitted, rows).mean("f1") - others
+        print_bar(f"{fitted}, family {family}, mean F1 ahead of the best peer", ahead, at_least=0)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,11 @@ from typing import Any
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from tests.bench.bench_fingerprint import CHINESE, ENGLISH, cpu_of_batch
 from tests.bench.bench_pairs import simhash_pybind
-from tests.bench.bench_quality import LABELLED, PypiSimhash
+from tests.bench.pypi_simhash import PypiSimhash
 from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions
 
+LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
 TEXT_BYTES = 2_000
 ROUNDS = 5
 PASSES = 4  # over the texts, in a turn, after two untimed ones: after another's turn all memory is cold

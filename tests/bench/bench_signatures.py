@@ -26,8 +26,9 @@ from hsimhash.calibrate.edits import EDITS, sentences
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Profile, Signatures
 from hsimhash.fingerprint.normalize import simplify, to_codes
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH
-from tests.bench.bench_quality import Score, by_pypi_simhash, han_count
-from tests.support.fingerprint_sets import read_clusters, read_documents
+from tests.bench.pypi_simhash import by_pypi_simhash
+from tests.support.fingerprint_sets import han_count, read_clusters, read_documents
+from tests.support.labelled_pairs import Score
 from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = {
@@ -86,7 +87,7 @@ def made(name: str, texts: Sequence[str]) -> Signatures:
     if name != PYPI:
         return Profile.named(name).signatures(texts)
     none = np.zeros(len(texts), np.uint64)
-    return Signatures(by_pypi_simhash(texts)[0], none, none, np.full(len(texts), VOTED, np.uint8))
+    return Signatures(by_pypi_simhash(texts), none, none, np.full(len(texts), VOTED, np.uint8))
 
 
 def ways(name: str) -> Iterator[tuple[str, Mapping[str, bool]]]:

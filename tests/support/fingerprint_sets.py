@@ -112,6 +112,11 @@ def read_documents(path: Path) -> list[dict[str, str]]:
         return [json.loads(line) for line in file]
 
 
+def han_count(text: str) -> int:
+    """Return how many characters are Han."""
+    return sum("\u4e00" <= char <= "\u9fff" for char in text)
+
+
 def real_fingerprints(path: Path) -> Numbers:
     """Return the fingerprints of the labelled documents, in the order of their rows."""
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:

@@ -43,15 +43,6 @@ from hsimhash.store.base import JOB_DEADLINE_S
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 
-fit_option = click.option(
-    "--fit",
-    type=utf8,
-    default=FIT_AUTO,
-    metavar="auto|off|TABLE",
-    help="How rare words are, for profiles such as auto-3. auto (default): learnt from the inputs; off: as in general "
-    "text; TABLE: as in a file that 'hsimhash fit' wrote.",
-)
-
 
 class _Plain(TypedDict):
     """The options that a run is given as they are."""

@@ -53,8 +53,8 @@ def query_command(
     An argument is the path of a file, or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
     and for a page in HTML the main text counts. Write -- before a negative number.
 
-    Finds every document within --distance bits. If the index has keys and sketches (profile auto-3 or auto-2), a text or a
-    document also finds those that share a key, and not those with a different sketch.
+    Finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2), a
+    text or a document also finds those that share a key, and not those with a different sketch.
 
     A terminal gets a table. A pipe gets one JSON line per query: {"fingerprint", "matches": [{"distance", "id",
     "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in ms since 1970,

@@ -18,13 +18,13 @@ import click
 
 from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.count_type import Count
-from hsimhash.cli.dedup import fit_option
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.options import (
     Function,
     Settings,
     first_seen_field_option,
+    fit_option,
     open_index,
     utf8,
     with_settings,

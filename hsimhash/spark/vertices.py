@@ -18,9 +18,9 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS, PairsListed, check_clusters, check_pairs
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.rarity import FIT_AUTO
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS, check_max_sketch
-from hsimhash.load.fitting import FIT_AUTO
 from hsimhash.pairs.signatures import CROWD
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (

@@ -84,16 +84,13 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-import numpy as np
-
 from hsimhash import Profile
 from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.profile import split_batch
-from hsimhash.fingerprint.rarity import MOST_FEATURES, RarityTable
+from hsimhash.fingerprint.rarity import RarityTable
 
 LANGUAGES = ("zh", "en", "ja", "ko", "ru", "de", "fr", "es", "pt", "ar", "fa", "hi", "th", "vi", "id", "tr")
 MOST_DOCUMENTS = 6_000  # of a language
-DEFAULT = 200  # the rarity of features that are not listed, about that of the rarest listed ones
 SHORTEST, LONGEST = 300, 3_000  # characters of a document
 _ENOUGH = {"zh": 500, "ja": 500, "ko": 700, "th": 1_000}  # characters after which a document ends
 _USUALLY_ENOUGH = 1_200
@@ -334,14 +331,7 @@ def fit(documents: list[str]) -> RarityTable:
 def main(folder: Path, target: Path) -> None:
     """Write the table."""
     tables = [fit(documents_in(folder, language)) for language in LANGUAGES]
-    tags = np.concatenate([one.tags[:-1] for one in tables])
-    rarities = np.concatenate([one.rarities[:-1] for one in tables])
-    order = np.lexsort((rarities, tags))
-    tags, rarities = tags[order], rarities[order]
-    is_least = np.append(True, tags[1:] != tags[:-1])
-    tags, rarities = tags[is_least], rarities[is_least]
-    kept = np.sort(np.lexsort((tags, rarities))[:MOST_FEATURES])
-    whole = RarityTable.of(tags[kept], rarities[kept], sum(one.documents for one in tables), DEFAULT)
+    whole = RarityTable.joined(tables, sum(one.documents for one in tables))
     target.write_bytes(whole.content())
 
 

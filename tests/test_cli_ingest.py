@@ -52,7 +52,7 @@ def test_the_sample_goes_in_with_one_command(url: str) -> None:
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert summary["documents"] == summary["added"] + summary["short"]
-    assert f"made {url} with layout 4 and profile auto-2; queries reach 6 bits" in result.stderr
+    assert f"made {url} with layout 4 and profile auto-3-rarity-" in result.stderr
     assert len(ids_in(url)) == summary["added"]
 
 
@@ -101,7 +101,7 @@ def test_an_export_has_the_sketches_and_keys_that_there_are_and_an_ingest_takes_
 
 
 def test_a_batch_keeps_what_its_sketches_or_keys_tell_apart_unless_that_is_off(url: str, tmp_path: Path) -> None:
-    near, unlike, framed = Signature(7, 2**64 - 1, 5), Signature(7, 1, 6), Signature(2**64 - 1, 2**64 - 2, 5)
+    near, unlike, framed = Signature(7, 2**64 - 1, 5), Signature(7, 1, 6), Signature(2**15 - 1, 2**64 - 2, 5)
     lines = ({"id": name, **one.to_json()} for name, one in (("near", near), ("unlike", unlike), ("framed", framed)))
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     reading = ("--fingerprint-field", "fingerprint", "--profile", "auto-2", "--on-duplicate")
@@ -111,7 +111,7 @@ def test_a_batch_keeps_what_its_sketches_or_keys_tell_apart_unless_that_is_off(u
     assert json.loads(run(*ingest, "skip", "--max-sketch", "off", "--store", f"{url}-off").stdout)["duplicates"] == 2
     tags = tmp_path / "tags.jsonl"
     assert run(*ingest, "tag", "--tags", str(tags), "--store", f"{url}-tag").exit_code == 0
-    match = {"distance": 61, "id": "near", "fingerprint": f"{7:016x}", "similarity": 1 - 2 / 64, "found_by": "key"}
+    match = {"distance": 12, "id": "near", "fingerprint": f"{7:016x}", "similarity": 1 - 2 / 64, "found_by": "key"}
     tagged = [json.loads(line) for line in tags.read_text().splitlines()]
     assert [one["match"] for one in tagged] == [None, None, match]
     assert tagged[2] == {"id": "framed", **framed.to_json(), "match": match}

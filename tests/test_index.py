@@ -338,9 +338,9 @@ def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
         assert isinstance(store, LmdbStore)
         with store.session.write() as transaction:
             transaction.put(
-                b"format", b'{"version": 3, "rows": "tall"}', db=store.session.environment.databases["record"]
+                b"format", b'{"version": 4, "rows": "tall"}', db=store.session.environment.databases["record"]
             )
-    with pytest.raises(FormatVersionError, match="'version': 3"):
+    with pytest.raises(FormatVersionError, match="'version': 4"):
         HSimIndex.open(url)
 
 
@@ -385,7 +385,7 @@ def test_describe_tells_how_the_index_was_made(index: HSimIndex) -> None:
     assert facts["documents"] == 3
     assert facts["drawer_rows"] == 8
     assert (facts["max_distance"], facts["distance"]) == (3, 6)
-    assert facts["format"] == {"version": 2, "rows": "tall"}
+    assert facts["format"] == {"version": 3, "rows": "tall"}
     assert facts["layout"] == index.layout.to_json()
 
 

@@ -84,9 +84,9 @@ def test_null_and_an_empty_variable_set_nothing() -> None:
     assert loaded.sources["store"] == DEFAULT
 
 
-@pytest.mark.parametrize(("written", "bits"), [("off", None), ("null", 16), ("0", 0), ("64", 64)])
+@pytest.mark.parametrize(("written", "bits"), [("off", None), ("null", 20), ("0", 0), ("64", 64)])
 def test_sketches_are_compared_unless_that_is_off(written: str, bits: int | None) -> None:
-    assert load().settings.max_sketch == 16
+    assert load().settings.max_sketch == 20
     assert load(config=write(f"max_sketch: {written}")).settings.max_sketch == bits
     assert load({"max_sketch": "5"}, {"HSIMHASH_MAX_SKETCH": written}).settings.max_sketch == 5
 

@@ -16,7 +16,7 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.features import TextFeatures, feature_hashes
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import Profile, split_batch
-from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.fingerprint.rarity import GENERAL_SHA256, RarityTable, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
@@ -104,7 +104,9 @@ def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> I
 
 
 def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTable:
-    """Return the table that a sample gives, in the order of `Fit.chosen`.
+    """Return the table that a sample gives, in the order of `Fit.chosen`, together with that of general text.
+
+    The sample may be small, or unlike what comes later: what is common in general counts little there too.
 
     Raises:
         ValueError: no two texts have a feature in common, so there is nothing to learn.
@@ -116,7 +118,8 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
     table = RarityTable.fitted(documents)
     if not len(table):
         raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
-    return table
+    general = [rarity_table(GENERAL_SHA256)] if profile.rarity == GENERAL_SHA256 else []
+    return RarityTable.joined([table, *general], table.documents)
 
 
 class _Crowds:

@@ -7,7 +7,7 @@ and characters of every language alike, in at most 2 MB.
 
 The content is ASCII, so that every store can keep it as it keeps lists of words:
 
-    hsimhash rarity 1 documents=20000 default=128
+    hsimhash rarity 1 documents=20000 default=200
     base64 of: how many features begin with each 16 bits (65,536 times 2 bytes), the 16 bits after them in ascending
     order (2 bytes each), and the rarities in the same order (1 byte each); numbers are little-endian
 """
@@ -19,7 +19,7 @@ import binascii
 import hashlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,9 +36,9 @@ from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 FIT_AUTO, FIT_OFF = "auto", "off"  # which table: one fitted to what is there, or the one of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
-# Of a feature in one document of the sample, or in none. In the labelled sets such a word is half as useful as its
-# rarity says: it is more often a change than what two versions share (mean F1 .829 with 128, .824 with 255).
-DEFAULT = 128
+# Of a feature that is not listed: less than of one in a single document, because it is more often a change than what two
+# versions share.
+DEFAULT = 200
 
 _HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
 _HEAD_BYTES = 64
@@ -119,7 +119,19 @@ class RarityTable:
         return RarityTable.of(tags, rarities, int(head[1]), default)
 
     @staticmethod
-    def fitted(documents: Iterable[Uint64s], default: int = DEFAULT) -> RarityTable:
+    def joined(tables: Sequence[RarityTable], documents: int) -> RarityTable:
+        """Return the table of the features of several, each with the least of its rarities; the rarest are left out."""
+        tags = np.concatenate([one.tags[:-1] for one in tables])
+        rarities = np.concatenate([one.rarities[:-1] for one in tables])
+        order = np.lexsort((rarities, tags))
+        tags, rarities = tags[order], rarities[order]
+        is_least = np.append(True, tags[1:] != tags[:-1])[: len(tags)]
+        tags, rarities = tags[is_least], rarities[is_least]
+        kept = np.sort(np.lexsort((tags, rarities))[:MOST_FEATURES])
+        return RarityTable.of(tags[kept], rarities[kept], documents)
+
+    @staticmethod
+    def fitted(documents: Iterable[Uint64s]) -> RarityTable:
         """Fit a table to documents, each given as the hashes of its different features, in any order."""
         listed = list(documents)
         tags = np.concatenate([np.empty(0, np.uint64), *listed]) >> np.uint64(64 - _TAG_BITS)
@@ -130,7 +142,7 @@ class RarityTable:
             found, counts = found[kept], counts[kept]
         different = sorted_distinct(counts.astype(np.uint64)).astype(np.int64)
         rarity = np.array([_rarity(one, len(listed)) for one in different.tolist()], np.uint8)
-        return RarityTable.of(found, rarity[np.searchsorted(different, counts)], len(listed), default)
+        return RarityTable.of(found, rarity[np.searchsorted(different, counts)], len(listed))
 
 
 def _rarity(count: int, documents: int) -> int:
@@ -169,8 +181,7 @@ class Learnt(NamedTuple):
     """What a table that was fitted tells about its documents; `str` says it in a sentence."""
 
     documents: int  # that it was learnt from
-    features: int  # that are in two of them or more
-    common: int  # of these, that are common there, but not in general text: they weigh less than half of a rare one
+    common: int  # features that are common there, but not in general text: they weigh less than half of a rare one
 
     @staticmethod
     def of(sha256: str) -> Learnt:
@@ -179,7 +190,7 @@ class Learnt(NamedTuple):
         is_common = 2 * table.rarities[:-1].astype(np.int64) < table.default
         tags = table.tags[:-1][is_common].astype(np.uint64)
         is_general = 2 * general.find(tags << np.uint64(64 - _TAG_BITS)) < general.default
-        return Learnt(table.documents, len(table), int(np.count_nonzero(~is_general)))
+        return Learnt(table.documents, int(np.count_nonzero(~is_general)))
 
     def __str__(self) -> str:
         return (

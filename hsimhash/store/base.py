@@ -294,9 +294,11 @@ def _list_part(sha256: str, number: int) -> bytes:
 
 
 def _pieces(content: bytes) -> Iterator[bytes]:
-    """Yield a list in pieces of whole lines."""
+    """Yield a list in pieces of whole lines, or of whole characters where a line is longer than a piece."""
     while content:
-        stop = content.rindex(b"\n", 0, LIST_PIECE_BYTES) + 1
+        stop = content.rfind(b"\n", 0, LIST_PIECE_BYTES) + 1 or LIST_PIECE_BYTES
+        while content[stop : stop + 1] and content[stop] & 0xC0 == 0x80:
+            stop -= 1
         yield content[:stop]
         content = content[stop:]
 

@@ -128,11 +128,11 @@ def test_record_keeps_the_distance_of_its_queries(place: StorePlace) -> None:
 
 def test_record_keeps_the_lists_of_its_profile_in_pieces(place: StorePlace) -> None:
     idf = list_content({f"word{number}": f"{number / 1e6:.6f}" for number in range(60_000)})
-    words, stops = b"\xe4\xba\x91\xe8\xae\xa1\xe7\xae\x97 5\n", b"page\n"
+    words, stops = f"a{'云' * 400_000}\n".encode(), b"page\n"  # a line that is longer than a piece
     idf_sha256, *others = map(keep_list, (idf, words, stops))
     lists = dict(zip(("words", "stops"), others, strict=True), idf="own", idf_sha256=idf_sha256)
     url, record = place.url(), Record(Layout.named("4"), {"name": "mine-1", **lists})
-    assert len(record.list_parts()) == len(idf) // LIST_PIECE_BYTES + 3
+    assert len(record.list_parts()) == len(idf) // LIST_PIECE_BYTES + 4
     with place.create(url, record) as made:
         if not url.startswith("memory:"):
             made.close()  # or LMDB's file, which this process has open, would be shared

@@ -23,7 +23,7 @@ RECORDS: Sequence[dict[str, object]] = (
     {"id": "e", "title": "Boats", "body": BODY.replace("tea", "soup")},
 )
 FIELDS = ("--field", "title=3", "--field", "headings=2", "--field", "body")
-PROFILE = "auto-2:fields=title^3+headings^2+body"
+PROFILE = "auto-3:fields=title^3+headings^2+body"
 FEATURES: Sequence[dict[str, object]] = (
     {"id": "a", "tags": {"cat": 0.9, "dog": 2}},
     {"id": "b", "tags": [["dog", 2], ["cat", 0.9], ["sea", 0]]},
@@ -135,7 +135,7 @@ def test_fields_go_with_lists_of_ones_own(tmp_path: Path) -> None:
     stops.write_text("cup\n")
     store = f"lmdb://{tmp_path / 'index'}"
     named = Profile.named(f"{PROFILE},stops={stops}")
-    assert run("ingest", pages, "--store", store, "--profile", f"auto-2:stops={stops}", *FIELDS).exit_code == 0
+    assert run("ingest", pages, "--store", store, "--profile", f"auto-3:stops={stops}", *FIELDS).exit_code == 0
     with HSimIndex.open(store) as index:
         assert (index.profile, index.count()) == (named, 2)
 

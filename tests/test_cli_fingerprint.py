@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.fingerprint import Profile, format_fingerprint
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, format_fingerprint
 from tests.support.command_line import lines_of, on_terminal, run
 from tests.support.effort import thorough
 
@@ -15,7 +15,7 @@ TEXTS = [
 ]
 
 
-def expected(text: str, profile: str = "auto-2") -> str:
+def expected(text: str, profile: str = DEFAULT_PROFILE) -> str:
     return format_fingerprint(Profile.named(profile).fingerprint(text))
 
 
@@ -43,14 +43,14 @@ def test_json_has_a_line_for_each_text() -> None:
 
 
 def test_a_signature_has_sketch_and_key_where_the_profile_makes_them() -> None:
-    made = [Profile.named("auto-2").signature(text).to_json() for text in TEXTS]
+    made = [Profile.named(DEFAULT_PROFILE).signature(text).to_json() for text in TEXTS]
     assert all(one.keys() == {"fingerprint", "sketch", "key"} for one in made)
     asked = ("fingerprint", "--signature", *TEXTS, "--profile")
-    assert run(*asked, "auto-2").stdout == "".join("\t".join(one.values()) + "\n" for one in made)
-    assert lines_of(run(*asked, "auto-2", "--json").stdout) == made
+    assert run(*asked, DEFAULT_PROFILE).stdout == "".join("\t".join(one.values()) + "\n" for one in made)
+    assert lines_of(run(*asked, DEFAULT_PROFILE, "--json").stdout) == made
     assert [
         answer.items() >= one.items()
-        for answer, one in zip(lines_of(run(*asked, "auto-2", "--features").stdout), made, strict=True)
+        for answer, one in zip(lines_of(run(*asked, DEFAULT_PROFILE, "--features").stdout), made, strict=True)
     ] == [True, True]
     assert run(*asked, "auto-1").stdout == "".join(f"{expected(text, 'auto-1')}\t-\t-\n" for text in TEXTS)
     assert lines_of(run(*asked, "auto-1", "--json").stdout) == [
@@ -88,14 +88,15 @@ def test_bad_lines_are_rejected_and_the_rest_goes_on() -> None:
 
 def test_features_tell_weights_shares_and_what_is_capped() -> None:
     text = "again " * 40 + TEXTS[0]
-    answer = lines_of(run("fingerprint", text, "--features").stdout)[0]
-    assert answer["fingerprint"] == expected(text)
+    answer = lines_of(run("fingerprint", text, "--features", "--profile", "auto-2").stdout)[0]
+    assert answer["fingerprint"] == expected(text, "auto-2")
     features = answer["features"]
     weights = [feature["weight"] for feature in features]
     assert weights == sorted(weights, reverse=True)
     assert sum(feature["share"] for feature in features) == pytest.approx(1, abs=0.01)
     assert [feature["text"] for feature in features if feature["at_cap"]] == ["again again", "again"]
-    (light,) = lines_of(run("fingerprint", " ".join(f"word{number}" for number in range(60)), "--features").stdout)
+    light_text = " ".join(f"word{number}" for number in range(60))
+    (light,) = lines_of(run("fingerprint", light_text, "--features", "--profile", "auto-2").stdout)
     assert not any(feature["at_cap"] for feature in light["features"])
 
 
@@ -105,11 +106,11 @@ def test_features_are_a_table_on_a_terminal() -> None:
     assert code == 0
     assert expected(TEXTS[0]) in shown
     assert "share" in shown
-    code, shown = on_terminal("fingerprint", "two words", "--features")
+    code, shown = on_terminal("fingerprint", "two words", "--features", "--profile", "auto-2")
     assert "no vote" in shown
 
 
 def test_features_too_few_to_vote_are_marked() -> None:
-    few, enough = lines_of(run("fingerprint", "two words", TEXTS[0], "--features").stdout)
+    few, enough = lines_of(run("fingerprint", "two words", TEXTS[0], "--features", "--profile", "auto-2").stdout)
     assert (few["is_vote"], enough["is_vote"]) == (False, True)
     assert few["features"]

@@ -45,7 +45,7 @@ SIGNED = {
     "alike": Signature(0xF0F1, 0xFFFF_FFF0, 0),
     "unlike": Signature(0xF0F1, 0xFFFF_FFFF << 32, 78),
     "bare": Signature(0xF0F3),
-    "framed": Signature(2**64 - 1 - 0xF0F0, 0xFFFF_FFFE, 77),
+    "framed": Signature(0xFFF_F0F0, 0xFFFF_FFFE, 77),
 }
 
 

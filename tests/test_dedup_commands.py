@@ -211,7 +211,9 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     near_texts(tmp_path)
     out = tmp_path / "out"
     with serving_files(tmp_path) as server:
-        deduplicated(f"{server.url}/pages.jsonl?sig=hush-hush", "--out", str(out), "--distance", "4")
+        deduplicated(
+            f"{server.url}/pages.jsonl?sig=hush-hush", "--out", str(out), "--distance", "4", "--profile", "auto-2"
+        )
     found = page(out)
     assert f" {server.url}/pages.jsonl " in found.commands[0]
     assert "hush" not in (out / "report.html").read_text("utf-8")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import hsimhash
 from hsimhash import Profile, sample
-from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.fingerprint import DEFAULT_PROFILE, TOO_SHORT
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs import find_pairs
 from tests.support.command_line import run
 from tests.support.oracles import plain_stars
@@ -35,7 +36,7 @@ texts_to_compare = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(texts_to_compare, st.sampled_from(["first", "last", "longest"]), st.integers(0, 8))
 def test_clusters_and_pairs_are_those_of_brute_force(texts: list[str], keep: Any, distance: int) -> None:
-    signatures = Profile.named("auto-2").signatures(texts)
+    signatures = Profile.named(DEFAULT_PROFILE).signatures(texts)
     long = [place for place, kind in enumerate(signatures.kinds) if kind != TOO_SHORT]
     values = [signatures.at(place) for place in long]
     order = {
@@ -43,7 +44,7 @@ def test_clusters_and_pairs_are_those_of_brute_force(texts: list[str], keep: Any
         "last": range(len(long))[::-1],
         "longest": sorted(range(len(long)), key=lambda at: -len(texts[long[at]])),
     }[keep]
-    kept = plain_stars(values, order, distance, 16)
+    kept = plain_stars(values, order, distance, MAX_SKETCH, signatures.keying)
     expected = {long[at]: long[centre] for at, centre in enumerate(kept)}
 
     found = hsimhash.duplicates(texts, distance=distance, keep=keep)

@@ -144,7 +144,7 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
         result = run("plan", "--documents", "100000000", "--store", store)
         assert result.exit_code == 0
         assert f"recommended: create-table --layout 10 --distance {distance}: " in result.stdout
-        assert "1,100,000,000" in result.stdout
+        assert "1,500,000,000" in result.stdout
         assert ("for one replica" in result.stdout) == (store == "hbase")
 
 

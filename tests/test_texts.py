@@ -98,7 +98,7 @@ def test_a_text_too_short_is_refused_alone_and_nothing_is_written(index: HSimInd
         lambda: index.claim_text(SHORT, "a"),
     ]
     for call in calls:
-        with pytest.raises(TextTooShortError, match=r"text too short: profile auto-2 finds nothing .* in '\.\.\.'"):
+        with pytest.raises(TextTooShortError, match=r"text too short: profile auto-3 finds nothing .* in '\.\.\.'"):
             call()
     assert index.count() == 0
 

@@ -22,12 +22,12 @@ from hsimhash.dedup.word_diff import compare
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.fit import fitted_to
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
-from hsimhash.load.fitting import fitted_to
 from hsimhash.plan import Cost, cost, layouts_of, recommend
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import mmh3
 
@@ -16,11 +17,12 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.features import TextFeatures, feature_hashes
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.profile import Profile, split_batch
-from hsimhash.fingerprint.rarity import GENERAL_SHA256, RarityTable, rarity_table
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, GENERAL_SHA256, RarityTable, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
 SAMPLE = 20_000  # documents
+LEAST_DOCUMENTS = 100  # in fewer, what two versions of a page share seems common
 MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
 MOST_ALIKE = 16  # near copies of a document that count
 ALIKE_BITS = 10  # in which the sketches of near copies differ at most: a Jaccard similarity of about .7
@@ -120,6 +122,45 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
         raise ValueError(f"no word is in two of {len(documents):,} documents, so none can be told to be common")
     general = [rarity_table(GENERAL_SHA256)] if profile.rarity == GENERAL_SHA256 else []
     return RarityTable.joined([table, *general], table.documents)
+
+
+def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTable | None]) -> Profile:
+    """Return the profile with a rarity table; see `hsimhash.load.fitting.fitted_profile`.
+
+    Args:
+        profile: as it was asked for.
+        fit: the file of a table, `FIT_OFF` or `FIT_AUTO`.
+        learn: returns a table fitted to the inputs, or None, or raises `ValueError` where there is nothing to learn;
+            only called if the profile can take it.
+
+    Raises:
+        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
+    """
+    if fit == FIT_OFF:
+        return profile
+    if fit != FIT_AUTO:
+        try:
+            return profile.with_lists(rarity=Path(fit))
+        except OSError as error:
+            raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
+    if profile.weights != BY_RARITY or profile.has_own_rarity:
+        return profile
+    try:
+        table = learn()
+    except ValueError:  # nothing in common
+        return profile
+    return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
+
+
+def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Profile:
+    """Return the profile with a rarity table fitted to texts, if it can take one and they are enough."""
+
+    def learn() -> RarityTable:
+        fit = Fit(profile)
+        fit.add(texts)
+        return fit.table(workers=workers)
+
+    return profile_with_table(profile, FIT_AUTO, learn)
 
 
 class _Crowds:

@@ -36,8 +36,8 @@ from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 FIT_AUTO, FIT_OFF = "auto", "off"  # which table: one fitted to what is there, or the one of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
-# Of a feature that is not listed: less than of one in a single document, because it is more often a change than what two
-# versions share.
+# Of a feature that is not listed: less than of one in a single document, because it is more often a change than what
+# two versions share.
 DEFAULT = 200
 
 _HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
-from hsimhash.fingerprint.fit import SAMPLE, Fit
+from hsimhash.fingerprint.fit import SAMPLE, Fit, profile_with_table
 from hsimhash.fingerprint.profile import Profile
-from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, RarityTable
-from hsimhash.fingerprint.recipe import BY_RARITY
+from hsimhash.fingerprint.rarity import FIT_AUTO, RarityTable
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.load.intake import bytes_before
 from hsimhash.progress import UNWATCHED, Observer
-
-LEAST_DOCUMENTS = 100  # in fewer, what two versions of a page share seems common
 
 
 class Fitted(NamedTuple):
@@ -92,45 +88,6 @@ def fitted_profile(
         return fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table
 
     return profile_with_table(profile, fit, learn)
-
-
-def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTable | None]) -> Profile:
-    """Return the profile with a rarity table; see `fitted_profile`.
-
-    Args:
-        profile: as it was asked for.
-        fit: what `fitted_profile` takes.
-        learn: returns a table fitted to the inputs, or None, or raises `ValueError` where there is nothing to learn;
-            only called if the profile can take it.
-
-    Raises:
-        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
-    """
-    if fit == FIT_OFF:
-        return profile
-    if fit != FIT_AUTO:
-        try:
-            return profile.with_lists(rarity=Path(fit))
-        except OSError as error:
-            raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
-    if profile.weights != BY_RARITY or profile.has_own_rarity:
-        return profile
-    try:
-        table = learn()
-    except ValueError:  # nothing in common
-        return profile
-    return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
-
-
-def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Profile:
-    """Return the profile with a rarity table fitted to texts, under the conditions of `fitted_profile`."""
-
-    def learn() -> RarityTable:
-        fit = Fit(profile)
-        fit.add(texts)
-        return fit.table(workers=workers)
-
-    return profile_with_table(profile, FIT_AUTO, learn)
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Int64s, whole_number
+from hsimhash.fingerprint.fit import fitted_to
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
 from hsimhash.pairs.clusters import star
@@ -21,6 +22,7 @@ from hsimhash.pairs.search import find_crowded
 
 Id = TypeVar("Id", bound=Hashable)
 Keep = Literal["first", "last", "longest"]
+Fitting = Literal["auto", "off"]
 FoundBy = Literal["distance", "key"]
 
 
@@ -93,6 +95,7 @@ def duplicates(
     ids: None = None,
     distance: int = ...,
     profile: Profile | str = ...,
+    fit: Fitting = ...,
     keep: Keep = ...,
 ) -> Duplicates[int]: ...
 
@@ -104,6 +107,7 @@ def duplicates(
     ids: Iterable[Id],
     distance: int = ...,
     profile: Profile | str = ...,
+    fit: Fitting = ...,
     keep: Keep = ...,
 ) -> Duplicates[Id]: ...
 
@@ -114,6 +118,7 @@ def duplicates(
     ids: Iterable[Id] | None = None,
     distance: int = DEFAULT_DISTANCE,
     profile: Profile | str = DEFAULT_PROFILE,
+    fit: Fitting = "auto",
     keep: Keep = "first",
 ) -> Duplicates[Id] | Duplicates[int]:
     """Find the near-duplicates among texts, and choose which of them to keep.
@@ -130,6 +135,8 @@ def duplicates(
         distance: at most so many bits of two fingerprints differ; texts with the same heaviest words are near too.
             Greater values find more, and more of what is not a duplicate.
         profile: how texts become fingerprints: a profile or its name.
+        fit: "auto" learns from the texts how rare each word is, if the profile weighs words by that and there are at
+            least 100 texts; "off" takes general text.
         keep: which text of a cluster to keep: the first, the last, or the longest (of equally long ones the first).
 
     Raises:
@@ -138,9 +145,12 @@ def duplicates(
     """
     if keep not in get_args(Keep):
         raise ValueError(f"keep must be one of {', '.join(map(repr, get_args(Keep)))}, got {keep!r:.80}")
+    if fit not in get_args(Fitting):
+        raise ValueError(f"fit must be one of {', '.join(map(repr, get_args(Fitting)))}, got {fit!r:.80}")
     distance = whole_number(distance, "distance")
     profile = Profile.named(profile) if isinstance(profile, str) else profile
     listed = as_texts(texts)
+    profile = fitted_to(listed, profile) if fit == "auto" else profile
     if ids is None:
         return _found(listed, range(len(listed)), distance, profile, keep)
     return _found(listed, _checked_ids(ids, len(listed)), distance, profile, keep)

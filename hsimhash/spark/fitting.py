@@ -16,10 +16,9 @@ from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TextFeatures
-from hsimhash.fingerprint.fit import BATCH, SAMPLE, Fit, fitted_table, text_features
+from hsimhash.fingerprint.fit import BATCH, SAMPLE, Fit, fitted_table, profile_with_table, text_features
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import RefusedText
-from hsimhash.load.fitting import profile_with_table
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.progress import Observer
 from hsimhash.spark.columns import SIGN, observed, signed, unsigned

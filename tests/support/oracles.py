@@ -70,13 +70,17 @@ def are_near(
 
 
 def plain_stars(
-    values: Sequence[Signature | int], order: Sequence[int], k: int, max_sketch: int | None = None
+    values: Sequence[Signature | int],
+    order: Sequence[int],
+    k: int,
+    max_sketch: int | None = None,
+    keying: Keying = Keying.WHOLE,
 ) -> list[int]:
     """Return which document is kept for each, where each one in `order` takes those near it that are left."""
     kept: dict[int, int] = {}
     for one in order:
         if one not in kept:
-            near = [other for other in order if are_near(values[one], values[other], k, max_sketch)]
+            near = [other for other in order if are_near(values[one], values[other], k, max_sketch, keying)]
             kept |= {other: one for other in near if other not in kept}
     return [kept[one] for one in range(len(values))]
 

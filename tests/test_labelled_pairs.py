@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.bench.bench_quality import Row, best, cost, plot, table, write_csv
-from tests.bench.quality_methods import OWN, Method, by_dedup, by_jaccard, shingles
+from tests.bench.quality_methods import Method, by_dedup, by_jaccard, shingles
 from tests.support.labelled_pairs import Found, LabelledSet, Score, pairs_to_find, scores
 
 FERRY = "The harbour ferry will not run on Sunday because divers have to look at the moorings, the harbour office said"
@@ -114,5 +114,5 @@ def test_scripts_without_spaces_are_cut_into_rows_of_five_characters() -> None:
 
 
 def test_own_pairs_are_those_of_the_command(given: LabelledSet, tmp_path: Path) -> None:
-    results = scores(by_dedup(OWN, given, tmp_path), given.labels, [0.0])
+    results = scores(by_dedup((), given, tmp_path), given.labels, [0.0])
     assert results[0.0] == Score(3, 2, 2)

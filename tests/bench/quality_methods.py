@@ -19,7 +19,6 @@ import numpy as np
 from tests.support.labelled_pairs import Found, LabelledSet
 
 PEERS = Path(sys.prefix, "datatrove", "bin", "python")  # an environment of its own, for text-dedup too
-OWN = ("--profile", "auto-3", "--distance", "7", "--max-sketch", "20")
 BEFORE = ("--profile", "auto-2", "--distance", "6", "--max-sketch", "16")
 MINHASHES = 128
 MOST_BITS = 16  # the greatest distance that is tried for PyPI simhash
@@ -129,10 +128,10 @@ def by_peer(peer: str, given: LabelledSet, work: Path) -> Found:
 
 
 METHODS = (
-    Method("hsimhash fitted 7 bits", partial(by_dedup, (*OWN, "--fit", "auto")), is_own=True),
-    Method("hsimhash unfitted 7 bits", partial(by_dedup, (*OWN, "--fit", "off")), is_own=True),
-    Method("hsimhash fitted 3 bits", partial(by_dedup, (*OWN, "--fit", "auto", "--distance", "3")), is_own=True),
-    Method("hsimhash unfitted 3 bits", partial(by_dedup, (*OWN, "--fit", "off", "--distance", "3")), is_own=True),
+    Method("hsimhash fitted", partial(by_dedup, ()), is_own=True),
+    Method("hsimhash unfitted", partial(by_dedup, ("--fit", "off")), is_own=True),
+    Method("hsimhash fitted 3 bits", partial(by_dedup, ("--distance", "3")), is_own=True),
+    Method("hsimhash unfitted 3 bits", partial(by_dedup, ("--fit", "off", "--distance", "3")), is_own=True),
     Method("hsimhash auto-2 6 bits", partial(by_dedup, BEFORE), is_own=True),
     Method("PyPI simhash", by_simhash, tuple(map(float, range(-MOST_BITS, 1)))),
     *(Method(f"MinHash {one}", partial(by_datasketch, one)) for one in (0.5, 0.7, 0.8)),

@@ -173,7 +173,10 @@ class _Crowds:
         """Return whether enough near copies of a document count; if not, it counts too."""
         groups = [self._sketches[part] for part in self._keying.parts_of(key)]
         for group in groups:
-            if sum((sketch ^ one).bit_count() <= ALIKE_BITS for one in group) >= MOST_ALIKE:
+            if (
+                len(group) >= MOST_ALIKE
+                and sum((sketch ^ one).bit_count() <= ALIKE_BITS for one in group) >= MOST_ALIKE
+            ):
                 return True
         for group in groups:
             if len(group) < _MOST_COMPARED:

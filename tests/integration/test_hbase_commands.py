@@ -45,7 +45,7 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     ]
     assert "made" in run("create-table", *asked).stderr
     for again in (asked, ("--store", store)):  # what nobody asks for is as it was made
-        assert "already exists with layout 4 and profile auto-2" in run("create-table", *again).stderr
+        assert "already exists with layout 4 and profile auto-3" in run("create-table", *again).stderr
     facts = json.loads(done("describe", "--store", store, "--json"))
     keys = [key.hex() for key in splits(Layout.named("4"), 3)]
     assert [(one["start"], one["stop"]) for one in facts["region_ranges"]] == list(itertools.pairwise(["", *keys, ""]))
@@ -176,7 +176,7 @@ def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> 
             b"ttl",
         ]
     quick = done("doctor", "--store", store, "--quick")
-    assert quick == "ok    record: layout 10, profile auto-2\n"
+    assert quick == "ok    record: layout 10, profile auto-3\n"
 
 
 def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, store: str) -> None:

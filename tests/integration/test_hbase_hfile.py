@@ -77,7 +77,8 @@ def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_
     stage = tmp_path / "stage"
     with new_table(own_hbase) as name:
         url = table_url(own_hbase, name)
-        assert run("create-table", "--store", url, "--layout", "10", "--regions", "2").exit_code == 0
+        made = run("create-table", "--store", url, "--layout", "10", "--regions", "2", "--profile", "auto-2")
+        assert made.exit_code == 0
         with HSimIndex.open(url) as index:
             assert isinstance(index.store, HBaseStore)
             counts = staged(index.store, signatures, [doc_id.encode() for doc_id in doc_ids], stage)

@@ -26,10 +26,11 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
 from hsimhash.fingerprint.fit import SAMPLE
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
-from hsimhash.load.fitting import FIT_AUTO, FIT_OFF, fit_inputs
+from hsimhash.load.fitting import fit_inputs
 from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import components, linked
 from hsimhash.pairs.keep_policies import Policy

@@ -221,7 +221,7 @@ def test_what_the_load_program_says_is_shown_where_it_fails(own_hbase: HBaseServ
 
 
 def test_another_layout_by_files(own_hbase: HBaseServer, store: str) -> None:
-    with HSimIndex.create("lmdb://old", layout="4", profile="auto-2") as index:
+    with HSimIndex.create("lmdb://old", layout="4") as index:
         index.add_many([1, 2, 2, 2**64 - 1], ["a", "b", "c", "d"], first_seen=7)
     words = ("relayout", "--store", "lmdb://old", "--to", store, "--to-layout", "10", "--stage", "stage")
     result = run(*words, "--hbase-command", own_hbase.program())

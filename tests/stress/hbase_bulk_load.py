@@ -20,7 +20,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from hsimhash import HSimIndex, Profile
-from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint import DEFAULT_PROFILE, Signature
 from hsimhash.spark import RecordOptions, bulk_load_files
 from hsimhash.spark.bulk_loading import TASK_BYTES
 from hsimhash.store import StageOptions
@@ -87,7 +87,7 @@ def by_spark(server: HBaseServer, spark: SparkSession, part_bytes: int = TASK_BY
     """Return a load from Spark."""
 
     def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
-        records = RecordOptions(Profile.named("auto-2"), "json", fingerprint_field="fingerprint")
+        records = RecordOptions(Profile.named(DEFAULT_PROFILE), "json", fingerprint_field="fingerprint")
         tell = list[str]().extend if is_told else None
         options = StageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, part_bytes=part_bytes)
         bulk_load_files(spark, [str(path)], url, records, options)

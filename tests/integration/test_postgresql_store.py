@@ -302,7 +302,7 @@ def test_check_finds_and_repairs_segments_that_are_not_those_of_the_key(url: str
         assert isinstance(index.store, DatabaseStore)
         documents, call = index.store.tables.documents, index.store.session.call
         assert index.check() == CheckReport(3, 3 * 4 + 5 + 1)
-        for harm in ("key_1 = -1, key_5 = key_1 WHERE doc_id = 'a'", "key_2 = 1 WHERE doc_id = 'c'"):
+        for harm in ("key_1 = -1, key_4 = key_1 WHERE doc_id = 'a'", "key_2 = 1 WHERE doc_id = 'c'"):
             assert call(lambda link, harm=harm: link.do(f"UPDATE {documents} SET {harm}")) == 1  # type: ignore[misc]
         assert index.query(query) == []
         assert (index.check().problems, index.check(repair=True).repaired) == (2, 2)

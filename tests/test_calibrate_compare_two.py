@@ -11,6 +11,7 @@ from hsimhash import HSimIndex
 from hsimhash.calibrate.compare_two import Side, TwoDocuments, explain_two
 from hsimhash.cover import cover
 from hsimhash.fingerprint import Profile, Signature
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.layout import Layout
 from tests.support.prices import LMDB_PRICES
 from tests.test_calibrate import article, chinese, edited
@@ -27,7 +28,7 @@ TEXTS = [
 def explained(profile: Profile, a: str, b: str, *, layout: str = "10", distance: int = 3) -> TwoDocuments:
     chosen = cover(Layout.named(layout), distance, 1_000, LMDB_PRICES)
     sides = (Side(text[:9], profile.signature(text), text) for text in (a, b))
-    return explain_two(*sides, profile, chosen, max_sketch=16)
+    return explain_two(*sides, profile, chosen, max_sketch=MAX_SKETCH)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -86,15 +87,15 @@ def test_a_drawer_meets_exactly_where_a_query_reads_the_other(layout: str, dista
     [
         (Signature(7, 1, 9), "distance", ""),
         (Signature(2**20 - 1, 1, 9), "key", ""),
-        (Signature(7, 2**20 - 1, 0), None, "sketches differ in 19 bits"),
-        (Signature(2**20 - 1, 2**17 - 1, 9), None, "keys are the same, but their sketches differ in 16 bits"),
+        (Signature(7, 2**22 - 1, 0), None, "sketches differ in 21 bits"),
+        (Signature(2**20 - 1, 2**18 - 1, 9), None, "keys are the same, but their sketches differ in 17 bits"),
         (Signature(2**20 - 1, 1, 8), None, "20 bits apart, more than 3, and their keys differ"),
     ],
 )
 def test_it_is_said_why_a_query_does_not_find_the_other(other: Signature, found_by: str | None, reason: str) -> None:
     chosen = cover(Layout.named("10"), 3, 1_000, LMDB_PRICES)
     sides = Side("a", Signature(0, 1, 9)), Side("b", other)
-    found = explain_two(*sides, Profile.named("auto-2"), chosen, max_sketch=16)
+    found = explain_two(*sides, Profile.named("auto-2"), chosen, max_sketch=MAX_SKETCH)
     assert found.found_by == found_by
     assert reason in found.reason
     with HSimIndex.create("memory://two", layout="10", profile="auto-2", distance=3) as index:

@@ -187,7 +187,7 @@ def test_what_no_command_can_name_is_described_instead(tmp_path: Path, monkeypat
         Path(name).write_bytes(source.read_bytes())
     Path("terms.idf").write_text("")
     for number, arguments in enumerate((name,) for name in names if len(name) < 200):
-        deduplicated(*arguments, "--out", f"dup{number}", "--distance", "4")
+        deduplicated(*arguments, "--out", f"dup{number}", "--distance", "4", "--profile", "auto-2")
         assert page(Path(f"dup{number}")).commands == []
         assert "Run your command again with --distance 7 --overwrite" in page(Path(f"dup{number}")).text
     run_apart("dedup", "-", "--out", "stream", "--distance", "4", given=source.read_bytes(), cwd=tmp_path)

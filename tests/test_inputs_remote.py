@@ -145,7 +145,19 @@ def test_a_job_whose_connection_was_cut_resumes(tmp_path: Path, has_ranges: bool
     store, url = f"lmdb://{tmp_path / 'index'}", ""
     with serving_files(tmp_path / "files", has_ranges=has_ranges) as server:
         url = f"{server.url.replace('//', '//me:secret@')}/a.jsonl?sig=secret"
-        command = ("ingest", url, "--store", store, "--on-duplicate", "skip", "--workers", "1", "--quiet")
+        command = (
+            "ingest",
+            url,
+            "--store",
+            store,
+            "--on-duplicate",
+            "skip",
+            "--workers",
+            "1",
+            "--quiet",
+            "--fit",
+            "off",
+        )
         server.cut_at = 9 << 20
         cut = run(*command)
         assert cut.returncode == 4, cut.stderr

@@ -140,18 +140,20 @@ def check(url: str, tally: Tally, what: str) -> bool:
 
 
 def check_keys(url: str, documents: Documents, tally: Tally, what: str) -> None:
-    """Ask an index for each key of its documents, by nothing else; it must answer with those that have it."""
-    having: dict[int, set[str]] = {}
-    for doc_id, (signature, _) in documents.items():
-        if signature.key:
-            having.setdefault(signature.key, set()).add(doc_id)
+    """Ask an index for each key of its documents, by nothing else; it must answer with those that share it."""
+    having: dict[int, set[str]] = {}  # by each part of a key
     with HSimIndex.open(url) as index:
-        answers = index.query_many([Signature(NOWHERE, key=key) for key in having], max_distance=0)
-    for (key, expected), matches in zip(having.items(), answers, strict=True):
-        found = {match.doc_id for match in matches}
+        parts_of = index.store.record.keying.parts_of
+        for doc_id, (signature, _) in documents.items():
+            for part in parts_of(signature.key):
+                having.setdefault(part, set()).add(doc_id)
+        keys = sorted({signature.key for signature, _ in documents.values()} - {0})
+        answers = index.query_many([Signature(NOWHERE, key=key) for key in keys], max_distance=0)
+    for key, matches in zip(keys, answers, strict=True):
+        found, expected = {match.doc_id for match in matches}, set().union(*(having[part] for part in parts_of(key)))
         tally.lost += len(expected - found)
         if found != expected:
-            tally.fault(f"{what}: key {key:016x} finds {len(found)} documents, {len(expected)} have it")
+            tally.fault(f"{what}: key {key:016x} finds {len(found)} documents, {len(expected)} share it")
 
 
 def url_in(folder: Path) -> str:

@@ -132,7 +132,7 @@ def test_what_cannot_be_fitted_stays_as_it_is(tmp_path: Path, kind: str) -> None
     ("table", "reason"),
     [
         ("none.rarity", "none.rarity: No such file"),
-        ("pages.jsonl", "pages.jsonl is no rarity table: it does not begin"),
+        ("pages.jsonl", "pages.jsonl is not a rarity table: it does not begin"),
     ],
 )
 def test_a_wrong_table_is_refused_before_anything_is_read(
@@ -146,4 +146,4 @@ def test_a_wrong_table_is_refused_before_anything_is_read(
     assert not Path("out").exists()
     refused = run("dedup", source, "--out", "out", "--fit", "pages.jsonl")
     assert refused.exit_code == 2
-    assert "pages.jsonl is no rarity table" in refused.stderr
+    assert "pages.jsonl is not a rarity table" in refused.stderr

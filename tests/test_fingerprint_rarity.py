@@ -100,16 +100,17 @@ def test_a_large_table_keeps_the_most_common_features_in_two_megabytes() -> None
     assert (table.find(rare) == DEFAULT).any()
 
 
-@pytest.mark.parametrize("harm", [b"", b"hsimhash rarity 1\n", b"cut", b"counted wrong", b"not base64"])
+@pytest.mark.parametrize("harm", [b"", b"hsimhash rarity 1\n", b"cut", b"cut early", b"counted wrong", b"not base64"])
 def test_a_damaged_table_is_refused_and_named(tmp_path: Path, harm: bytes) -> None:
     content = fitted(pages(20)).content()
     damaged = {
         b"cut": content[: len(content) - 9],
+        b"cut early": content[: content.index(b"\n") + 5],  # three bytes are left of the first numbers
         b"counted wrong": content[:100] + b"AQAB" + content[104:],
         b"not base64": content[:300] + b"***" + content[303:],
     }.get(harm, harm)
     (tmp_path / "own.rarity").write_bytes(damaged)
-    with pytest.raises(ValueError, match=r"own\.rarity is no rarity table: it "):
+    with pytest.raises(ValueError, match=r"own\.rarity is not a rarity table: it "):
         Profile.named(f"auto-3:rarity={tmp_path / 'own.rarity'}")
 
 

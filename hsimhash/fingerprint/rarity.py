@@ -97,18 +97,18 @@ class RarityTable:
 
     @staticmethod
     def read(content: bytes) -> RarityTable:
-        """Return the table of a content; raise `ValueError` if it is none."""
+        """Return the table with this content; raise `ValueError` if it is not one."""
         head = _HEAD.match(content[:_HEAD_BYTES].decode("ascii", "replace"))
         if head is None:
-            raise ValueError("it does not begin with 'hsimhash rarity 1'; `hsimhash fit` writes such tables")
+            raise ValueError("it does not begin with 'hsimhash rarity 1'; write one with 'hsimhash fit'")
         try:
             packed = base64.b64decode(content[head.end() :].rstrip(b"\n"), validate=True)
         except binascii.Error as error:
             raise ValueError(f"it is damaged: {error}") from error
-        sizes = np.frombuffer(packed[: 2 * _BUCKETS], "<u2").astype(np.int64)
+        sizes = np.frombuffer(packed[: 2 * _BUCKETS].ljust(2 * _BUCKETS, b"\0"), "<u2").astype(np.int64)
         count = int(sizes.sum())
         default = int(head[2])
-        is_whole = len(sizes) == _BUCKETS and len(packed) == 2 * _BUCKETS + _ENTRY_BYTES * count
+        is_whole = len(packed) == 2 * _BUCKETS + _ENTRY_BYTES * count
         if not is_whole or count > MOST_FEATURES or not 1 <= default <= SCALE:
             raise ValueError("it is damaged, or cut off")
         lows = np.frombuffer(packed, "<u2", count, 2 * _BUCKETS).astype(np.uint32)
@@ -152,14 +152,14 @@ def _rarity(count: int, documents: int) -> int:
 
 
 def read_table(path: Path) -> bytes:
-    """Return the content of a table in a file; raise `ValueError` if it is none."""
+    """Return the content of the table in a file; raise `ValueError` if it is not one."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a rarity table has at most {_MOST_BYTES:,}")
     content = path.read_bytes()
     try:
         RarityTable.read(content)
     except ValueError as error:
-        raise ValueError(f"{path} is no rarity table: {error}") from error
+        raise ValueError(f"{path} is not a rarity table: {error}") from error
     return content
 
 

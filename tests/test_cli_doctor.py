@@ -1,10 +1,14 @@
 """`hsimhash doctor` on embedded indexes, and where nothing answers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from tests.support.command_line import make_index, run
 from tests.support.tcp_proxy import refusing_port
@@ -19,6 +23,21 @@ def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) ->
         ["ok", name] for name in ("folder", "record", "read", "writer", "disk")
     ]
     assert yaml.safe_load(block) == {"store": url, "layout": "4", "profile": "auto-1"}
+    (tmp_path / "hsimhash.yaml").write_text(block)
+    assert run("--config", str(tmp_path / "hsimhash.yaml"), "describe").exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["a list", "a name"])
+def test_settings_do_not_name_a_profile_that_its_name_does_not_make(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "stops.txt").write_text("page\n")
+    own = {
+        "a list": Profile.named(f"auto-3:stops={tmp_path / 'stops.txt'}"),
+        "a name": replace(Profile.named("auto-1"), name="mine-1"),
+    }
+    url = f"lmdb://{tmp_path / 'index'}"
+    HSimIndex.create(url, layout="4", profile=own[kind]).close()
+    _, _, block = run("doctor", "--store", url).stdout.partition("\n\n")
+    assert yaml.safe_load(block) == {"store": url, "layout": "4"}
     (tmp_path / "hsimhash.yaml").write_text(block)
     assert run("--config", str(tmp_path / "hsimhash.yaml"), "describe").exit_code == 0
 

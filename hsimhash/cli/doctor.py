@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
+from hsimhash.fingerprint import Profile
 from hsimhash.store import backend_of
 from hsimhash.store.checkup import Check
 
@@ -75,4 +78,6 @@ def _print_settings(settings: Settings, found: list[Check]) -> None:
     print_line(f"store: {settings.store}")
     for record in (check.record for check in found if check.record):
         print_line(f'layout: "{record.layout.name}"')
-        print_line(f"profile: {record.profile.get('name')}")
+        with suppress(ValueError):  # a profile of a newer release
+            if (profile := Profile.from_json(record.profile)).is_known_by_name:
+                print_line(f"profile: {profile.name}")

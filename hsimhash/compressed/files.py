@@ -6,7 +6,6 @@ Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WW
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from hsimhash.layout import Layout
 
 MANIFEST, DOCUMENTS, PROFILE = "tables.json", "documents.parquet", "profile.json"
 PERMUTED = "permuted"
-TABLES_VERSION = 1  # on disk: never reuse
-KEPT_PROFILE_VERSION = 2  # of tables whose profile is in files of the folder, because its name does not tell it
+# On disk: never reuse. The second is that of tables with files for the profile, because its name does not suffice.
+TABLES_VERSION, KEPT_PROFILE_VERSION = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,9 @@ class Manifest:
 
 
 def keep_profile(profile: Profile, folder: Path) -> int:
-    """Write the profile and its lists into the folder, unless its name tells it; return the version of the tables."""
-    with suppress(ValueError):
-        if Profile.named(profile.name) == profile:
-            return TABLES_VERSION
+    """Write the profile and its lists into the folder unless its name suffices; return the version of the tables."""
+    if profile.is_known_by_name:
+        return TABLES_VERSION
     for sha256, kind in profile.own_lists.items():
         with replace_file(_list_file(folder, sha256)) as file:
             file.write(kept_list(kind, sha256))

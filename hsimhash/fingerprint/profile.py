@@ -86,6 +86,14 @@ class Profile(Recipe):
         except ValueError as error:
             raise ValueError(f"profile {name!r:.80}: {error}") from error
 
+    @property
+    def is_known_by_name(self) -> bool:
+        """Whether `named` makes this profile from its name: not if it has lists, or a name, of your own."""
+        try:
+            return Profile.named(self.name) == self
+        except ValueError:
+            return False
+
     def __reduce__(self) -> tuple[object, ...]:
         """Return how another process makes it: with its lists."""
         values = tuple(getattr(self, name) for name in FIELDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,15 @@ def test_what_does_not_go_with_rarity_is_refused(tmp_path: Path, name: str) -> N
     path.write_bytes(b"harbour 7\n" if "idf" in name else fitted(pages(9)).content())
     with pytest.raises(ValueError, match=r"goes? with|rarity table goes"):
         Profile.named(name.format(path))
+
+
+@pytest.mark.parametrize("name", ["auto-2", "words-1:n=3"])
+def test_a_table_is_refused_by_the_name_that_the_profile_was_given(tmp_path: Path, name: str) -> None:
+    path, profile = tmp_path / "own.rarity", Profile.named(name)
+    path.write_bytes(fitted(pages(9)).content())
+    told = f"profile {profile.name} cannot use {path}: a rarity table goes with weights=rarity; use auto-3"
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
+        profile.with_lists(rarity=path)
 
 
 def test_fit_writes_a_table_of_good_records_and_names_the_others(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signa
 from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.rarity import RarityTable, read_table
-from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
+from hsimhash.fingerprint.recipe import ADDED_FIELDS, BY_RARITY, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.texts import as_text, as_texts
 from hsimhash.fingerprint.vote import capped, vote, vote_in_order
@@ -119,8 +119,12 @@ class Profile(Recipe):
             name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
 
         Raises:
-            ValueError: a line, which is named, is not such a one; or the profile weighs nothing by words.
+            ValueError: a file is not such a list, and the message names the line; or the profile cannot use it.
         """
+        if rarity and self.weights != BY_RARITY:
+            raise ValueError(
+                f"profile {self.name} cannot use {rarity}: a rarity table goes with weights=rarity; use auto-3"
+            )
         given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY_TABLE, rarity)}
         hashes = {
             option: keep_list(_content_of(self, kind, path, _mark_of(path)))

@@ -20,6 +20,7 @@ from tests.support.half_states import calls_of, killed_at_each_step
 from tests.support.processes import wait_until
 from tests.test_dedup_fit import pages, written
 
+FINGERPRINTS = ("--fingerprint-field", "fingerprint", "--fingerprint-format", "hex")
 AUTO_3 = ("--profile", "auto-3", "--workers", "1")
 
 
@@ -127,6 +128,14 @@ def test_a_wrong_table_is_refused_before_anything_is_written(source: str, url: s
     told = ingested(source, url, "--fit", name, code=2)
     assert name in told
     assert not (tmp_path / "index").exists()
+
+
+def test_fingerprints_are_taken_for_those_of_the_table_that_was_given(url: str, table: str, tmp_path: Path) -> None:
+    lines = [{"id": str(number), "fingerprint": f"{number:016x}"} for number in range(120)]
+    result = run("ingest", written(tmp_path / "given.jsonl", lines), "--store", url, "--fit", table, *FINGERPRINTS)
+    assert result.exit_code == 0, result.stderr
+    assert f"fingerprints are taken for those of profile {profile_of(url).name};" in result.stderr
+    assert profile_of(url) == Profile.named(f"auto-3:rarity={table}")
 
 
 @pytest.mark.parametrize("kind", ["few", "a stream", "another profile"])

@@ -96,19 +96,14 @@ def calibrate_command(
 
     --report writes a page with plots, all numbers, and pairs of your documents to look at.
     """
-    if labels and is_planted:
-        raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
-    if report:
-        _refuse_report(report)
+    _refuse_contradictions(labels, report, is_planted=is_planted)
     reading = reading_of(settings, None)
     options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, sample)
     found_inputs = inputs_of(inputs, reading)
     with watching("read") as observer:
         found = steps.calibrate(found_inputs, options, observer)
     if report:
-        page = steps.calibration_page(found, inputs=inputs, date=date_of(found_inputs))
-        with replace_file(report) as file:
-            file.write(page.encode("utf-8", "backslashreplace"))
+        _write_page(report, steps.calibration_page(found, inputs=inputs, date=date_of(found_inputs)))
     if as_json:
         print_json(found.to_json())
     else:
@@ -117,14 +112,22 @@ def calibrate_command(
     return _rejected(found)
 
 
-def _refuse_report(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--report {path}: no folder {path.parent}; create it or choose another")
-    refuse_format(str(path), "--report", (".html", ".htm"))
+def _refuse_contradictions(labels: Path | None, report: Path | None, *, is_planted: bool) -> None:
+    if labels and is_planted:
+        raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
+    if report:
+        if not report.parent.is_dir():
+            raise click.UsageError(f"--report {report}: no folder {report.parent}; create it or choose another")
+        refuse_format(str(report), "--report", (".html", ".htm"))
+
+
+def _write_page(path: Path, page: str) -> None:
+    with replace_file(path) as file:
+        file.write(page.encode("utf-8", "backslashreplace"))
 
 
 def _rejected(found: Calibration) -> ExitCode:
-    """Say which records were none."""
+    """Say which records were rejected."""
     named = (*found.sample.reasons, *found.label_rejects)
     for reason in named[:REJECTS_SHOWN]:
         say(f"rejected: {reason}")

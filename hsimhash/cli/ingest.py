@@ -108,18 +108,22 @@ def ingest_command(
 
     Run the same command again to resume after an interruption; a stream must be sent again from its beginning. A
     finished job is not repeated, even if documents were removed or expired since, unless you pass --fresh. The job
-    folder holds the checkpoint and the lists: inside an embedded index, or below .hsimhash/jobs for others.
-
-    Invalid records are listed in the job folder, and the exit code is then 7.
+    folder holds the checkpoint and the lists: inside an embedded index, or below .hsimhash/jobs for others. Invalid
+    records are listed there, and the exit code is then 7.
     """
     _refuse_contradictions(settings, tags, claim=claim)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
-    is_stream = any(one.is_stream for one in found)
-    with _index(settings, found, options, fit, quiet=quiet) as index, stoppable(is_stream=is_stream) as stop:
+    with _index(settings, found, options, fit, quiet=quiet) as index:
+        return _ingest(index, found, options, quiet=quiet, as_json=as_json)
+
+
+def _ingest(index: HSimIndex, inputs: list[Input], options: IngestOptions, *, quiet: bool, as_json: bool) -> ExitCode:
+    is_stream = any(one.is_stream for one in inputs)
+    with stoppable(is_stream=is_stream) as stop:
         with watching("read", stop, quiet=quiet) as observer:
-            summary = load.ingest(index, found, options, observer)
+            summary = load.ingest(index, inputs, options, observer)
         return report(summary, index, is_stream=is_stream, as_json=as_json)
 
 

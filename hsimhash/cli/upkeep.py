@@ -32,7 +32,7 @@ from hsimhash.cli.options import (
 )
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
-from hsimhash.store import capable
+from hsimhash.store import CheckReport, capable
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
 from hsimhash.store.urls import holds_password
 
@@ -87,15 +87,18 @@ def check_command(
     try:
         with open_index(settings, is_job=True) as index, watching("check") as observer:
             if sample is None:
-                report = index.check(
-                    repair=repair, observer=observer, workers=workers or os.cpu_count() or 1, folder=folder
-                )
+                processes = workers or os.cpu_count() or 1
+                report = index.check(repair=repair, observer=observer, workers=processes, folder=folder)
             else:
                 report = capable(index.store, WalksRanges).check_sample(sample, time.time_ns(), observer=observer)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
-    if sample is not None:
+    return _told(report, is_sample=sample is not None, is_repair=repair, as_json=as_json)
+
+
+def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
+    if is_sample:
         say("a sample: the counts are those of the rows looked at")
     facts = report.to_json()
     if as_json:
@@ -104,7 +107,7 @@ def check_command(
         print_fields({name: value for name, value in facts.items() if type(value) is int})
         for example in report.examples:
             say(example)
-    if report.is_sound or repair:
+    if report.is_sound or is_repair:
         return ExitCode.DONE
     say("problems found; 'hsimhash check --repair' repairs them")
     return ExitCode.PROBLEMS_FOUND

@@ -16,8 +16,6 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import SAMPLE
 from hsimhash.load.fitting import fit_inputs
 
-FITTED_PROFILE = "auto-3"  # by default
-
 
 @click.command("fit", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
@@ -43,8 +41,8 @@ def fit_command(settings: Settings, inputs: tuple[str, ...], output: str, overwr
     compared, and rare ones for more. INPUTs are those of 'hsimhash ingest', of any size. The sample does not depend on
     the order of the documents.
 
-    The profile is auto-3 unless --profile names another one that weighs words by how rare they are. An index created
-    with the table keeps it. Rejected records are reported on stderr, and the exit code is then 7.
+    The profile, auto-3 by default, must be one that weighs words by how rare they are. An index created with the table
+    keeps it. Rejected records are reported on stderr, and the exit code is then 7.
     """
     refuse_format(output, "--output", (".rarity", ".txt"))
     if not overwrite:
@@ -61,8 +59,7 @@ def fit_command(settings: Settings, inputs: tuple[str, ...], output: str, overwr
         say(f"{name}: {reason}")
 
     with watching("fit") as observer, complete(output) as stream:
-        name = settings.profile if "profile" in settings.model_fields_set else FITTED_PROFILE
-        profile, workers = Profile.named(name), settings.workers
+        profile, workers = Profile.named(settings.profile), settings.workers
         table, read = fit_inputs(
             found, reading, profile, sample=sample, workers=workers, observer=observer, on_rejected=reject
         )

@@ -154,8 +154,7 @@ def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None
         return np.ones(distances.shape, np.bool_)
     beyond = np.maximum(distances, np.uint8(FAR)) - np.uint8(FAR)
     differing = np.bitwise_count(some ^ others)
-    alike: Bools = (differing <= max_sketch) & (differing + beyond <= max_sketch)
-    alike |= (differing == 0) | (some == 0) | (others == 0)
+    alike: Bools = (differing + beyond <= max_sketch) | (differing == 0) | (some == 0) | (others == 0)
     return alike
 
 

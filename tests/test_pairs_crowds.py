@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -51,7 +50,7 @@ def crowded(seed: int, count: int, *, signed: bool, keying: Keying = Keying.WHOL
         tags = chosen[:, None] * 9 + np.argsort(rng.random((count, 9)))[:, :5]  # 5 of 9
         packed = (tags << np.arange(48, -1, -12)).sum(axis=1).astype(np.uint64) | np.uint64(5 << 60)
         keys = np.where(rng.random(count) < 0.8, packed, np.uint64(0))
-        return replace(Signatures.of(fingerprints, sketches, keys), keying=keying)
+        return Signatures.of(fingerprints, sketches, keys, keying=keying)
     return Signatures.of(fingerprints, sketches, keys)
 
 

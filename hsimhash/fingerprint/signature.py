@@ -61,13 +61,18 @@ class Signatures:
     keying: Keying = Keying.WHOLE
 
     @staticmethod
-    def of(fingerprints: AnyFingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
+    def of(
+        fingerprints: AnyFingerprints,
+        sketches: Uint64s | None = None,
+        keys: Uint64s | None = None,
+        *,
+        keying: Keying = Keying.WHOLE,
+    ) -> Signatures:
         """Return signatures of fingerprints that voted, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)
-        return Signatures(
-            values, none if sketches is None else sketches, none if keys is None else keys, none.astype(np.uint8)
-        )
+        sketches, keys = (none if given is None else given for given in (sketches, keys))
+        return Signatures(values, sketches, keys, none.astype(np.uint8), keying)
 
     @staticmethod
     def collected(rows: Iterable[Signature]) -> Signatures:

@@ -9,7 +9,6 @@ Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -116,7 +115,7 @@ def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
     named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
     numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
     columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
-    signatures = replace(Signatures.of(*columns), keying=keying)
+    signatures = Signatures.of(*columns, keying=keying)
     order = np.lexsort((places, named))
     cuts = np.flatnonzero(named[order][1:] != named[order][:-1]) + 1
     kept, _ = without_subsets(np.split(places[order], cuts), len(numbers))

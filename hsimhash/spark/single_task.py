@@ -6,7 +6,7 @@ Few documents take one job this way, instead of the hundred that find and connec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -85,7 +85,7 @@ class _Group:
     def of(cls, rows: pa.Table, options: DedupOptions, keying: Keying) -> _Group:
         among = np.flatnonzero(rows["fingerprint"].is_valid().to_numpy())
         columns = [unsigned(rows[name].combine_chunks().fill_null(0))[among] for name in SIGNATURE]
-        signatures = replace(Signatures.of(*columns), keying=keying)
+        signatures = Signatures.of(*columns, keying=keying)
         pairs = find_near(signatures, options)
         clusters = cluster_near(signatures.fingerprints, pairs, rows["rank"].to_numpy()[among], options)
         return cls(rows["id"].cast(pa.large_string()).combine_chunks(), among, signatures, pairs, clusters, options)

@@ -208,7 +208,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> HSimIndex:
         """Open an index as `open` does, and as `opening` says.
 
-        With `takes_any_rarity`, a profile without a rarity table of the user's also stands for an index that has one.
+        With `takes_any_rarity`, a profile without a rarity table of the user's also opens an index that has one.
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile

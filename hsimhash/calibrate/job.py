@@ -117,7 +117,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
 
 
 def _candidates(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[Candidate]:
-    """Yield a profile as it is used without options, and, if that fits it to the sample, as it is too."""
+    """Yield a profile fitted to the sample, and the same one unfitted; or just itself, if it cannot be fitted."""
     fitted = fitted_to(sample.texts, profile, workers=workers)
     written = given if isinstance(given, str) else given.name
     if fitted is profile:

@@ -17,7 +17,7 @@ from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # documents, for which false pairs are told
-TABLE = "own.rarity"  # the file that a command to paste writes a fitted table to
+TABLE = "own.rarity"  # the file of a fitted table in the commands to paste
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +34,8 @@ class Candidate(NamedTuple):
 
     label: str  # what the results call it
     profile: Profile  # with the rarity table that it is tried with
-    written: str  # as it was given: a name with lists is none that can be typed
-    fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same one, unfitted; None: there is one
+    written: str  # as given: the name of a profile with lists cannot be typed
+    fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same one, unfitted; None: neither
 
 
 class Flags(NamedTuple):
@@ -43,9 +43,9 @@ class Flags(NamedTuple):
 
     profile: str  # the profile's name
     create: str  # to `create-table`
-    query: str  # to `query` and others; usually nothing
-    dedup: str  # to `dedup` too; usually nothing
-    fit: str  # to `fit`, which writes the table that `create` names; usually nothing
+    query: str  # to `query` and others; usually empty
+    dedup: str  # to `dedup`, with those for `query`; usually empty
+    fit: str  # to `fit`, which writes the table that `create` names; usually empty
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Calibration:
 
     @property
     def learnt(self) -> dict[str, Learnt]:
-        """What the rarity table of each profile that was fitted tells, by the profile's label."""
+        """What the table of each fitted profile was learnt from, by the profile's label."""
         return {one.label: one.profile.learnt for one in self.candidates if one.fit == FIT_AUTO and one.profile.learnt}
 
     @property

@@ -102,9 +102,9 @@ def ingest_command(
     listed. A document with a known id replaces the stored one. On HBase, skip and tag are exact while no other process
     writes; with --claim, skip is exact as long as all writers claim. Elsewhere skip is always exact.
 
-    With profiles such as auto-3, a new index learns from the INPUTs how rare words are, unless they are a stream or
-    hold fewer than 100 documents. They are then read twice. The index keeps what it learnt; documents that you add
-    later do not change it. --fit TABLE fails if the index exists and has another table.
+    With profiles such as auto-3, a new index learns from the INPUTs how rare each word is, and reads them twice to do
+    so. It does not learn from a stream, or from fewer than 100 documents. What it learnt stays as it is when you add
+    documents later. --fit TABLE fails if the index exists and has another table.
 
     Run the same command again to resume after an interruption; a stream must be sent again from its beginning. A
     finished job is not repeated, even if documents were removed or expired since, unless you pass --fresh. The job
@@ -173,7 +173,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
 
 
 def _opened(settings: Settings, fit: str) -> HSimIndex:
-    """Open the index, whose rarity table must be the one in a file that `fit` names."""
+    """Open the index; if `fit` names a file, the rarity table in it must be that of the index."""
     index = open_index(settings, is_job=True)
     if fit in (FIT_AUTO, FIT_OFF):
         return index

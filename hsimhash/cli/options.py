@@ -95,7 +95,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--max-sketch",
         metavar="BITS|off",
         help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 20. "
-        "Where only a key is shared and fingerprints differ in more than 16 bits, each bit more takes one away.",
+        "Where only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
     ),
     "workers": click.option(
         "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."
@@ -172,8 +172,8 @@ fit_option = click.option(
     type=utf8,
     default=FIT_AUTO,
     metavar="auto|off|TABLE",
-    help="How rare words are, for profiles such as auto-3. auto (default): learnt from the inputs; off: as in general "
-    "text; TABLE: as in a file that 'hsimhash fit' wrote.",
+    help="Word weights for profiles such as auto-3. auto (default): learn from the inputs how rare each word is; off: "
+    "use those of general text; TABLE: use a file that 'hsimhash fit' wrote.",
 )
 fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."

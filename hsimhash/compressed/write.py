@@ -154,7 +154,7 @@ def _write_drawers(
 ) -> int:
     """Write a table for each drawer; return how many rows each has."""
     for run in runs:
-        write_permuted(run, layout.drawers, Keying.WHOLE)  # which kind does not matter: no table has its key rows
+        write_permuted(run, layout.drawers, Keying.WHOLE)  # the kind does not matter: tables do not have key rows
     permuted = [permuted_of(run, layout.drawers) for run in runs]
     ranges = segment_ranges(runs, layout.drawers, rows_at_once * len(layout.drawers)) if runs else []
     rows = 0

@@ -4,9 +4,9 @@ There are two kinds, of which a profile makes one. Both are 64 bits; 0 is none.
 
 *Whole*: the hash of the set of the heaviest features. Two texts share it if it is equal.
 
-*In parts*: of each of the five heaviest features a *tag* of 12 bits, the heaviest first, and above them how many there
-are. A *part* is a set of three of the tags: each three of the first four, and the first two with the fifth. Two texts
-share the key if a part of one equals a part of the other. A text of three features or fewer has one part, all its tags.
+*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, and above the tags their number.
+A *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share the key if
+a part of one equals a part of the other. A text of three features or fewer has one part, with all its tags.
 
 A store files a document under each part of its key.
 """
@@ -27,7 +27,8 @@ COUNT_SHIFT = TAGS * TAG_BITS
 SHIFTS = range(COUNT_SHIFT - TAG_BITS, -1, -TAG_BITS)  # of each tag
 TAG_MASK = (1 << TAG_BITS) - 1
 PART_TAGS = 3
-PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))  # places of tags; a text has those whose tags it has
+# Places of tags. A text has the first part, and each other one whose tags it has.
+PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))
 
 
 class Keying(Enum):

@@ -46,7 +46,7 @@ PROBE_TEXT = (
     "apt-get are words too. Быстрая коричневая лиса прыгает через ленивую собаку. 지문은 문서의 내용을 요약한다. "
     f"{_JAPANESE}ภาษาไทยไม่มีช่องว่างระหว่างคำ"
 )
-PROBE_WITHOUT_JAPANESE = PROBE_TEXT.replace(_JAPANESE, "")  # beside it, `simplified-2` takes Han for Japanese
+PROBE_WITHOUT_JAPANESE = PROBE_TEXT.replace(_JAPANESE, "")  # because next to kana `simplified-2` takes Han for Japanese
 PROBE_FEATURES = (
     '{"指纹": 3, "fingerprint": 0.75, "feature": 1, "weight": 0.5, "hash": 2}'  # of a profile of given ones
 )

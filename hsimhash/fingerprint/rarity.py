@@ -33,11 +33,11 @@ from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
 from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 
-FIT_AUTO, FIT_OFF = "auto", "off"  # which table: one fitted to what is there, or the one of general text
+FIT_AUTO, FIT_OFF = "auto", "off"  # a table fitted to the inputs, or that of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
-# Of a feature that is not listed: less than of one in a single document, because it is more often a change than what
-# two versions share.
+# Of a feature that is not listed. It is lower than that of a feature in one document, because such a feature is more
+# often a change than something that two versions share.
 DEFAULT = 200
 
 _HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
@@ -120,7 +120,7 @@ class RarityTable:
 
     @staticmethod
     def joined(tables: Sequence[RarityTable], documents: int) -> RarityTable:
-        """Return the table of the features of several, each with the least of its rarities; the rarest are left out."""
+        """Merge tables: each feature gets its lowest rarity; beyond `MOST_FEATURES` the rarest are left out."""
         tags = np.concatenate([one.tags[:-1] for one in tables])
         rarities = np.concatenate([one.rarities[:-1] for one in tables])
         order = np.lexsort((rarities, tags))
@@ -178,14 +178,14 @@ def rarity_table(sha256: str | None) -> RarityTable:
 
 
 class Learnt(NamedTuple):
-    """What a table that was fitted tells about its documents; `str` says it in a sentence."""
+    """What a fitted table was learnt from; `str` says it in words."""
 
     documents: int  # that it was learnt from
-    common: int  # features that are common there, but not in general text: they weigh less than half of a rare one
+    common: int  # features that weigh less than half of a rare one there, but not in general text
 
     @staticmethod
     def of(sha256: str) -> Learnt:
-        """Return it for the table with a content of that SHA-256; `ProfileMismatchError` if that is not known."""
+        """Describe the table with that SHA-256; raise `ProfileMismatchError` if this process does not know it."""
         table, general = rarity_table(sha256), rarity_table(GENERAL_SHA256)
         is_common = 2 * table.rarities[:-1].astype(np.int64) < table.default
         tags = table.tags[:-1][is_common].astype(np.uint64)
@@ -211,9 +211,9 @@ def _general() -> bytes:
 
 
 def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:
-    """Return what features weigh for the key: more the more often they were found, but never 4 times as much.
+    """Return the weights of features in the key. They grow with the count, up to 4 times the weight of one.
 
-    Rarity counts by its square root: a word that is found everywhere in a text is in the key even if others are rarer.
+    Rarity counts by its square root, so a word that occurs throughout a text is in the key even if others are rarer.
     """
     return np.rint(unit * VOTE_SCALE * np.sqrt(SCALE * rarities) * counts / (counts + _HALF_SATURATED))
 

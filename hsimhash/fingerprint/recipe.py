@@ -207,7 +207,7 @@ class Recipe:
 
     @property
     def own_lists(self) -> dict[str, str]:
-        """The kind of each of its lists that is the user's, by the list's SHA-256."""
+        """The user's lists that it uses: the kind of each, by its SHA-256."""
         return own_lists({name: getattr(self, name) for name in FIELDS})
 
     @property
@@ -217,7 +217,7 @@ class Recipe:
 
     @property
     def learnt(self) -> Learnt | None:
-        """What its rarity table was learnt from, if that is the user's."""
+        """What its rarity table was learnt from, if the table is the user's."""
         return Learnt.of(self.rarity) if self.rarity is not None and self.has_own_rarity else None
 
     @property
@@ -276,7 +276,7 @@ _OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
 
 
 def own_lists(fields: Mapping[str, object]) -> dict[str, str]:
-    """Return the kind of each list of the user's in the fields of a profile, by the list's SHA-256."""
+    """Return the user's lists in the fields of a profile: the kind of each, by its SHA-256."""
     kinds = {"words": WORDS, "stops": STOPS}
     kinds |= {"idf_sha256": IDF} if fields.get("idf") == OWN else {}
     kinds |= {"rarity": RARITY_TABLE} if fields.get("rarity") != GENERAL_SHA256 else {}

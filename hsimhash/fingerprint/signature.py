@@ -27,7 +27,7 @@ from hsimhash.fingerprint.bits import (
 from hsimhash.fingerprint.keys import Keying
 
 MAX_SKETCH = 20  # differing bits of two sketches: more, and a query passes the document over by default
-# A shared key finds texts at any distance. From this one on it takes sketches that are more alike: bench_quality.
+# A shared key finds texts at any distance; beyond this one their sketches must be more alike.
 FAR = 16
 SKETCH_BITS = 64
 VOTED, EXACT, TOO_SHORT = range(3)  # kinds
@@ -142,7 +142,7 @@ def similarities(some: Uint64s, others: Uint64s) -> Floats:
 
 
 def most_differing(max_sketch: int, distance: int) -> int:
-    """Return in how many bits two sketches may differ: beyond `FAR`, one less for each bit of distance."""
+    """Return in how many bits two sketches may differ: one less for each bit of distance beyond `FAR`."""
     return max(0, max_sketch - max(0, distance - FAR))
 
 

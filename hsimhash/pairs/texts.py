@@ -136,7 +136,7 @@ def duplicates(
             Greater values find more, and more of what is not a duplicate.
         profile: how texts become fingerprints: a profile or its name.
         fit: "auto" learns from the texts how rare each word is, if the profile weighs words by that and there are at
-            least 100 texts; "off" takes general text.
+            least 100 texts; "off" uses the weights of general text.
         keep: which text of a cluster to keep: the first, the last, or the longest (of equally long ones the first).
 
     Raises:

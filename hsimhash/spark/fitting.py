@@ -1,6 +1,6 @@
-"""Fit a rarity table to the texts of files, as 'hsimhash dedup' does: from the same documents the same table.
+"""Fit a rarity table to the texts of files, as 'hsimhash dedup' does: the same documents give the same table.
 
-Every task keeps the texts of its records whose hashes are the least. Of these the least of all are the sample.
+Each task keeps the texts with the lowest hashes among its records. The lowest of all are the sample.
 """
 
 from __future__ import annotations

@@ -168,9 +168,9 @@ def read_texts(
     Args:
         spark: the session.
         inputs: as for `read_documents`.
-        options: how.
-        work: is given batches of records; `texts_in` returns their texts.
-        out: the columns that it returns.
+        options: how they are read.
+        work: gets batches of records, whose texts `texts_in` returns.
+        out: the columns of what it returns.
     """
     if not inputs:
         raise ValueError("no input; name one")
@@ -279,7 +279,7 @@ def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> It
 class BatchTexts(NamedTuple):
     """The texts of a batch of records, as other commands read them; the batch has the other columns.
 
-    Where a record has none, the text is empty, and its reason is not.
+    A record without a text has an empty one, and a reason.
     """
 
     batch: pa.RecordBatch

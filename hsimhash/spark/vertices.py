@@ -144,8 +144,8 @@ def _given(documents: DataFrame, position: Column, rank: Column) -> DataFrame:
 def _crowded(rows: DataFrame, near: DataFrame, named: DataFrame, keying: Keying | None) -> tuple[DataFrame, DataFrame]:
     """Return the near pairs that are to be listed, and the crowds, which have all others.
 
-    Rows with a fingerprint of more than ALIKE, or a part of a key of more than CROWD, are crowds too; without `keying`
-    no two rows have the same fingerprint, and there are no keys.
+    More than ALIKE rows with the same fingerprint, or more than CROWD with the same part of a key, are crowds too.
+    Without `keying` no two rows have the same fingerprint, and there are no keys.
     """
     if keying is None:
         return near, _even_crowds(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
@@ -168,7 +168,7 @@ def _crowded(rows: DataFrame, near: DataFrame, named: DataFrame, keying: Keying 
 
 
 def _shared(rows: DataFrame, name: str, *, more_than: int) -> DataFrame:
-    """Return the values of a column that more than so many rows have."""
+    """Return the values of a column that more than `more_than` rows have."""
     return rows.groupBy(name).agg(F.count("*").alias("sharing")).where(F.col("sharing") > more_than).select(name)
 
 
@@ -240,8 +240,8 @@ def _side(rows: DataFrame, name: str) -> DataFrame:
 def _met(rows: DataFrame, by: str, most: int | None) -> DataFrame:
     """Return all pairs of rows that agree in a column, as `a` and `b`, each once for a value, which is their `met`.
 
-    A value that more than `most` rows have is left out. What more than CELL rows share is cut into blocks of about so
-    many, and each two blocks meet apart: no task is given all of it.
+    A value that more than `most` rows have is left out. Rows that share a value with more than CELL others are cut into
+    blocks of about that many, and each two blocks meet apart, so that no task gets all of them.
     """
     given = rows.select("number", *SIGNATURE, F.col(by).alias("met"))
     counted = given.groupBy("met").agg(F.count("*").alias("count")).where("count > 1")

@@ -18,7 +18,7 @@ from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibra
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
-from hsimhash.calibrate.results import Candidate
+from hsimhash.calibrate.results import ComparedProfile
 from hsimhash.calibrate.sample import draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, Way, compare_all
 from hsimhash.calibrate.scores import SEEN, Curve, DistanceScore, FalsePairs, choose, expected, upper_end
@@ -267,7 +267,7 @@ def scored(found: Calibration) -> Iterator[tuple[str, Way, int, float, float]]:
 def test_scores_by_labels_are_those_of_brute_force(labelled: Calibration, corpus: dict[str, str]) -> None:
     texts, wanted = list(corpus.values()), true_pairs()
     left, right = np.triu_indices(len(texts), 1)
-    tried, seen = {one.label: one.profile for one in labelled.candidates}, 0
+    tried, seen = {one.label: one.profile for one in labelled.compared}, 0
     for name, way, distance, precision, recall in scored(labelled):
         if way != Way() or distance % 4:
             continue
@@ -415,8 +415,8 @@ def test_a_profile_by_rarity_is_compared_fitted_and_not(tmp_path: Path, is_label
 
 
 def test_the_flags_of_a_profile_by_rarity_say_whether_it_was_fitted(labelled: Calibration) -> None:
-    one = Candidate(labelled.choice.curve.profile, Profile.named("auto-3"), "auto-3:cap=8")
-    fitted, unfitted = (replace(labelled, candidates=(one._replace(fit=how),)).flags for how in (FIT_AUTO, FIT_OFF))
+    one = ComparedProfile(labelled.choice.curve.profile, Profile.named("auto-3"), "auto-3:cap=8")
+    fitted, unfitted = (replace(labelled, compared=(one._replace(fit=how),)).flags for how in (FIT_AUTO, FIT_OFF))
     assert fitted.create.startswith("--profile auto-3:cap=8,rarity=own.rarity --layout ")
     assert (fitted.dedup, fitted.fit) == ("", "--profile auto-3:cap=8 --output own.rarity")
     assert unfitted.create.startswith("--profile auto-3:cap=8 --layout ")

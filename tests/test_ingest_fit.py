@@ -11,6 +11,8 @@ import pytest
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import Fit
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.load.fitting import fit_inputs
 from hsimhash.load.job import Job
 from hsimhash.store import Document
 from hsimhash.store.lmdb import files
@@ -181,7 +183,8 @@ def test_a_killed_ingest_that_is_begun_again_ends_as_an_undisturbed_one(
 def test_inputs_that_grew_since_a_kill_do_not_change_the_table(
     source: str, url: str, tmp_path: Path, begun: str
 ) -> None:
-    fitted = Profile.named("auto-3").fitted(_table_of(source))
+    general = Profile.named("auto-3")
+    fitted = general.fitted(fit_inputs(find_inputs([source], InputOptions()), InputOptions(), general).table)
     work = lambda: run("ingest", source, "--store", url, *AUTO_3)  # noqa: E731
     assert next(killed_at_each_step(lambda: None, work, STEPS[begun])) == 1
     grown = [*pages(150, 20), *({**page, "id": f"new-{page['id']}"} for page in pages(260, 0)[150:])]
@@ -211,10 +214,3 @@ def assert_a_killed_ingest_ends_as_an_undisturbed_one(url: str, folder: Path) ->
 
 def test_a_process_that_is_killed_at_work_and_begun_again_ends_as_an_undisturbed_one(url: str, tmp_path: Path) -> None:
     assert_a_killed_ingest_ends_as_an_undisturbed_one(url, tmp_path)
-
-
-def _table_of(source: str) -> object:
-    from hsimhash.inputs import InputOptions, find_inputs
-    from hsimhash.load.fitting import fit_inputs
-
-    return fit_inputs(find_inputs([source], InputOptions()), InputOptions(), Profile.named("auto-3")).table

@@ -12,7 +12,7 @@ import numpy as np
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
-from hsimhash.calibrate.results import Calibration, Candidate, Spread
+from hsimhash.calibrate.results import Calibration, ComparedProfile, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
@@ -57,7 +57,7 @@ class _TriedTexts(NamedTuple):
 class _Tried:
     """A profile on the texts."""
 
-    candidate: Candidate
+    compared: ComparedProfile
     near: Differences  # the near pairs: originals and edited texts, or those labelled
     pairs: SamplePairs
     met: Differences  # of the pairs listed there
@@ -84,11 +84,11 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     texts = _texts(sample, labels, options)
     named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
     workers = options.workers or usual_workers(inputs)
-    candidates = [one for profile, given in named for one in _candidates(profile, given, sample, workers)]
+    compared = [one for profile, given in named for one in _compared(profile, given, sample, workers)]
     tried = []
-    for number, candidate in enumerate(candidates):
-        observer.report("compare", number, len(candidates))
-        tried.append(_try(candidate, texts, workers))
+    for number, one in enumerate(compared):
+        observer.report("compare", number, len(compared))
+        tried.append(_try(one, texts, workers))
     documents = options.documents or max(PLANNED, sample.read)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
@@ -96,8 +96,8 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
             "no two documents of the sample are unrelated, so precision cannot be measured; give more documents, or "
             + Remedy("labels", "labels (--pairs)")
         )
-    choice = choose(curves, next((one.label for one in candidates if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE))
-    taken = next(one for one in tried if one.candidate.label == choice.curve.profile)
+    choice = choose(curves, next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE))
+    taken = next(one for one in tried if one.compared.label == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
         sample,
@@ -112,19 +112,19 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         _found_by_edit(taken, choice, texts.edited),
         shown,
         keyed,
-        tuple(candidates),
+        tuple(compared),
     )
 
 
-def _candidates(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[Candidate]:
+def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[ComparedProfile]:
     """Yield a profile fitted to the sample, and the same one unfitted; or just itself, if it cannot be fitted."""
     fitted = fitted_to(sample.texts, profile, workers=workers)
     written = given if isinstance(given, str) else given.name
     if fitted is profile:
-        yield Candidate(profile.name, profile, written)
+        yield ComparedProfile(profile.name, profile, written)
     else:
-        yield Candidate(f"{profile.name} (fitted)", fitted, written, FIT_AUTO)
-        yield Candidate(f"{profile.name} (not fitted)", profile, written, FIT_OFF)
+        yield ComparedProfile(f"{profile.name} (fitted)", fitted, written, FIT_AUTO)
+        yield ComparedProfile(f"{profile.name} (not fitted)", profile, written, FIT_OFF)
 
 
 def fitting_profiles(texts: Sequence[str]) -> list[str]:
@@ -148,8 +148,8 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 
 
-def _try(candidate: Candidate, texts: _TriedTexts, workers: int) -> _Tried:
-    profile = candidate.profile
+def _try(compared: ComparedProfile, texts: _TriedTexts, workers: int) -> _Tried:
+    profile = compared.profile
     profile.verify()
     every = [*texts.own, *texts.edited.texts]
     rows = 4 * BATCH_DOCUMENTS
@@ -161,7 +161,7 @@ def _try(candidate: Candidate, texts: _TriedTexts, workers: int) -> _Tried:
     pairs = compare_all(own, NEAR_PAIRS)
     verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
     met = Differences.between(own[pairs.left], own[pairs.right])
-    return _Tried(candidate, Differences.between(*near), pairs, met, verdicts == UNLIKE)
+    return _Tried(compared, Differences.between(*near), pairs, met, verdicts == UNLIKE)
 
 
 def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
@@ -174,8 +174,8 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
             DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
-        costs = _costs(documents, key_rows=0 if way == Way() else tried.candidate.profile.key_kind.most_parts)
-        yield Curve(tried.candidate.label, way, tuple(scores), costs)
+        costs = _costs(documents, key_rows=0 if way == Way() else tried.compared.profile.key_kind.most_parts)
+        yield Curve(tried.compared.label, way, tuple(scores), costs)
 
 
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
@@ -183,7 +183,7 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     met, weight = tried.met, tried.pairs.weight
     pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
-    profile = tried.candidate.profile
+    profile = tried.compared.profile
     has_key, has_sketch = profile.key is not None, profile.sketch is not None
     for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
         is_by_key = met.by_key(way) & tried.unlike
@@ -229,7 +229,7 @@ def _spread(tried: _Tried) -> Spread:
     unrelated = tried.pairs.distances.astype(np.float64)
     met = tried.met
     unrelated -= counted(met.distance[~tried.unlike], tried.pairs.weight)
-    return Spread(tried.candidate.label, counted(tried.near.distance), np.maximum(unrelated, 0))
+    return Spread(tried.compared.label, counted(tried.near.distance), np.maximum(unrelated, 0))
 
 
 def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> dict[str, tuple[int, int]]:

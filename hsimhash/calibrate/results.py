@@ -29,8 +29,8 @@ class Spread:
     unrelated: Floats  # unrelated pairs of the sample
 
 
-class Candidate(NamedTuple):
-    """A profile to compare."""
+class ComparedProfile(NamedTuple):
+    """A profile that is compared with others."""
 
     label: str  # what the results call it
     profile: Profile  # with the rarity table that it is tried with
@@ -64,18 +64,18 @@ class Calibration:
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
     keyed: Distance  # the pairs beyond it with the same key
-    candidates: tuple[Candidate, ...]
+    compared: tuple[ComparedProfile, ...]
 
     @property
     def learnt(self) -> dict[str, Learnt]:
         """What the table of each fitted profile was learnt from, by the profile's label."""
-        return {one.label: one.profile.learnt for one in self.candidates if one.fit == FIT_AUTO and one.profile.learnt}
+        return {one.label: one.profile.learnt for one in self.compared if one.fit == FIT_AUTO and one.profile.learnt}
 
     @property
     def flags(self) -> Flags:
         """The flags that select the recommendation, for an embedded index."""
         curve, way = self.choice.curve, self.choice.curve.way
-        written, fit = next((one.written, one.fit) for one in self.candidates if one.label == curve.profile)
+        written, fit = next((one.written, one.fit) for one in self.compared if one.label == curve.profile)
         base, _, changes = written.partition(":")
         makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)
         if way == Way() and makes_more and "sketch=" not in changes and "key=" not in changes:  # fingerprints alone

@@ -103,7 +103,7 @@ class DistanceScore:
 class Curve:
     """The scores of a profile by distance, for one way to use it."""
 
-    profile: str
+    profile: str  # the label of a `ComparedProfile`
     way: Way
     scores: tuple[DistanceScore, ...]  # of each of DISTANCES
     costs: tuple[Cost, ...]  # of a query of each, in an embedded index
@@ -133,7 +133,7 @@ def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
 
     Args:
         curves: at least one.
-        default_profile: the name of the profile that is used without options; where it was not tried, any profile
+        default_profile: the label of the profile that is used without options; where it was not tried, any profile
             that was has the default distance.
     """
     best = _best(curves)

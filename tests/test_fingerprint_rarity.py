@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint import Profile, wordlists
 from hsimhash.fingerprint.features import signature_batch
-from hsimhash.fingerprint.fit import MOST_ALIKE, Fit
+from hsimhash.fingerprint.fit import MOST_ALIKE, Fit, sample_size
 from hsimhash.fingerprint.long_texts import long_signature
 from hsimhash.fingerprint.rarity import DEFAULT, MOST_FEATURES, SCALE, RarityTable
 from hsimhash.fingerprint.sketch import shingle_hashes
@@ -56,7 +56,7 @@ def pages(count: int, seed: int = 1) -> list[str]:
     return [f"page {one} of the harbour: {' '.join(chosen.choices(WORDS, k=12))}" for one in range(count)]
 
 
-def fitted(texts: list[str], profile: Profile = AUTO3, *, sample: int = 1_000, workers: int = 1) -> RarityTable:
+def fitted(texts: list[str], profile: Profile = AUTO3, *, sample: int | None = None, workers: int = 1) -> RarityTable:
     fit = Fit(profile, sample)
     fit.add(texts)
     return fit.table(workers=workers)
@@ -115,16 +115,24 @@ def test_a_damaged_table_is_refused_and_named(tmp_path: Path, harm: bytes) -> No
         Profile.named(f"auto-3:rarity={tmp_path / 'own.rarity'}")
 
 
-def test_a_sample_does_not_depend_on_order_batches_or_workers() -> None:
-    texts = pages(700) + pages(40)
-    table = fitted(texts, sample=300)
+@pytest.mark.parametrize(("count", "sample", "most"), [(700, 300, 300), (700, None, 700), (21_000, None, 2_104)])
+def test_a_sample_does_not_depend_on_order_batches_or_workers(count: int, sample: int | None, most: int) -> None:
+    texts = pages(count) + pages(40)
+    table = fitted(texts, sample=sample)
     random.Random(2).shuffle(texts)
-    fit = Fit(AUTO3, 300)
+    fit = Fit(AUTO3, sample)
     for at in range(0, len(texts), 7):
         fit.add(texts[at : at + 7])
     assert fit.read == len(texts)
     assert fit.table(workers=2).content() == table.content()
-    assert table.documents <= 300
+    assert 0.9 * most <= table.documents <= most
+
+
+@pytest.mark.parametrize(
+    ("documents", "size"), [(0, 2_000), (20_009, 2_000), (50_000, 5_000), (200_000, 20_000), (10**9, 20_000)]
+)
+def test_a_sample_is_a_tenth_within_bounds(documents: int, size: int) -> None:
+    assert sample_size(documents) == size
 
 
 def test_copies_count_once_and_a_crowd_counts_little() -> None:

@@ -13,7 +13,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
 from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.fit import SAMPLE
+from hsimhash.fingerprint.fit import LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
 
 
@@ -24,13 +24,14 @@ from hsimhash.load.fitting import fit_inputs
 @click.option(
     "--sample",
     type=Count(),
-    default=SAMPLE,
-    show_default=True,
     metavar="N",
-    help="Learn from at most N documents, chosen by their text.",
+    help=f"Learn from at most N documents, chosen by their text. The default is a tenth of them, but at least "
+    f"{LEAST_SAMPLE:,} and at most {MOST_SAMPLE:,}.",
 )
 @with_settings("profile", "format", "id_field", "text_field", "extract", "workers")
-def fit_command(settings: Settings, inputs: tuple[str, ...], output: str, overwrite: bool, sample: int) -> ExitCode:
+def fit_command(
+    settings: Settings, inputs: tuple[str, ...], output: str, overwrite: bool, sample: int | None
+) -> ExitCode:
     """Learn from your own texts how rare each word is, and write a table of weights.
 
     \b

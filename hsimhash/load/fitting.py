@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from hsimhash.fingerprint.fit import SAMPLE, Fit, profile_with_table
+from hsimhash.fingerprint.fit import Fit, profile_with_table
 from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, RarityTable
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
@@ -27,7 +27,7 @@ def fit_inputs(
     reading: InputOptions,
     profile: Profile,
     *,
-    sample: int = SAMPLE,
+    sample: int | None = None,
     workers: int | None = None,
     observer: Observer = UNWATCHED,
     on_rejected: Callable[[str, str], None] = lambda *_: None,
@@ -38,7 +38,7 @@ def fit_inputs(
         inputs: texts.
         reading: how they are read.
         profile: whose features; one with weights by rarity.
-        sample: the most texts that count.
+        sample: the most texts that count; by default see `sample_size`.
         workers: processes that look at them.
         observer: watches.
         on_rejected: called with the file and line, and the reason, of each record without a text that can be used.

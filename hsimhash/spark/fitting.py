@@ -16,7 +16,15 @@ from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TextFeatures
-from hsimhash.fingerprint.fit import BATCH, SAMPLE, Fit, fitted_table, profile_with_table, text_features
+from hsimhash.fingerprint.fit import (
+    BATCH,
+    MOST_SAMPLE,
+    Fit,
+    fitted_table,
+    profile_with_table,
+    sample_size,
+    text_features,
+)
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import RefusedText
 from hsimhash.pairs.keep_policies import Policy
@@ -41,7 +49,7 @@ def fitted_to_files(
 
 
 def fit_files(
-    spark: SparkSession, inputs: Sequence[str], records: RecordOptions, sample: int = SAMPLE
+    spark: SparkSession, inputs: Sequence[str], records: RecordOptions, sample: int | None = None
 ) -> RarityTable | None:
     """Read files once, and fit a table to a sample of their texts; None if there is nothing to learn.
 
@@ -49,13 +57,14 @@ def fit_files(
         spark: the session.
         inputs: as for `read_documents`.
         records: how they are read; a profile with weights by rarity.
-        sample: the most texts that count.
+        sample: the most texts that count; by default see `sample_size`.
     """
     reading, profile = replace(records, keep=(Policy("first"),)), records.profile
-    least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string")
-    least, seen = observed(least, count=F.count("hash"))
-    if seen["count"] > sample:
-        lowest = least.select("hash").distinct().sort("hash").limit(sample)
+    least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string, read bigint")
+    least, seen = observed(least, count=F.count("hash"), read=F.sum("read"))
+    most = sample or sample_size(seen["read"] or 0)
+    if seen["count"] > most:
+        lowest = least.select("hash").distinct().sort("hash").limit(most)
         least = least.where(F.col("hash") <= lowest.agg(F.max("hash")).first()[0])
     found = least.dropDuplicates(["hash"]).mapInArrow(
         OnExecutors(partial(_featured, profile)), "hash bigint, key bigint, sketch bigint, hashes binary"
@@ -65,16 +74,20 @@ def fit_files(
     return RarityTable.read(bytes(rows[0].content)) if rows else None
 
 
-def _least(sample: int, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of a task that may be in the sample; their hashes are signed numbers in the same order."""
-    fit = Fit(options.profile, sample)
+def _least(sample: int | None, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the texts of a task that may be in the sample; their hashes are signed numbers in the same order.
+
+    The first row says how many texts were read, the others 0.
+    """
+    fit = Fit(options.profile, sample or MOST_SAMPLE)
     for one in texts_in(options, batches):
         fit.add(one.of_documents())
     chosen = fit.chosen()
     for start in range(0, len(chosen), BATCH):
         hashes, texts, _ = zip(*chosen[start : start + BATCH], strict=True)
         numbers = signed(np.array(hashes, np.uint64) ^ np.uint64(SIGN))
-        yield pa.RecordBatch.from_arrays([numbers, pa.array(texts, pa.string())], ["hash", "text"])
+        read = pa.array([0 if start or place else fit.read for place in range(len(texts))], pa.int64())
+        yield pa.RecordBatch.from_arrays([numbers, pa.array(texts, pa.string()), read], ["hash", "text", "read"])
 
 
 def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

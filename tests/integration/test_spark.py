@@ -24,7 +24,6 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
-from hsimhash.fingerprint.fit import SAMPLE
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
@@ -302,19 +301,21 @@ def test_pairs_and_clusters_share_keys_as_their_profile_says(
     assert {row.id: row.kept_id for row in rows} == {ids[n]: ids[kept] for n, kept in enumerate(joined.kept.tolist())}
 
 
-@pytest.mark.parametrize("sample", [40, SAMPLE])
-def test_a_table_is_fitted_to_the_sample_of_one_machine(spark: SparkSession, tmp_path: Path, sample: int) -> None:
+@pytest.mark.parametrize(("count", "sample"), [(200, 40), (200, None), (21_000, None)])
+def test_a_table_is_fitted_to_the_sample_of_one_machine(
+    spark: SparkSession, tmp_path: Path, count: int, sample: int | None
+) -> None:
     given, again = records(tmp_path / "given.jsonl"), tmp_path / "again.parquet"
-    texts = [f"harbour ferry {number % 5} tide {number} " * 5 for number in range(200)]
+    texts = [f"harbour ferry {number % 5} tide {number} " * 5 for number in range(count)]
     texts += [*texts[:50], "", "<p>a fragment <b>of a page</b> with a ferry"]
-    pq.write_table(pa.table({"id": page_ids(0, len(texts)), "text": texts}), again, row_group_size=30)
+    pq.write_table(pa.table({"id": page_ids(0, len(texts)), "text": texts}), again, row_group_size=count // 7)
     profile, reading = Profile.named("auto-3"), InputOptions(id_field="id")
     names = [str(given), str(again)]
     known = fit_inputs(find_inputs(names, reading), reading, profile, sample=sample)
     found = fit_files(spark, names, RecordOptions(profile), sample)
     assert found is not None
     assert found.content() == known.table.content()
-    assert known.read > 2 * known.table.documents or sample == SAMPLE
+    assert known.read > 2 * known.table.documents or (count, sample) == (200, None)
 
 
 def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark: SparkSession, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_copies_count_once_and_a_crowd_counts_little() -> None:
 
 
 def test_a_table_of_nothing_and_a_profile_without_rarity_are_refused() -> None:
-    with pytest.raises(ValueError, match="no word is in two of 1 documents"):
+    with pytest.raises(ValueError, match="nothing to learn from 1 documents: no word is in two of them"):
         fitted(pages(1))
     with pytest.raises(ValueError, match="profile auto-2 does not weigh features by how rare they are; use auto-3"):
         Fit(Profile.named("auto-2"))
@@ -253,6 +253,17 @@ def test_fit_writes_a_table_of_good_records_and_names_the_others(tmp_path: Path)
     assert (told["documents"], told["sample"], told["rejected"]) == (12, 12, 1)
     assert told["features"] == len(RarityTable.read(content))
     assert "already exists" in run("fit", str(source), "--output", str(table), "--profile", "auto-3").stderr
+
+
+def test_of_many_rejected_records_fit_shows_a_few_and_counts_the_others(tmp_path: Path) -> None:
+    source, table = tmp_path / "pages.jsonl", tmp_path / "pages.rarity"
+    lines = [json.dumps({"id": str(at), "text": text}) for at, text in enumerate(pages(12))]
+    source.write_text("\n".join(lines + ['{"id": "no text"}'] * 1_234))
+    result = run("fit", str(source), "--output", str(table))
+    assert result.exit_code == 7
+    assert result.stderr.count(f"{source}:") == 10
+    assert "and 1,224 more rejected records" in result.stderr
+    assert json.loads(result.stdout)["rejected"] == 1_234
 
 
 def test_fit_refuses_fingerprints_and_profiles_without_rarity(tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
 
+REJECTS_SHOWN = 10
+
+REJECTS_SHOWN = 10
+
 
 @click.command("fit", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
@@ -43,7 +47,7 @@ def fit_command(
     the order of the documents.
 
     The profile, auto-3 by default, must be one that weighs words by how rare they are. An index created with the table
-    keeps it. Rejected records are reported on stderr, and the exit code is then 7.
+    keeps it. The first rejected records are shown on stderr, and the exit code is then 7.
     """
     refuse_format(output, "--output", (".rarity", ".txt"))
     if not overwrite:
@@ -57,13 +61,18 @@ def fit_command(
     def reject(name: str, reason: str) -> None:
         nonlocal rejected
         rejected += 1
-        say(f"{name}: {reason}")
+        if rejected <= REJECTS_SHOWN:
+            say(f"{name}: {reason}")
 
     with watching("fit") as observer, complete(output) as stream:
         profile, workers = Profile.named(settings.profile), settings.workers
-        table, read = fit_inputs(
-            found, reading, profile, sample=sample, workers=workers, observer=observer, on_rejected=reject
-        )
+        try:
+            table, read = fit_inputs(
+                found, reading, profile, sample=sample, workers=workers, observer=observer, on_rejected=reject
+            )
+        finally:
+            if rejected > REJECTS_SHOWN:
+                say(f"and {rejected - REJECTS_SHOWN:,} more rejected records")
         content = table.content()
         stream.write(content)
     if output != "-":

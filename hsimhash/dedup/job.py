@@ -79,7 +79,7 @@ def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, aga
     """Refuse what could not be done, before anything is read."""
     if options.fit not in (FIT_AUTO, FIT_OFF):
         if isinstance(against, HSimIndex):
-            raise ValueError(f"an index has its own profile, and is not fitted to {options.fit}; omit it")
+            raise ValueError(f"fit {options.fit}: an index keeps the profile that it was created with; omit fit")
         fitted_profile(inputs, options.reading, profile, options.fit)
     find_near(Signatures.of([]), options)
     if isinstance(against, HSimIndex):

@@ -404,8 +404,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Args:
             signature: a signature, or only a fingerprint, unsigned 64-bit.
             max_distance: 0 to 16 bits, or up to the layout's k if that is greater; by default the index's own.
-            max_sketch: in how many of their 64 bits two sketches may differ, two fewer if only the keys are equal;
-                None: any number.
+            max_sketch: in how many of their 64 bits two sketches may differ; each bit of distance beyond 16 takes one
+                off. None: any number.
             limit: return the nearest so many matches; of a bucket with over 4,000 rows the first 4,000 may do.
             exclude: the id of a document to leave out.
             timeout: seconds after which the call ends, whatever it waits for.

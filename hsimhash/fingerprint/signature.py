@@ -96,7 +96,7 @@ class Signatures:
 
     @property
     def key_parts(self) -> Uint64s:
-        """The parts of the keys, shape (n, 1) or (n, 4); see `Keying.parts`."""
+        """The parts of the keys, shape (n, 1) or (n, 5); see `Keying.parts`."""
         return self.keying.parts(self.keys)
 
     @property

@@ -59,15 +59,15 @@ def find_pairs(
 ) -> Pairs:
     """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
 
-    Signatures with the same key are also a pair, whatever their distance. Signatures whose sketches differ too much are
+    Signatures that share a key are also a pair, whatever their distance. Signatures whose sketches differ too much are
     not. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use `duplicates`.
 
     Args:
         signatures: n signatures; or fingerprints: shape (n,), uint64 (a memory-mapped file too), or a sequence of ints;
             fewer than 2**32.
         max_distance: 0 to the layout's k, in bits.
-        max_sketch: in how many of their 64 bits sketches may differ, where both have one, and in two fewer where only
-            the keys are equal; None: in any.
+        max_sketch: in how many of their 64 bits sketches may differ, where both have one. Where only a key is shared,
+            each bit of distance beyond 16 takes one off. None: in any.
         layout: one, or what `Layout.parse` reads; by default the fastest one. The answer does not depend on it.
         memory_bytes: bounds the working memory, not the answer's, nor that of a single bucket that is larger; what
             does not fit is spilled to the folder for temporary files. Signatures take 30 bytes each beside it, and up

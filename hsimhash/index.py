@@ -398,7 +398,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> Matches:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
-        A signature also finds the documents with the same key, at any distance. Documents are left out if their
+        A signature also finds the documents that share a key with it, at any distance. Documents are left out if their
         sketches show that the texts are not alike.
 
         Args:

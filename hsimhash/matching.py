@@ -98,7 +98,7 @@ class FirstRows(View):
 
 
 class Rule(NamedTuple):
-    """Decides which documents match: near enough or with the same key, unless the sketches differ too much."""
+    """Decides which documents match: near enough or with a shared key, unless the sketches differ too much."""
 
     max_distance: int
     max_sketch: int | None  # bits; None: sketches are not compared

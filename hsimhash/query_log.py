@@ -26,7 +26,7 @@ class QueryStats:
 
     buckets = 0  # or ranges of them; a bucket that several queries of a batch need is read once
     rows = 0  # candidates
-    near = 0  # fingerprints near enough, or with the same key
+    near = 0  # fingerprints near enough, or with a shared key
     matches: int | None = None  # None: it failed
     view: object = ""  # its `str` is logged too
 

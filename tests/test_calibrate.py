@@ -122,7 +122,7 @@ def test_characters_of_scripts_without_spaces_are_shingled_and_traditional_ones_
 
 
 def random_signatures(count: int) -> Signatures:
-    """Signatures of which many are near, alike or have the same key, and some are none."""
+    """Signatures of which many are near, alike or share a key, and some are none."""
     rng = np.random.default_rng(7)
 
     def near(values: np.ndarray, bits: int) -> np.ndarray:

@@ -88,8 +88,8 @@ def test_a_drawer_meets_exactly_where_a_query_reads_the_other(layout: str, dista
         (Signature(7, 1, 9), "distance", ""),
         (Signature(2**20 - 1, 1, 9), "key", ""),
         (Signature(7, 2**22 - 1, 0), None, "sketches differ in 21 bits"),
-        (Signature(2**20 - 1, 2**18 - 1, 9), None, "keys are the same, but their sketches differ in 17 bits"),
-        (Signature(2**20 - 1, 1, 8), None, "20 bits apart, more than 3, and their keys differ"),
+        (Signature(2**20 - 1, 2**18 - 1, 9), None, "they share a key, but their sketches differ in 17 bits"),
+        (Signature(2**20 - 1, 1, 8), None, "20 bits apart, more than 3, and they do not share a key"),
     ],
 )
 def test_it_is_said_why_a_query_does_not_find_the_other(other: Signature, found_by: str | None, reason: str) -> None:
@@ -121,5 +121,5 @@ def test_texts_without_a_vote_have_no_features_but_words() -> None:
 
 def test_equal_texts_differ_in_nothing() -> None:
     found = explained(Profile.named("auto-2"), article(1), article(1))
-    assert (found.distance, found.similarity, found.has_same_key, found.features) == (0, 1.0, True, ())
+    assert (found.distance, found.similarity, found.shares_key, found.features) == (0, 1.0, True, ())
     assert all(one.meets for one in found.probes)

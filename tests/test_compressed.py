@@ -204,7 +204,8 @@ def lists() -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["keys in parts", "rarity", "rarity and stops", "idf"])
 def test_tables_answer_as_an_index_of_the_same_profile_does(lists: dict[str, str], kind: str) -> None:
     profile = lists[kind]
-    result = run("tables", "write", "pages.jsonl", "--out", "out", "--layout", "10", "--profile", profile)
+    options = ["--layout", "10", "--profile", profile, "--fit", "off"]
+    result = run("tables", "write", "pages.jsonl", "--out", "out", *options)
     assert result.exit_code == 0, result.stderr
     with HSimIndex.create("lmdb://index", profile=profile, layout="10") as index:
         index.add_texts([one["text"] for one in pages(150, 30)], [one["id"] for one in pages(150, 30)])
@@ -266,3 +267,55 @@ def test_tables_of_a_known_profile_are_as_earlier_releases_read_them() -> None:
         assert run("tables", "write", "pages.jsonl", "--out", str(folder), "--profile", profile).exit_code == 0
         assert json.loads((folder / "tables.json").read_text())["version"] == version
         assert (folder / "profile.json").exists() == (version == 2)
+
+
+def kept_in(folder: str) -> Profile:
+    return CompressedTables(Path(folder)).profile
+
+
+def test_new_tables_keep_the_word_weights_that_fit_would_write(lists: dict[str, str]) -> None:
+    learnt = {
+        name: json.loads(run("tables", "write", "pages.jsonl", "--out", name, *options).stdout).get("word_weights")
+        for name, options in {"auto": (), "off": ("--fit", "off"), "given": ("--fit", "own.rarity")}.items()
+    }
+    assert learnt["auto"] == learnt["given"] != learnt["off"] is None
+    assert learnt["auto"]["documents"] == 180
+    assert kept_in("auto") == kept_in("given") == Profile.named(lists["rarity"])
+    assert kept_in("off") == Profile.named("auto-3")
+
+
+@pytest.mark.parametrize("kind", ["few", "a stream", "another profile", "a table"])
+def test_tables_that_cannot_be_fitted_have_the_profile_that_was_asked_for(lists: dict[str, str], kind: str) -> None:
+    source = written(Path("given.jsonl"), pages(60 if kind == "few" else 140, 0))
+    given = Path(source).read_text() if kind == "a stream" else ""
+    profile = {"another profile": "auto-2", "a table": lists["rarity"]}.get(kind, "auto-3")
+    result = run("tables", "write", "-" if given else source, "--out", "out", "--profile", profile, given=given)
+    assert result.exit_code == 0, result.stderr
+    assert kept_in("out") == Profile.named(profile)
+
+
+def test_wrong_weights_and_places_are_refused_before_anything_is_read(lists: dict[str, str]) -> None:
+    Path("full").mkdir()
+    Path("full", "mine").touch()
+    for words, reason in (
+        (("new", "--fit", "none.rarity"), "none.rarity: No such file"),
+        (("new", "--fit", "stops.txt"), "stops.txt is no rarity table"),
+        (("new", "--profile", "auto-2", "--fit", "own.rarity"), "a rarity table goes with weights=rarity"),
+        (("full",), "full is not empty"),
+    ):
+        result = run("tables", "write", "pages.jsonl", "--out", *words)
+        assert result.exit_code == 2
+        assert reason in result.stderr
+    assert not Path("new").exists()
+    assert [path.name for path in Path("full").iterdir()] == ["mine"]
+
+
+def test_nothing_is_left_where_it_was_asked_to_end_while_fitting() -> None:
+    names = [written(Path(f"{number}.jsonl"), pages(150, 0)) for number in range(3)]  # a batch each
+    inputs, profile = find_inputs(names, InputOptions()), Profile.named("auto-3")
+    stages, layout = list[str](), Layout.parse("10")
+    observer = Observer(lambda: bool(stages), lambda one: stages.append(one.stage))
+    with pytest.raises(StopAskedError):
+        write_tables(inputs, InputOptions(), Path("out"), layout=layout, profile=profile, fit="auto", observer=observer)
+    assert stages == ["fit"]
+    assert not Path("out").exists()

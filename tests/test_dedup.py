@@ -405,7 +405,7 @@ def test_a_page_in_another_frame_is_found_by_its_key_and_shown(out: Path, tmp_pa
     run(out, pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=None)
     assert [row[4] for row in rows(out, "pairs")] == ["key"]
     report = (out / "report.html").read_text("utf-8")
-    assert ">same key</span>" in report
+    assert ">shared key</span>" in report
     assert stats(out)["examples"][-1]["left"] == "p0"
     checked = {"max_sketch": 0, "pairs": "all"}
     run(tmp_path / "checked", pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), **checked)

@@ -240,7 +240,7 @@ def test_what_keys_found_and_sketches_refused_is_shown_where_there_are_some() ->
     assert "Pairs within 3 bits 12,300 " in text
     assert "Pairs by key 45 " in text
     assert "Pairs ruled out 67 " in text
-    assert "87.5% of words equal same key 45 pairs" in text
+    assert "87.5% of words equal shared key 45 pairs" in text
 
 
 def test_no_documents_at_all_make_a_page() -> None:
@@ -282,7 +282,7 @@ def test_every_cluster_is_in_the_step_of_its_size(sizes: dict[int, int]) -> None
 
 def rows_of(page: Page) -> list[str]:
     """The rows of the pairs at each distance."""
-    return re.findall(r"[\d.]+%(?:–[\d.]+%)? of words equal (?:\d+ bits?|same key) [\d,]+ pairs?", page.text)
+    return re.findall(r"[\d.]+%(?:–[\d.]+%)? of words equal (?:\d+ bits?|shared key) [\d,]+ pairs?", page.text)
 
 
 def test_each_distance_has_a_row_with_the_share_of_equal_words_before_the_bits() -> None:

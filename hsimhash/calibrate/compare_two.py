@@ -82,7 +82,7 @@ class TwoDocuments:
     sides: tuple[Side, Side]
     distance: int
     similarity: float | None  # of the sketches; None where one is missing
-    has_same_key: bool
+    shares_key: bool
     found_by: str | None  # "distance" or "key", where a query by one finds the other; else None
     reason: str  # why it does not; empty where it does
     blocks: tuple[BlockDifference, ...]
@@ -100,7 +100,7 @@ class TwoDocuments:
             "b": {"name": b.name, **b.signature.to_json()},
             "distance": self.distance,
             "similarity": self.similarity,
-            "same_key": self.has_same_key,
+            "shares_key": self.shares_key,
             "found_by": self.found_by,
             "reason": self.reason,
             "blocks": [asdict(one) for one in self.blocks],
@@ -160,10 +160,10 @@ def _verdict(a: Signature, b: Signature, rule: Rule) -> tuple[str | None, str]:
         return by, ""
     if by := found(None):
         bits = (a.sketch ^ b.sketch).bit_count()
-        near = "fingerprints are near" if by == "distance" else "keys are the same"
-        return None, f"their {near}, but their sketches differ in {bits} bits"
+        near = "their fingerprints are near" if by == "distance" else "they share a key"
+        return None, f"{near}, but their sketches differ in {bits} bits"
     bits = (a.fingerprint ^ b.fingerprint).bit_count()
-    keys = ", and their keys differ" if a.key and b.key else ""
+    keys = ", and they do not share a key" if a.key and b.key else ""
     return None, f"their fingerprints are {bits} bits apart, more than {rule.max_distance}{keys}"
 
 

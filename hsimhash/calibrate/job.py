@@ -241,7 +241,7 @@ def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> di
 
 
 def _shown(tried: _Tried, choice: Recommendation, sample: Sample) -> tuple[tuple[Distance, ...], Distance]:
-    """Return pairs of the sample at the distances around the one chosen, and those beyond it with the same key."""
+    """Return pairs of the sample at the distances around the one chosen, and those beyond it that share a key."""
     met, way, most = tried.met, choice.curve.way, choice.score.distance
     by_distance, left_chars = met.by_distance(way), COMPARED_CHARACTERS
     ends = tried.pairs.left, tried.pairs.right

@@ -63,7 +63,7 @@ class Calibration:
     plans: Mapping[str, Cost]  # by store, for what was chosen
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
-    keyed: Distance  # the pairs beyond it with the same key
+    keyed: Distance  # the pairs beyond it that share a key
     compared: tuple[ComparedProfile, ...]
 
     @property

@@ -25,7 +25,7 @@ _TILE = 1 << 18  # pairs compared at once
 class Way:
     """The parts of a profile's signatures that a query uses."""
 
-    has_key: bool = False  # documents with the same key are found too
+    has_key: bool = False  # documents that share a key are found too
     has_sketch: bool = False  # and those whose sketches differ too much are not
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Differences:
 
     distance: Uint8s  # bits of the fingerprints; NEVER where a text has none
     is_alike: Bools  # whether the sketches agree
-    has_key: Bools  # whether both have the same key
+    has_key: Bools  # whether they share a key
 
     @classmethod
     def between(cls, some: Signatures, others: Signatures) -> Differences:
@@ -102,7 +102,7 @@ def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
 
 
 def _confirmed(ours: Signatures, part: slice) -> Bools:
-    """Return of a tile which pairs have the same key, or sketches that agree."""
+    """Return of a tile which pairs share a key, or have sketches that agree."""
     if ours.is_plain:
         return np.zeros((1, 1), np.bool_)
     sketches = ours.sketches[part, None]

@@ -86,6 +86,9 @@ def bulk_load_command(
     reads the registers of all ids, unless the index is empty or you pass --first-load. If an id comes twice, the last
     document counts. Run the same command again to resume; a stream must be sent again from its beginning.
 
+    Texts are fingerprinted with the profile of the index; create it with --profile auto-3:rarity=TABLE to use word
+    weights that 'hsimhash fit' learnt from your own texts.
+
     With --print-commands the two commands are printed instead of run; run this command again after them.
     """
     check_on_hbase(settings.store)
@@ -98,8 +101,7 @@ def bulk_load_command(
     told, workers = list[str](), settings.workers or os.cpu_count() or 1
     tell = told.extend if print_commands else None
     staged = stage_options(stage, hbase_command, memory_mib, workers, is_first=first_load, tell_commands=tell)
-    usual = IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
-    limits = click.get_current_context().obj or usual
+    limits = _limits(memory_mib, workers)
     options = IngestOptions(reading=reading, workers=workers, job=job, fresh=fresh, stage=staged, limits=limits)
     with open_index(settings, is_job=True) as index, stoppable() as stop:
         with watching("read", stop, quiet=quiet) as observer:
@@ -107,6 +109,12 @@ def bulk_load_command(
         if not told:
             return report(summary, index, is_stream=is_stream, as_json=as_json)
     return tell_lines(told)
+
+
+def _limits(memory_mib: int, workers: int) -> IngestLimits:
+    """Return the limits of a caller of `main`, or those for so much memory."""
+    given: IngestLimits | None = click.get_current_context().obj
+    return given or IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
 
 
 def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path:

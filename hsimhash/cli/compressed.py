@@ -14,13 +14,22 @@ from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
-from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
+from hsimhash.cli.options import (
+    READING,
+    Settings,
+    fingerprint_field_option,
+    fit_option,
+    inputs_of,
+    reading_of,
+    with_settings,
+)
 from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
-from hsimhash.compressed import CompressedTables, NearPairs, write_tables
+from hsimhash.compressed import CompressedTables, NearPairs, Written, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.bits import format_fingerprint
+from hsimhash.fingerprint.rarity import learnt_json
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.inputs.files import usual_workers
 from hsimhash.inputs.reader import read_batches
@@ -51,8 +60,9 @@ def tables_command() -> None:
 )
 @with_settings("layout", "profile", *READING)
 @fingerprint_field_option
+@fit_option
 def write_tables_command(
-    settings: Settings, inputs: tuple[str, ...], out: Path, fingerprint_field: str | None
+    settings: Settings, inputs: tuple[str, ...], out: Path, fingerprint_field: str | None, fit: str
 ) -> ExitCode:
     """Write documents as compressed tables, one per drawer of the layout.
 
@@ -61,8 +71,10 @@ def write_tables_command(
              hsimhash tables write fingerprints.tsv --format fingerprints --layout 28 --out pages.tables
 
     INPUTs are those of 'hsimhash ingest'. A row takes about 5.5 bytes for ten million documents, and less for more. If
-    an id comes twice, the last document counts. Rejected records are listed in rejects.jsonl, and the exit code is
-    then 7; texts that are too short are listed in short.jsonl. After Ctrl-C nothing is left.
+    an id comes twice, the last document counts. With profiles such as auto-3, word weights are learnt from the INPUTs
+    as 'hsimhash ingest' learns them for a new index, and the tables keep them. Rejected records are listed in
+    rejects.jsonl, and the exit code is then 7; texts that are too short are listed in short.jsonl. After Ctrl-C
+    nothing is left.
     """
     reading = reading_of(settings, fingerprint_field)
     found = inputs_of(inputs, reading)
@@ -70,16 +82,19 @@ def write_tables_command(
     with stoppable() as stop, watching("read", stop) as observer:
         try:
             result = write_tables(
-                found, reading, out, layout=layout, profile=profile, workers=settings.workers, observer=observer
+                found,
+                reading,
+                out,
+                layout=layout,
+                profile=profile,
+                fit=fit,
+                workers=settings.workers,
+                observer=observer,
             )
         except StopAskedError:
             say("interrupted; nothing is left of the tables")
             return ExitCode.INTERRUPTED
-    for name, lines in (("rejects", result.rejects), ("short", result.short)):
-        if lines:
-            log = AppendLog(out / f"{name}.jsonl")
-            log.append(lines)
-            log.close()
+    _keep_lists(result, out)
     manifest, counts = result.manifest, result.counts
     print_json(
         {
@@ -87,6 +102,7 @@ def write_tables_command(
             "fingerprints": manifest.fingerprints,
             "layout": manifest.layout,
             "profile": manifest.profile,
+            **learnt_json(result.learnt),
             "rejected": counts.rejected,
             "short": counts.short,
             "bytes": sum(path.stat().st_size for path in out.glob("*.parquet")),
@@ -95,6 +111,15 @@ def write_tables_command(
     if result.rejects:
         say_rejected(counts.rejected, out / "rejects.jsonl")
     return ExitCode.REJECTED_RECORDS if result.rejects else ExitCode.DONE
+
+
+def _keep_lists(result: Written, out: Path) -> None:
+    """Write the lists of rejected and short texts, unless they are empty."""
+    for name, lines in (("rejects", result.rejects), ("short", result.short)):
+        if lines:
+            log = AppendLog(out / f"{name}.jsonl")
+            log.append(lines)
+            log.close()
 
 
 @tables_command.command("match", short_help="Find the documents in tables that are near many queries.")

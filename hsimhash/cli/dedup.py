@@ -138,9 +138,9 @@ def dedup_command(
 
     INPUTs are those of 'hsimhash ingest', and they are not changed. 'hsimhash apply' writes the documents to keep.
 
-    Documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they have the same key
-    (the same heaviest words). If both have sketches, these must agree too. Profiles without keys and sketches, such as
-    auto-1, compare only fingerprints.
+    Documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they share a key
+    (with auto-3: three of their five heaviest words). If both have sketches, these must agree too. Profiles without
+    keys and sketches, such as auto-1, compare only fingerprints.
 
     The results in DIR are report.html to look at, keep.txt and drop.txt with ids, the tables pairs and clusters, and
     stats.json, which appears last. A document too short for a fingerprint is kept, and listed in short.jsonl.

@@ -122,7 +122,7 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
     console.print(
         f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "
         f"layout {index.layout.name}, profile {index.profile.name}; "
-        f"{len(outcome.found)} pairs within {index.distance} bits or with the same key; {seconds:.1f} s"
+        f"{len(outcome.found)} pairs within {index.distance} bits or with a shared key; {seconds:.1f} s"
     )
     shown = list(_shown(outcome))
     for pair in shown:

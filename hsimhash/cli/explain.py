@@ -181,7 +181,7 @@ def _print_two(found: TwoDocuments) -> None:
             "b": f"{format_fingerprint(b.signature.fingerprint)}  {b.name}",
             "distance": found.distance,
             "similarity": alike,
-            "same key": found.has_same_key,
+            "shared key": found.shares_key,
             "found": f"by {found.found_by}" if found.found_by else f"no: {found.reason}",
         }
     )

@@ -66,7 +66,7 @@ def _distance_option(command: Function) -> Function:
         "max_distance",
         metavar="BITS",
         help=f"Match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. Default: the index's own "
-        f"distance, or {DEFAULT_DISTANCE} without an index. Equal keys match at any distance.",
+        f"distance, or {DEFAULT_DISTANCE} without an index. Documents that share a key match at any distance.",
     )
     return new(old(command))
 

@@ -42,8 +42,9 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import PairsListed
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.rarity import learnt_json
 from hsimhash.pairs.keep_policies import Policy
-from hsimhash.progress import Observer, Progress
+from hsimhash.progress import UNWATCHED, Observer, Progress
 from hsimhash.store import StageOptions
 
 _missing: ImportError | None = None
@@ -259,11 +260,12 @@ def spark_dedup_command(
     with _session(master, driver_memory, inputs) as spark, _watching(spark, quiet=quiet) as observer:
         if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
             options = replace(options, limits=replace(options.limits, single_task=_LOCAL_TASK))
-        totals = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite, observer=observer)
-    print_json({**totals.to_json(), "out": out})
-    if totals.rejected:
-        say(f"{totals.rejected:,} records rejected, see {out}/rejects")
-    return ExitCode.REJECTED_RECORDS if totals.rejected else ExitCode.DONE
+        summary = jobs.dedup_files(spark, inputs, out, records, options, overwrite=overwrite, observer=observer)
+    print_json({**summary.to_json(), "out": out})
+    rejected = summary.totals.rejected
+    if rejected:
+        say(f"{rejected:,} records rejected, see {out}/rejects")
+    return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
 
 
 @spark_command.command("tables", short_help="Write documents as compressed tables.")
@@ -271,12 +273,14 @@ def spark_dedup_command(
 @with_settings("layout", "profile", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
+@fit_option
 @_job_options
 def spark_tables_command(
     settings: Settings,
     inputs: tuple[str, ...],
     fingerprint_field: str | None,
     form: str,
+    fit: str,
     out: str,
     master: str | None,
     driver_memory: str,
@@ -287,14 +291,25 @@ def spark_tables_command(
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
 
-    The folder must be new or empty. 'hsimhash spark match' and 'hsimhash tables match' read it.
+    The folder must be new or empty. 'hsimhash spark match' and 'hsimhash tables match' read it. Word weights are learnt
+    from the INPUTs and kept, as 'hsimhash tables write' does it.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
-        read = jobs.read_documents(spark, inputs, options)
-        manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=settings.profile)
+        jobs.check_new_tables(out)
+        profile = jobs.fitted_to_files(spark, inputs, options, fit, UNWATCHED)
+        read = jobs.read_documents(spark, inputs, replace(options, profile=profile))
+        manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=profile)
         rejected = read.rejected
-    print_json({"documents": manifest.documents, "fingerprints": manifest.fingerprints, "layout": manifest.layout})
+    print_json(
+        {
+            "documents": manifest.documents,
+            "fingerprints": manifest.fingerprints,
+            "layout": manifest.layout,
+            "profile": manifest.profile,
+            **learnt_json(profile.learnt),
+        }
+    )
     return _told(rejected)
 
 

@@ -6,6 +6,8 @@ Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WW
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -43,11 +45,7 @@ class Manifest:
     @classmethod
     def load(cls, folder: Path) -> Manifest:
         """Read the manifest; raise `IndexNotFoundError`, `FormatVersionError` or `CorruptionError`."""
-        try:
-            data = (folder / MANIFEST).read_bytes()
-        except FileNotFoundError:
-            data = None
-        return cls.parse(data, str(folder))
+        return cls.parse(read_file(folder, MANIFEST), str(folder))
 
     @classmethod
     def parse(cls, data: bytes | None, place: str) -> Manifest:
@@ -71,35 +69,62 @@ class Manifest:
         return manifest
 
 
-def keep_profile(profile: Profile, folder: Path) -> int:
-    """Write the profile and its lists into the folder unless its name suffices; return the version of the tables."""
+def keep_profile(profile: Profile, write: Callable[[str, bytes], object]) -> int:
+    """Write the profile and its lists as files unless its name suffices; return the version of the tables."""
     if profile.is_known_by_name:
         return TABLES_VERSION
     for sha256, kind in profile.own_lists.items():
-        with replace_file(_list_file(folder, sha256)) as file:
-            file.write(kept_list(kind, sha256))
-    write_json(folder / PROFILE, profile.to_json())
+        write(_list_name(sha256), kept_list(kind, sha256))
+    write(PROFILE, json.dumps(profile.to_json(), ensure_ascii=False, indent=1).encode())
     return KEPT_PROFILE_VERSION
 
 
-def profile_in(folder: Path, manifest: Manifest) -> Profile:
-    """Return the profile of the tables, and load its lists into this process; `CorruptionError` if one is damaged."""
+def kept_profile(manifest: Manifest, place: str, read: Callable[[str], bytes | None]) -> Profile:
+    """Return the profile of tables, and load its lists into this process.
+
+    Args:
+        manifest: of the tables.
+        place: where they are, for messages.
+        read: returns the bytes of one of their files, or None if it is missing.
+
+    Raises:
+        CorruptionError: the profile or one of its lists is damaged.
+    """
     if manifest.version == TABLES_VERSION:
         return Profile.named(manifest.profile)
-    path = folder / PROFILE
+    name = PROFILE
     try:
-        profile = Profile.from_json(json.loads(path.read_bytes()))
+        profile = Profile.from_json(json.loads(_there(read(name))))
         for sha256, kind in profile.own_lists.items():
-            path = _list_file(folder, sha256)
-            if keep_list(path.read_bytes()) != sha256:
+            name = _list_name(sha256)
+            if keep_list(_there(read(name))) != sha256:
                 raise ValueError(f"it is not the {kind} of profile {profile.name}")
     except (OSError, ValueError) as error:
-        raise CorruptionError(f"{path} cannot be read ({error}); write the tables again") from error
+        raise CorruptionError(f"{place}/{name} cannot be read ({error}); write the tables again") from error
     return profile
 
 
-def _list_file(folder: Path, sha256: str) -> Path:
-    return folder / f"list-{sha256}"
+def _there(content: bytes | None) -> bytes:
+    if content is None:
+        raise ValueError("it is missing")
+    return content
+
+
+def _list_name(sha256: str) -> str:
+    return f"list-{sha256}"
+
+
+def write_file(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of tables in a local folder."""
+    with replace_file(folder / name) as file:
+        file.write(content)
+
+
+def read_file(folder: Path, name: str) -> bytes | None:
+    """Return the bytes of a file of tables in a local folder, or None if it is missing."""
+    with suppress(FileNotFoundError):
+        return (folder / name).read_bytes()
+    return None
 
 
 def drawer_name(number: int) -> str:

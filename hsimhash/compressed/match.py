@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, profile_in
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, kept_profile, read_file
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.extras import arrow_needed
@@ -57,7 +57,7 @@ class CompressedTables:
     @cached_property
     def profile(self) -> Profile:
         """The profile of the fingerprints; `CorruptionError` if it or one of its lists is damaged."""
-        return profile_in(self.folder, self.manifest)
+        return kept_profile(self.manifest, str(self.folder), partial(read_file, self.folder))
 
     def match(
         self,

@@ -6,21 +6,24 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, keep_profile
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, keep_profile, write_file
 from hsimhash.errors import StopAskedError
 from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.rarity import FIT_OFF, Learnt
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
+from hsimhash.load.fitting import fitted_profile
 from hsimhash.load.intake import Gathering, bytes_before, fingerprinted
 from hsimhash.load.job import Counts
 from hsimhash.progress import UNWATCHED, Observer
@@ -44,12 +47,13 @@ ROWS_OF_DOCUMENT = 8  # rows of a drawer that take the memory of one of the docu
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The result: counts of records, lists of rejected and short texts, and the manifest."""
+    """The result: counts of records, lists of rejected and short texts, the manifest, and what was learnt."""
 
     counts: Counts
     rejects: list[str]
     short: list[str]
     manifest: Manifest
+    learnt: Learnt | None  # what the word weights were learnt from, as in `DedupSummary`
 
 
 def write_tables(
@@ -59,6 +63,7 @@ def write_tables(
     *,
     layout: Layout,
     profile: Profile,
+    fit: str = FIT_OFF,
     workers: int | None = None,
     observer: Observer = UNWATCHED,
     rows: int = ROWS,
@@ -71,20 +76,22 @@ def write_tables(
         folder: new or empty.
         layout: its drawers are the tables.
         profile: of texts.
+        fit: how rare features are; see `fitted_profile`.
         workers: processes that fingerprint texts; by default one per core.
         observer: watches; if its `stop` asks to end, `StopAskedError` is raised and nothing is left.
         rows: of a drawer that are held at once, and as many documents that are sorted as one run.
 
     Raises:
-        ValueError: pyarrow is missing, or the folder is not empty.
+        ValueError: pyarrow is missing, the folder is not empty, or `fit` names a file that is not a table.
         ProfileMismatchError: this process does not know a list of the profile.
     """
     arrow_needed("a compressed table")
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; choose another folder")
+    profile = fitted_profile(inputs, reading, profile, fit, workers=workers, observer=observer)
     make_folder(folder)
     try:
-        version = keep_profile(profile, folder)
+        version = keep_profile(profile, partial(write_file, folder))
         runs, written = _read(inputs, reading, folder, profile, workers, observer, rows)
         if runs:
             resolve(runs, rows, lambda found: np.ones(len(found.runs), np.bool_))
@@ -97,7 +104,7 @@ def write_tables(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     sync_folder(folder)
-    return Written(written.counts, written.rejects, written.short, manifest)
+    return Written(written.counts, written.rejects, written.short, manifest, profile.learnt)
 
 
 def _read(

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
-from hsimhash.fingerprint.rarity import FIT_AUTO, Learnt
+from hsimhash.fingerprint.rarity import FIT_AUTO, Learnt, learnt_json
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
@@ -41,7 +41,7 @@ def check_pairs(listed: str) -> None:
 class DedupOptions:
     """Options of a run."""
 
-    max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
+    max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they share a key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
     clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
     max_cluster_size: int | None = None  # of components; larger ones are cut into stars
@@ -95,5 +95,5 @@ class DedupSummary:
             **self.totals.to_json(),
             "seconds": round(sum(self.seconds.values()), 3),
             "out": shown_path(self.folder),
-            **({"word_weights": self.learnt._asdict()} if self.learnt else {}),
+            **learnt_json(self.learnt),
         }

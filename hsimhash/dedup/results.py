@@ -21,6 +21,7 @@ from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.rarity import learnt_json
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
@@ -197,7 +198,7 @@ class Results:
             "inputs": [shown_path(one.name) for one in self.inputs],
             "read_as": [_read_as(one) for one in self.inputs],
             "profile": self.profile.name,
-            **({"word_weights": self.profile.learnt._asdict()} if self.profile.learnt else {}),
+            **learnt_json(self.profile.learnt),
             "against": self.url,
             "options": self.options.to_json(),
             "versions": {name: version(name) for name in ("hsimhash", "numpy")},

@@ -126,7 +126,7 @@ class Outcome:
 
     @property
     def key_distances(self) -> dict[int, int]:
-        """The number of pairs beyond the distance with the same key, by distance."""
+        """The number of pairs beyond the distance that share a key, by distance."""
         beyond = self.options.max_distance + 1
         return {bits: count for bits, count in enumerate(self._counts[beyond:].tolist(), beyond) if count}
 

@@ -199,6 +199,11 @@ class Learnt(NamedTuple):
         )
 
 
+def learnt_json(learnt: Learnt | None) -> dict[str, object]:
+    """Return what a summary of a job says of it, as values for `json.dumps`; nothing if nothing was learnt."""
+    return {"word_weights": learnt._asdict()} if learnt else {}
+
+
 def _general() -> bytes:
     content = Path(__file__).with_name(GENERAL_FILE).read_bytes()
     found = hashlib.sha256(content).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint.fit import Fit, profile_with_table
 from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, RarityTable
@@ -40,19 +41,21 @@ def fit_inputs(
         profile: whose features; one with weights by rarity.
         sample: the most texts that count; by default see `sample_size`.
         workers: processes that look at them.
-        observer: watches.
+        observer: watches; if its `stop` asks to end, `StopAskedError` is raised.
         on_rejected: called with the file and line, and the reason, of each record without a text that can be used.
 
     Raises:
         ValueError: there is nothing to learn, or the profile does not weigh features by their rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
-    for batch in read_batches(inputs, reading, workers=workers):
+    for batch in read_batches(inputs, reading, stop=observer.stop, workers=workers):
         one = inputs[batch.input]
         for reject in batch.documents.rejects:
             on_rejected(f"{reject.path or one.name}:{reject.line}", reject.reason)
         fit.add(batch.documents.texts, partial(_name_of, one, batch))
         observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
+    if observer.stop():
+        raise StopAskedError("asked to end while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
 
 

@@ -71,7 +71,7 @@ def find_pairs(
         layout: one, or what `Layout.parse` reads; by default the fastest one. The answer does not depend on it.
         memory_bytes: bounds the working memory, not the answer's, nor that of a single bucket that is larger; what
             does not fit is spilled to the folder for temporary files. Signatures take 30 bytes each beside it, and up
-            to 180 where another has a near fingerprint, or their key. The answer does not depend on it.
+            to 180 where another has a near fingerprint, or shares their key. The answer does not depend on it.
         tell: is told (done, total), of drawers or, where they are spilled, parts of them, as often as pairs come.
 
     Raises:

@@ -21,14 +21,16 @@ from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
 _NO_PART = np.uint64((1 << 64) - 1)
-CROWD = 128  # signatures with one key or fingerprint, or pairs of those with two near ones: more are a crowd
+CROWD = (
+    128  # signatures with one part of a key or one fingerprint, or pairs of those with two near ones: more are a crowd
+)
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
     """Return the near pairs of distinct signatures, and the groups of equal ones.
 
-    Candidates are looked at in blocks of bounded size. A fingerprint or a key that m distinct signatures share makes
-    m² / 2 of them.
+    Candidates are looked at in blocks of bounded size. A fingerprint or a part of a key that m distinct
+    signatures share makes m² / 2 of them.
 
     Args:
         pairs: those of the fingerprints, within `max_distance` bits.

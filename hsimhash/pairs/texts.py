@@ -33,7 +33,7 @@ class Pair(NamedTuple, Generic[Id]):
     right: Id
     distance: int  # differing bits of the fingerprints; 0 for equal texts, and for some that are nearly equal
     similarity: float | None  # estimated share of common word sequences, 0 to 1; None without sketches
-    found_by: FoundBy  # "key": farther apart than `distance`, but with the same heaviest words
+    found_by: FoundBy  # "key": farther apart than `distance`, but they share a key
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -132,7 +132,8 @@ def duplicates(
     Args:
         texts: a list, a column of a data frame, or any other iterable with a fixed order; without missing values.
         ids: one distinct, hashable id for each text; by default its position, from 0.
-        distance: at most so many bits of two fingerprints differ; texts with the same heaviest words are near too.
+        distance: at most so many bits of two fingerprints differ; texts that share a key (three of their
+            five heaviest words, if the profile is auto-3) are near too.
             Greater values find more, and more of what is not a duplicate.
         profile: how texts become fingerprints: a profile or its name.
         fit: "auto" learns from the texts how rare each word is, if the profile weighs words by that and there are at

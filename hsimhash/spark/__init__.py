@@ -22,11 +22,12 @@ except ImportError as error:
 from hsimhash.spark.clusters import clusters
 from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import dedup_files
+from hsimhash.spark.fitting import fitted_to_files
 from hsimhash.spark.frames import dedup
 from hsimhash.spark.near_pairs import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
-from hsimhash.spark.tables import LAYOUT, compress, match, profile_of
+from hsimhash.spark.tables import LAYOUT, check_new_tables, compress, match, profile_of
 from hsimhash.spark.vertices import SparkDedupOptions, pairs
 
 if TYPE_CHECKING:
@@ -40,12 +41,14 @@ __all__ = [
     "SparkDedupOptions",
     "bulk_load",
     "bulk_load_files",
+    "check_new_tables",
     "check_place",
     "clusters",
     "compress",
     "dedup",
     "dedup_files",
     "fingerprints",
+    "fitted_to_files",
     "match",
     "pairs",
     "profile_of",

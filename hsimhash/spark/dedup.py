@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash.dedup.options import DedupOptions, Method
 from hsimhash.dedup.report import Totals
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.keys import Keying
+from hsimhash.fingerprint.rarity import Learnt, learnt_json
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.spark.clusters import alone, cluster_rows, kept_pair_rows, kept_vertices
 from hsimhash.spark.columns import by_key_part, check_place, observed, reached_path, write_mode
@@ -28,6 +30,17 @@ ALL_PAIRED = 1 << 12  # documents of which one task lists all pairs: n may have 
 WRITERS = 2
 
 
+class SparkDedupSummary(NamedTuple):
+    """The result of a run: the counts, and what the word weights were learnt from, as in `DedupSummary`."""
+
+    totals: Totals
+    learnt: Learnt | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return both as values for `json.dumps`."""
+        return {**self.totals.to_json(), **learnt_json(self.learnt)}
+
+
 def dedup_files(
     spark: SparkSession,
     inputs: Sequence[str],
@@ -37,7 +50,7 @@ def dedup_files(
     *,
     overwrite: bool = False,
     observer: Observer = UNWATCHED,
-) -> Totals:
+) -> SparkDedupSummary:
     """Find near-duplicates in files, and write what to keep.
 
     Args:
@@ -52,7 +65,7 @@ def dedup_files(
         observer: is told which stage the job is in.
 
     Returns:
-        the counts, which are in `stats` too.
+        the counts and what the word weights were learnt from, which are in `stats` too.
 
     Raises:
         ValueError: a column is missing, or there are results already.
@@ -68,9 +81,18 @@ def dedup_files(
     observer.report("find", documents=read.count)
     writes = _write_few if read.count <= _most_in_one_task(options) else _write_many
     totals = writes(results, read, records, options, observer)
-    counts = [F.lit(int(value)).alias(name) for name, value in asdict(totals).items() if value is not None]
-    results.write({"stats": spark.range(1).coalesce(1).select(*(one.cast("bigint") for one in counts))})
-    return totals
+    results.write({"stats": _stats(spark, totals, profile)})
+    return SparkDedupSummary(totals, profile.learnt)
+
+
+def _stats(spark: SparkSession, totals: Totals, profile: Profile) -> DataFrame:
+    """Return the row of numbers; `word_weights` is null if nothing was learnt."""
+    counts = {name: value for name, value in asdict(totals).items() if value is not None}
+    columns = [F.lit(int(count)).cast("bigint").alias(name) for name, count in counts.items()]
+    learnt = dict.fromkeys(Learnt._fields) if profile.learnt is None else profile.learnt._asdict()
+    parts = F.struct(*(F.lit(value).cast("bigint").alias(name) for name, value in learnt.items()))
+    weights = F.when(F.lit(profile.learnt is not None), parts).alias("word_weights")
+    return spark.range(1).coalesce(1).select(*columns, F.lit(profile.name).alias("profile"), weights)
 
 
 def _most_in_one_task(options: SparkDedupOptions) -> int:
@@ -87,18 +109,11 @@ def _write_few(
         options.max_distance, options.max_sketch, method, options.max_cluster_size, pairs=options.pairs
     )
     is_document, is_pair = F.col("cluster").isNotNull(), F.col("cluster").isNull()
+    is_counted = is_pair & ~F.col("is_equal")
     if options.pairs == "kept":
-        is_pair = ~F.col("kept")
-    rows, counts = observed(
-        cluster_at_once(read.documents, rank, asked, options.keying),
-        dropped=F.count_if(~F.col("kept")),
-        clusters=F.count_if(F.col("kept") & (F.col("size") > 1)),
-        largest=F.max(F.when(F.col("size") > 1, F.col("size"))),
-        equal=F.count_if("is_equal"),
-        pairs=F.count_if(is_pair & (F.col("found_by") != "chain")),
-        by_key=F.count_if(is_pair & (F.col("found_by") == "key")),
-        split=F.max("split"),
-    )
+        is_pair = is_counted = ~F.col("kept")
+    clustered = cluster_at_once(read.documents, rank, asked, options.keying)
+    rows, counts = observed(clustered, **_few_counts(is_counted))
     observer.report("write")
     columns = ["distance", *(["similarity", "found_by"] if read.signed else [])]
     pairs = rows.where(is_pair).select(F.col("kept_id").alias("left"), F.col("id").alias("right"), *columns)
@@ -121,12 +136,27 @@ def _write_few(
         short=read.short,
         rejected=read.rejected,
         largest_cluster=counts["largest"] or 0,
-        pairs=counts["dropped"] if options.pairs == "none" else counts["pairs"],
+        pairs={"kept": counts["pairs"], "all": counts["pairs"] + counts["equal"], "none": counts["dropped"]}[
+            options.pairs
+        ],
         by_key=counts["by_key"] if read.signed and options.pairs != "none" else None,
         exact=read.exact,
         repeated=read.repeated,
         split=counts["split"] or 0,
     )
+
+
+def _few_counts(is_counted: Column) -> dict[str, Column]:
+    """Return the counts of the rows of `cluster_at_once`; `is_counted`: they are pairs, but for those of equal ones."""
+    return {
+        "dropped": F.count_if(~F.col("kept")),
+        "clusters": F.count_if(F.col("kept") & (F.col("size") > 1)),
+        "largest": F.max(F.when(F.col("size") > 1, F.col("size"))),
+        "equal": F.count_if(F.col("cluster").isNotNull() & F.col("is_equal")),
+        "pairs": F.count_if(is_counted & (F.col("found_by") != "chain")),
+        "by_key": F.count_if(is_counted & (F.col("found_by") == "key")),
+        "split": F.max("split"),
+    }
 
 
 def _write_many(
@@ -175,7 +205,8 @@ def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions)
     """Return the table of pairs by its name, if there is to be one."""
     if options.pairs == "none":
         return {}
-    return {"pairs": pair_rows(vertices) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)}
+    rows = pair_rows(vertices, has_equal=True) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)
+    return {"pairs": rows}
 
 
 def _comparable(read: ReadDocuments) -> DataFrame:
@@ -209,27 +240,40 @@ class _Results:
 def _totals(
     results: _Results, read: ReadDocuments, vertices: Vertices, kept: DataFrame, options: SparkDedupOptions
 ) -> Totals:
-    clusters, pairs = results.read("clusters"), None if options.pairs == "none" else results.read("pairs")
-    is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
-    of_clusters = clusters.agg(
-        F.count("*").alias("documents"),
-        F.count_if(~F.col("kept")).alias("dropped"),
-        F.count_if(F.col("kept") & (F.col("size") > 1)).alias("clusters"),
-        F.max("size").alias("largest"),
-    ).first()
-    is_signed = vertices.has_signatures
-    equal = vertices.rows.agg(F.sum(F.col("size") - 1)).first()[0]
+    of_clusters = (
+        results.read("clusters")
+        .agg(
+            F.count("*").alias("documents"),
+            F.count_if(~F.col("kept")).alias("dropped"),
+            F.count_if(F.col("kept") & (F.col("size") > 1)).alias("clusters"),
+            F.max("size").alias("largest"),
+        )
+        .first()
+    )
+    equal = vertices.rows.agg(F.sum(F.col("size") - 1)).first()[0] or 0
+    pairs, by_key = of_clusters.dropped, None
+    if options.pairs != "none":
+        pairs, by_key = _pair_counts(results, vertices, options)
+        pairs += equal if options.pairs == "all" else 0
     return Totals(
         documents=of_clusters.documents,
         dropped=of_clusters.dropped,
         clusters=of_clusters.clusters,
-        equal=equal or 0,
+        equal=equal,
         short=read.short,
         rejected=read.rejected,
         largest_cluster=(of_clusters.largest or 0) if of_clusters.clusters else 0,
-        pairs=of_clusters.dropped if pairs is None else pairs.where(is_near).count(),
-        by_key=pairs.where("found_by = 'key'").count() if is_signed and pairs is not None else None,
+        pairs=pairs,
+        by_key=by_key,
         exact=read.exact,
         repeated=read.repeated,
         split=kept.where("cut is not null").select("cut").distinct().count(),
     )
+
+
+def _pair_counts(results: _Results, vertices: Vertices, options: SparkDedupOptions) -> tuple[int, int | None]:
+    """Return how many near pairs there are of documents that differ, or are kept for others; and how many by key."""
+    pairs = vertices.edges if options.pairs == "all" else results.read("pairs")
+    is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
+    near = pairs.where(is_near)
+    return near.count(), near.where("found_by = 'key'").count() if vertices.has_signatures else None

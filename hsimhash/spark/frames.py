@@ -60,18 +60,22 @@ def dedup(
         ValueError: a column is missing, is of another type or has a name of the result, a number is out of range, an
             id is null, or several documents have one.
     """
-    doc_id = id_of(documents, id)
+    kept = [id_of(documents, id), position_of(documents, position).alias("position")]
     check_free(documents, ["cluster", "keep"])
-    kept = [doc_id, position_of(documents, position).alias("position")]
     made = Profile.named(profile) if isinstance(profile, str) else profile
     keying = keying_of(made)
     options = SparkDedupOptions(max_distance, max_sketch, method, max_cluster_size, limits=limits, keying=keying)
-    signed = materialized(signed_rows(documents, kept, text, made))
-    _check_ids(signed, id)
-    signed = signed if made.makes_signatures else signed.drop("sketch", "key")
+    signed = _signed(signed_rows(documents, kept, text, made), id, made)
     found = clustered(signed, options).select(F.col("id").alias(_ID), "cluster", F.col("kept").alias("keep"))
     joined = documents.join(found, column_named(id) == F.col(_ID), "left")
     return joined.drop(_ID)
+
+
+def _signed(rows: DataFrame, id: str, profile: Profile) -> DataFrame:
+    """Compute what is compared of documents, and check their ids; `id` is the name of their column."""
+    rows = materialized(rows)
+    _check_ids(rows, id)
+    return rows if profile.makes_signatures else rows.drop("sketch", "key")
 
 
 def _check_ids(documents: DataFrame, id: str) -> None:

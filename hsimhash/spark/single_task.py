@@ -28,8 +28,8 @@ from hsimhash.spark.columns import SIGNATURE, gathered, unsigned
 from hsimhash.spark.executors import OnExecutors
 
 CLUSTER_ROW = ("id", "cluster", "kept", "kept_id", "distance", "size", "diameter")
-# In a row of a pair, of `kept_id` and `id`, the cluster is null. `is_equal`: to an earlier document; `split`, in every
-# row of a cluster: components that were cut into stars.
+# In a row of a pair, of `kept_id` and `id`, the cluster is null. `is_equal`: the document, or one of the pair, equals
+# an earlier one; `split`, in every row of a cluster: components that were cut into stars.
 _OUT_DDL = (
     "id string, cluster string, kept boolean, kept_id string, distance int, size bigint, diameter int, "
     "similarity double, found_by string, is_equal boolean, split int"
@@ -121,12 +121,20 @@ class _Group:
             )
 
     def pair_rows(self) -> Iterator[pa.RecordBatch]:
-        near = self.pairs.brief()
-        for rows in _batches(len(near.left)):
-            left, right = near.left[rows], near.right[rows]
-            similarity, how = self._measured(left, right)
-            ids = [self._named(self.among[one]) for one in (left, right)]
-            yield _batch(id=ids[1], kept_id=ids[0], distance=near.distance[rows], similarity=similarity, found_by=how)
+        is_repeat = np.zeros(len(self.among), np.bool_)
+        is_repeat[self.pairs.repeats] = True
+        for block in self.pairs.expand():
+            for rows in _batches(len(block.left)):
+                left, right = block.left[rows], block.right[rows]
+                similarity, how = self._measured(left, right)
+                yield _batch(
+                    kept_id=self._named(self.among[left]),
+                    id=self._named(self.among[right]),
+                    distance=block.distance[rows],
+                    similarity=similarity,
+                    found_by=how,
+                    is_equal=is_repeat[left] | is_repeat[right],
+                )
 
     def _smallest_ids(self, kept: Int64s, members: Int64s) -> Int64s:
         """Return, at each kept document, the one with the smallest id; only clusters of several have `members`."""

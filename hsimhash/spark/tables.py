@@ -17,10 +17,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest, drawer_name
+from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest, drawer_name, keep_profile, kept_profile
 from hsimhash.compressed.match import near_rows, row_groups, scanned_distance
 from hsimhash.compressed.write import drawer_writer
 from hsimhash.errors import CorruptionError, HsimhashError
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
@@ -55,7 +56,7 @@ def compress(
     *,
     id: str = "id",
     layout: Layout | str = LAYOUT,
-    profile: str = DEFAULT_PROFILE,
+    profile: Profile | str = DEFAULT_PROFILE,
     limits: PairLimits = PAIR_LIMITS,
 ) -> Manifest:
     """Write documents as compressed tables, for `match` and for 'hsimhash tables match'.
@@ -69,42 +70,59 @@ def compress(
         folder: new or empty; a path that all executors see, or a URL that fsspec knows.
         id: the column of ids, strings or whole numbers, each once; the tables keep them as strings.
         layout: its drawers are the tables.
-        profile: the name of what made the fingerprints.
+        profile: the one that made the fingerprints, as for `fingerprints`. The tables keep its lists.
         limits: how many rows a file has.
 
     Raises:
-        ValueError: a column is missing or of another type.
+        ValueError: a column is missing or of another type, or there is no such profile.
         HsimhashError: the folder is not empty.
     """
-    doc_id, (fingerprint, *_) = id_and_signature(documents, id)
+    rows = _documents_of(documents, id)
     layout = Layout.parse(layout) if isinstance(layout, str) else layout
+    made = Profile.named(profile) if isinstance(profile, str) else profile
+    check_new_tables(folder)
     folder = absolute_place(folder)
     stage = open_stage(folder)
-    if not stage.is_empty():
-        raise HsimhashError(f"{folder} is not empty; choose another folder")
-    first_seen = F.coalesce(first_seen_in(documents), F.unix_millis(F.current_timestamp())).alias("first_seen")
-    rows = documents.select(doc_id.cast("string").alias("id"), fingerprint, first_seen)
-    rows = rows.where("fingerprint is not null and id is not null")
+    version = keep_profile(made, partial(_write_file, stage))
     values = materialized(rows.select("fingerprint").distinct())
     sample, count = sample_of(values, limits.sample)
     plan = PartPlan.of(searches(layout.drawers, layout.max_distance), sample, count, replace(limits, depth=0))
+    _write_drawers(values, plan, folder, limits, count * len(layout.drawers))
+    rows.write.option("compression", "zstd").parquet(f"{stage.url}/{DOCUMENTS}")
+    cuts = [[f"{cut:016x}" for cut in table.cuts.tolist()] for table in plan.tables]
+    manifest = Manifest(layout.name, made.name, rows.count(), count, cuts, version)
+    _write_file(stage, MANIFEST, json.dumps(asdict(manifest)).encode())
+    return manifest
+
+
+def check_new_tables(folder: str) -> None:
+    """Raise `HsimhashError` if the folder for new tables is not empty."""
+    if not open_stage(absolute_place(folder)).is_empty():
+        raise HsimhashError(f"{folder} is not empty; choose another folder")
+
+
+def _documents_of(documents: DataFrame, id: str) -> DataFrame:
+    """Return the rows of the table of documents."""
+    doc_id, (fingerprint, *_) = id_and_signature(documents, id)
+    first_seen = F.coalesce(first_seen_in(documents), F.unix_millis(F.current_timestamp())).alias("first_seen")
+    rows = documents.select(doc_id.cast("string").alias("id"), fingerprint, first_seen)
+    return rows.where("fingerprint is not null and id is not null")
+
+
+def _write_drawers(values: DataFrame, plan: PartPlan, folder: str, limits: PairLimits, rows: int) -> None:
+    """Write the files of all parts, which have so many rows together."""
     parts = spread_to_parts(values, plan, limits)
     written = parts.mapInArrow(partial(_written, plan, folder), "part int, rows bigint").collect()
-    if sum(row.rows for row in written) != count * len(layout.drawers):
+    if sum(row.rows for row in written) != rows:
         raise HsimhashError(f"{folder} has not all rows; this is a bug, the tables are not to be used")
+    stage = open_stage(folder)
     for part in set(range(int(plan.starts[-1]))) - {row.part for row in written}:  # what had no rows has a file too
         _write_part(plan, stage, part, np.empty(0, np.uint64))
-    rows.write.option("compression", "zstd").parquet(f"{stage.url}/{DOCUMENTS}")
-    manifest = Manifest(
-        layout.name,
-        profile,
-        rows.count(),
-        count,
-        [[f"{cut:016x}" for cut in table.cuts.tolist()] for table in plan.tables],
-    )
-    with stage.writing(MANIFEST) as stream:
-        stream.write(json.dumps(asdict(manifest)).encode())
-    return manifest
+
+
+def _write_file(stage: Stage, name: str, content: bytes) -> None:
+    with stage.writing(name) as stream:
+        stream.write(content)
 
 
 def _write_part(plan: PartPlan, stage: Stage, part: int, values: Uint64s) -> None:
@@ -165,15 +183,9 @@ def match(
         )
     against = absolute_place(against)
     stage = open_stage(against)
-    manifest = Manifest.parse(stage.read(MANIFEST), against)
-    layout = Layout.parse(manifest.layout)
-    distance = scanned_distance(layout, max_distance)
     asked = queries.select(query.alias("query"), asked_bits.alias("asked"))
     values = asked.select("asked").where("asked is not null")
-    plan = _plan_of(manifest, layout)
-    spread = spread_to_parts(values, plan, limits)
-    task = partial(_near, plan, against, distance, manifest.parts is not None)
-    near = materialized(spread.mapInArrow(task, "asked bigint, fingerprint bigint"))
+    near = _near_fingerprints(values, against, _manifest_of(stage, against), max_distance, limits)
     rows = queries.sparkSession.read.parquet(f"{stage.url}/{DOCUMENTS}")
     stored = rows.select("id", bits_of(rows, "fingerprint").alias("fingerprint"), "first_seen")
     found = near.join(stored, "fingerprint").join(asked, "asked")
@@ -181,9 +193,31 @@ def match(
     return found.select("query", "id", bits, "fingerprint", "first_seen")
 
 
-def profile_of(tables: str) -> str:
-    """Return the profile name of compressed tables; raise `IndexNotFoundError` if there are none."""
-    return Manifest.parse(open_stage(tables).read(MANIFEST), tables).profile
+def profile_of(tables: str) -> Profile:
+    """Return the profile of compressed tables, and load its lists into this process.
+
+    Raises:
+        IndexNotFoundError: there are none.
+        CorruptionError: the profile or one of its lists is damaged.
+    """
+    stage = open_stage(absolute_place(tables))
+    return kept_profile(_manifest_of(stage, tables), tables, stage.read)
+
+
+def _manifest_of(stage: Stage, place: str) -> Manifest:
+    return Manifest.parse(stage.read(MANIFEST), place)
+
+
+def _near_fingerprints(
+    values: DataFrame, folder: str, manifest: Manifest, max_distance: int | None, limits: PairLimits
+) -> DataFrame:
+    """Compute the stored fingerprints near each of the values: `asked`, `fingerprint`."""
+    layout = Layout.parse(manifest.layout)
+    distance = scanned_distance(layout, max_distance)
+    plan = _plan_of(manifest, layout)
+    task = partial(_near, plan, folder, distance, manifest.parts is not None)
+    spread = spread_to_parts(values, plan, limits)
+    return materialized(spread.mapInArrow(task, "asked bigint, fingerprint bigint"))
 
 
 def _plan_of(manifest: Manifest, layout: Layout) -> PartPlan:

@@ -292,10 +292,10 @@ def pairs(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return all pairs of near documents, as the table of pairs of 'hsimhash dedup' has them.
+    """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, but for those of equal documents.
 
-    Of documents with the same signature the first one is in pairs with others, and each of the others in one with it.
-    The call runs Spark jobs.
+    Of documents with the same signature only the first one is in pairs with others, and each of the others in one with
+    it. The call runs Spark jobs.
 
     Example:
         pairs(fingerprints(pages, text="body"), id="url")
@@ -329,22 +329,39 @@ def keying_of(profile: Profile | str) -> Keying:
     return (Profile.named(profile) if isinstance(profile, str) else profile).key_kind
 
 
-def pair_rows(vertices: Vertices) -> DataFrame:
-    """Return the table of pairs: those of the vertices' first documents, and each other document with the first."""
-    firsts = vertices.rows.select("number", "first")
-    if vertices.is_small:
-        firsts = F.broadcast(firsts)
-    near = vertices.edges.join(firsts.alias("a"), F.col("low") == F.col("a.number"))
-    near = near.join(firsts.alias("b"), F.col("high") == F.col("b.number"))
-    left, right = F.least("a.first", "b.first"), F.greatest("a.first", "b.first")
+def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
+    """Return the table of pairs.
+
+    Args:
+        vertices: of documents.
+        has_equal: list all pairs of documents; else those of the vertices' first documents, and each other document
+            with the first.
+    """
+    members = vertices.rows.select("number", F.col("first").alias("member"))
+    repeated = vertices.repeated
+    if repeated is not None and has_equal:
+        members = _members(vertices.rows, repeated)
+    elif vertices.is_small:
+        members = F.broadcast(members)
+    near = vertices.edges.join(members.alias("a"), F.col("low") == F.col("a.number"))
+    near = near.join(members.alias("b"), F.col("high") == F.col("b.number"))
+    left, right = F.least("a.member", "b.member"), F.greatest("a.member", "b.member")
     found = near.select(left["id"].alias("left"), right["id"].alias("right"), "distance", "differing", "found_by")
-    if vertices.repeated is not None:
-        found = found.unionByName(_equal_pairs(vertices.rows, vertices.repeated))
+    if repeated is not None:
+        found = found.unionByName(_all_equal_pairs(repeated) if has_equal else _equal_pairs(vertices.rows, repeated))
     if not vertices.has_signatures:
         return found.select("left", "right", "distance")
     is_known = F.col("differing").isNotNull()
     similarity = F.when(is_known, similarity_of(F.col("differing"))).alias("similarity")
     return found.select("left", "right", "distance", similarity, "found_by")
+
+
+def _members(rows: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Return the documents of each vertex: `number`, and `member`, as `first` has them."""
+    single = rows.where("size = 1").select("number", F.col("first").alias("member"))
+    several = rows.where("size > 1").select("number", *SIGNATURE)
+    documents = repeated.select(*SIGNATURE, F.struct("position", "id").alias("member"))
+    return single.unionByName(documents.join(several, list(SIGNATURE)).select("number", "member"))
 
 
 def similarity_of(differing: Column) -> Column:
@@ -355,14 +372,24 @@ def similarity_of(differing: Column) -> Column:
 def _equal_pairs(rows: DataFrame, repeated: DataFrame) -> DataFrame:
     """Return the pairs of vertices' first documents with each one's others."""
     several = rows.where("size > 1").select(*SIGNATURE, F.col("first.id").alias("left"))
-    return (
-        repeated.join(several, list(SIGNATURE))
-        .where("id <> left")
-        .select(
-            "left",
-            F.col("id").alias("right"),
-            F.lit(0).alias("distance"),
-            F.when(F.col("sketch") != 0, F.lit(0)).alias("differing"),
-            F.lit("distance").alias("found_by"),
-        )
+    met = repeated.join(several, list(SIGNATURE)).where("id <> left")
+    return _equal_rows(met, F.col("left"), F.col("id"), F.col("sketch"))
+
+
+def _all_equal_pairs(repeated: DataFrame) -> DataFrame:
+    """Return all pairs of documents with the same signature."""
+    documents = repeated.withColumn("number", F.struct("position", "id")).withColumn("same", F.struct(*SIGNATURE))
+    met = _met(documents, "same", None)
+    ends = F.col("a.number"), F.col("b.number")
+    return _equal_rows(met, F.least(*ends)["id"], F.greatest(*ends)["id"], F.col("a.sketch"))
+
+
+def _equal_rows(met: DataFrame, left: Column, right: Column, sketch: Column) -> DataFrame:
+    """Return pairs of documents with the same signature as rows of `Vertices.edges`, but by their ids."""
+    return met.select(
+        left.alias("left"),
+        right.alias("right"),
+        F.lit(0).alias("distance"),
+        F.when(sketch != 0, F.lit(0)).alias("differing"),
+        F.lit("distance").alias("found_by"),
     )

@@ -22,8 +22,9 @@ from hsimhash import Profile
 from hsimhash.compressed import CompressedTables
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import CorruptionError, HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.fingerprint.fit import Fit
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
@@ -44,6 +45,7 @@ from hsimhash.spark import (
     fingerprints,
     match,
     pairs,
+    profile_of,
     read_documents,
     single_task,
 )
@@ -63,6 +65,7 @@ from tests.support.fingerprint_sets import (
     write_signatures,
 )
 from tests.support.spark_session import local_spark, need_java
+from tests.test_dedup_fit import pages, written
 from tests.test_readme import blocks, run
 
 pytestmark = pytest.mark.together
@@ -248,13 +251,18 @@ def test_dedup_gives_the_answers_of_one_machine(
     known = dedup(find_inputs([str(given)], reading), one, options, against=profile)
     limits = replace(PAIR_LIMITS, single_task=at_once)
     asked = SparkDedupOptions(clusters=method, max_cluster_size=most, limits=limits)
-    totals = dedup_files(spark, [str(given)], str(many), RecordOptions(profile, keep=policies), asked)
+    totals, learnt = dedup_files(spark, [str(given)], str(many), RecordOptions(profile, keep=policies), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
     assert table(many / "clusters") == table(one / "clusters.parquet")
     assert [row for (row,) in table(many / "keep")] == sorted(map(repr, (one / "keep.txt").read_text().split()))
     expected = known.totals.to_json()
     assert totals.to_json() == {name: count for name, count in expected.items() if name != "unconfirmed"}
-    assert pq.read_table(many / "stats").to_pylist()[0]["dropped"] == known.totals.dropped
+    assert learnt == known.learnt
+    assert (learnt is not None) == (name == "auto-3")
+    (stats,) = pq.read_table(many / "stats").to_pylist()
+    assert stats["dropped"] == known.totals.dropped
+    told = json.loads((one / "stats.json").read_text())
+    assert (stats["profile"], stats["word_weights"]) == (told["profile"], told.get("word_weights"))
 
 
 @pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
@@ -265,9 +273,6 @@ def test_documents_that_share_keys_are_found_as_on_one_machine(
 ) -> None:
     given, one, many = tmp_path / "given.jsonl", tmp_path / "one", tmp_path / "many"
     signatures = crowded_signatures(np.random.default_rng(10), 1_400, keying)
-    if listed == "all":  # of equal documents, one machine lists all pairs with others, Spark those of the first
-        columns = signatures.fingerprints, signatures.sketches, signatures.keys
-        signatures = signatures[np.unique(np.stack(columns), axis=1, return_index=True)[1]]
     write_signatures(given, page_ids(0, len(signatures)), signatures)
     profile = Profile.named("auto-2" if keying is Keying.WHOLE else "auto-3")
     reading = InputOptions("jsonl", fingerprint_field="fingerprint", has_signatures=True)
@@ -275,7 +280,7 @@ def test_documents_that_share_keys_are_found_as_on_one_machine(
     known = dedup(find_inputs([str(given)], reading), one, asked, against=profile).totals.to_json()
     options = SparkDedupOptions(clusters=method, pairs=listed, limits=replace(PAIR_LIMITS, single_task=at_once))
     records = RecordOptions(profile, fingerprint_field="fingerprint")
-    totals = dedup_files(spark, [str(given)], str(many), records, options)
+    totals, _ = dedup_files(spark, [str(given)], str(many), records, options)
     for name in ("pairs", "clusters"):
         assert table(many / name) == table(one / f"{name}.parquet")
     assert totals.to_json() == {name: count for name, count in known.items() if name != "unconfirmed"}
@@ -327,18 +332,18 @@ def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark
     assert table is not None
     own.write_bytes(table.content())
 
-    def profile_of(path: Path, fit: str, asked: RecordOptions) -> str:
+    def name_of(path: Path, fit: str, asked: RecordOptions) -> str:
         return fitted_to_files(spark, [str(path)], asked, fit, UNWATCHED).name
 
     records_3 = RecordOptions(plain)
-    assert profile_of(given, FIT_OFF, records_3) == profile_of(few, FIT_AUTO, records_3) == "auto-3"
-    assert profile_of(given, str(own), records_3) == plain.fitted(table).name
-    assert profile_of(given, FIT_AUTO, records_3) not in ("auto-3", plain.fitted(table).name)
-    assert profile_of(given, FIT_AUTO, RecordOptions(Profile.named("auto-2"))) == "auto-2"
+    assert name_of(given, FIT_OFF, records_3) == name_of(few, FIT_AUTO, records_3) == "auto-3"
+    assert name_of(given, str(own), records_3) == plain.fitted(table).name
+    assert name_of(given, FIT_AUTO, records_3) not in ("auto-3", plain.fitted(table).name)
+    assert name_of(given, FIT_AUTO, RecordOptions(Profile.named("auto-2"))) == "auto-2"
     with_fingerprints = RecordOptions(plain, fingerprint_field="fingerprint")
-    assert profile_of(given, FIT_AUTO, with_fingerprints) == "auto-3"
+    assert name_of(given, FIT_AUTO, with_fingerprints) == "auto-3"
     with pytest.raises(ValueError, match=r"none\.rarity: No such file"):
-        profile_of(given, "none.rarity", records_3)
+        name_of(given, "none.rarity", records_3)
 
 
 @pytest.mark.parametrize("listed", ["all", "none"])
@@ -351,19 +356,19 @@ def test_one_task_writes_the_tables_of_many(
         values = near_and_equal(np.random.default_rng(6), 900, near=1 / 3, equal=1 / 3, most=4)
         lines = (json.dumps({"id": f"{n * 7 % 900}", field: f"{one:016x}"}) for n, one in enumerate(values.tolist()))
         given.write_text("\n".join(lines))
-    totals = []
+    summaries = []
     for at_once in (0, PAIR_LIMITS.single_task):
         options = SparkDedupOptions(pairs=listed, limits=replace(PAIR_LIMITS, single_task=at_once))
         reading = RecordOptions(profile, fingerprint_field=field)
-        totals.append(dedup_files(spark, [str(given)], str(tmp_path / f"{at_once}"), reading, options))
+        summaries.append(dedup_files(spark, [str(given)], str(tmp_path / f"{at_once}"), reading, options))
     many, one = tmp_path / "0", tmp_path / f"{PAIR_LIMITS.single_task}"
     names = {path.name for path in many.iterdir()}
     assert names == {path.name for path in one.iterdir()}
     for name in names:
         assert table(many / name) == table(one / name)
         assert spark.read.parquet(str(many / name)).dtypes == spark.read.parquet(str(one / name)).dtypes
-    assert totals[0] == totals[1]
-    assert totals[0].dropped
+    assert summaries[0] == summaries[1]
+    assert summaries[0].totals.dropped
 
 
 def test_listing_all_pairs_of_a_crowd_warns_of_their_number(spark: SparkSession, tmp_path: Path) -> None:
@@ -445,6 +450,55 @@ def test_a_match_by_compressed_tables_is_that_of_brute_force(spark: SparkSession
         compress(stored, str(folder))
     with pytest.raises(ValueError, match="beyond the 3 bits"):
         match(hexes, str(folder), max_distance=4)
+
+
+def test_tables_keep_a_fitted_profile_for_whoever_matches(tmp_path: Path) -> None:
+    need_java()
+    given = written(tmp_path / "pages.jsonl", pages(150, 30))
+    stops = tmp_path / "stops.txt"
+    stops.write_text("privacy\npolicy\n")
+    profile = ("--profile", f"auto-3:stops={stops}")
+
+    def made(*words: str) -> str:
+        done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    one, many = str(tmp_path / "one"), str(tmp_path / "many")
+    alone = json.loads(made("tables", "write", given, "--out", one, *profile))
+    spread = json.loads(made("spark", "tables", given, "--out", many, *profile))
+    assert spread == {name: alone[name] for name in spread}
+    assert spread["word_weights"]["documents"] == 180
+    stops.unlink()
+    found = []
+    for tables in (one, many):
+        near, out = made("tables", "match", given, "--tables", tables).splitlines(), f"{tables}.parquet"
+        answers = map(json.loads, near)
+        found.append({(one["id"], hit["id"], hit["distance"]) for one in answers for hit in one["matches"]})
+        made("spark", "match", given, "--tables", tables, "--out", out)
+        found.append({(row["query"], row["id"], row["distance"]) for row in pq.read_table(out).to_pylist()})
+    assert found[0] == found[1] == found[2] == found[3]
+    assert 180 < len(found[0]) < 300
+
+
+@pytest.mark.parametrize("damage", ["missing", "another"])
+@pytest.mark.parametrize("what", ["list", "profile"])
+def test_a_damaged_profile_of_tables_is_told_before_any_work(
+    spark: SparkSession, tmp_path: Path, what: str, damage: str
+) -> None:
+    fit = Fit(Profile.named("auto-3"))
+    fit.add([page["text"] for page in pages(120, 0)])
+    folder = tmp_path / "tables"
+    values = random_fingerprints(np.random.default_rng(5), 30)
+    compress(frame(spark, tmp_path / "in.parquet", values), str(folder), profile=fit.profile.fitted(fit.table()))
+    assert profile_of(str(folder)) == fit.profile.fitted(fit.table())
+    (path,) = folder.glob("list-*" if what == "list" else "profile.json")
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"{}\n")
+    with pytest.raises(CorruptionError, match=f"{path.name} cannot be read .*write the tables again"):
+        profile_of(str(folder))
 
 
 def test_rows_with_a_key_go_to_its_partition(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError, Remedy
-from hsimhash.files import replace_file, write_json
+from hsimhash.files import write_json
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.wordlists import keep_list, kept_list
 from hsimhash.layout import Layout
@@ -45,7 +45,7 @@ class Manifest:
     @classmethod
     def load(cls, folder: Path) -> Manifest:
         """Read the manifest; raise `IndexNotFoundError`, `FormatVersionError` or `CorruptionError`."""
-        return cls.parse(read_file(folder, MANIFEST), str(folder))
+        return cls.parse(file_content(folder, MANIFEST), str(folder))
 
     @classmethod
     def parse(cls, data: bytes | None, place: str) -> Manifest:
@@ -114,13 +114,7 @@ def _list_name(sha256: str) -> str:
     return f"list-{sha256}"
 
 
-def write_file(folder: Path, name: str, content: bytes) -> None:
-    """Write a file of tables in a local folder."""
-    with replace_file(folder / name) as file:
-        file.write(content)
-
-
-def read_file(folder: Path, name: str) -> bytes | None:
+def file_content(folder: Path, name: str) -> bytes | None:
     """Return the bytes of a file of tables in a local folder, or None if it is missing."""
     with suppress(FileNotFoundError):
         return (folder / name).read_bytes()

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, kept_profile, read_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, file_content, kept_profile
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.extras import arrow_needed
@@ -57,7 +57,7 @@ class CompressedTables:
     @cached_property
     def profile(self) -> Profile:
         """The profile of the fingerprints; `CorruptionError` if it or one of its lists is damaged."""
-        return kept_profile(self.manifest, str(self.folder), partial(read_file, self.folder))
+        return kept_profile(self.manifest, str(self.folder), partial(file_content, self.folder))
 
     def match(
         self,

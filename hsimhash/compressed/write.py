@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, keep_profile, write_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file, keep_profile
 from hsimhash.errors import StopAskedError
 from hsimhash.extras import arrow_needed
-from hsimhash.files import make_folder, sync_folder
+from hsimhash.files import make_folder, replace_file, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.keys import Keying
@@ -91,7 +91,7 @@ def write_tables(
     profile = fitted_profile(inputs, reading, profile, fit, workers=workers, observer=observer)
     make_folder(folder)
     try:
-        version = keep_profile(profile, partial(write_file, folder))
+        version = keep_profile(profile, partial(_write_file, folder))
         runs, written = _read(inputs, reading, folder, profile, workers, observer, rows)
         if runs:
             resolve(runs, rows, lambda found: np.ones(len(found.runs), np.bool_))
@@ -105,6 +105,11 @@ def write_tables(
         raise
     sync_folder(folder)
     return Written(written.counts, written.rejects, written.short, manifest, profile.learnt)
+
+
+def _write_file(folder: Path, name: str, content: bytes) -> None:
+    with replace_file(folder / name) as file:
+        file.write(content)
 
 
 def _read(

@@ -20,6 +20,8 @@ from tests.support.effort import tries
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
+from tests.test_dedup_fit import pages, written
+from tests.test_ingest_fit import contents
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -69,6 +71,21 @@ def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, store: str) -
     options = ("--store", store, "--stage", "stage", "--fingerprint-field", "fingerprint")
     again = run("bulk-load", str(given), *options, "--hbase-command", own_hbase.program())
     assert "nothing to do" in again.stderr
+
+
+def test_texts_are_signed_with_the_table_that_the_index_was_created_with(own_hbase: HBaseServer) -> None:
+    source = written(Path("pages.jsonl"), pages(150, 20))
+    assert run("fit", source, "--output", "own.rarity").exit_code == 0
+    assert run("ingest", source, "--store", "lmdb://known", "--profile", "auto-3:rarity=own.rarity").exit_code == 0
+    with new_table(own_hbase) as name:
+        url = table_url(own_hbase, name)
+        made = run("create-table", "--store", url, "--regions", "2", "--profile", "auto-3:rarity=own.rarity")
+        assert made.exit_code == 0, made.stderr
+        Path("own.rarity").unlink()
+        options = ("--stage", "stage", "--hbase-command", own_hbase.program())
+        result = run("bulk-load", source, "--store", url, *options)
+        assert result.exit_code == 0, result.stderr
+        assert contents(url) == contents("lmdb://known")
 
 
 def test_what_others_write_after_the_beginning_wins(own_hbase: HBaseServer, store: str) -> None:

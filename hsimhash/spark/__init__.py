@@ -4,8 +4,8 @@
 returns. `text=` and `id=` name the columns. `fingerprints` is lazy; all others run jobs when they are called.
 
 `dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions of
-DataFrames do not: 'hsimhash fit' writes a table, and `profile="auto-3:rarity=TABLE"` uses it. `pairs` and `clusters` need the profile
-that made the keys.
+DataFrames do not: 'hsimhash fit' writes a table, and `profile="auto-3:rarity=TABLE"` uses it. `pairs` and `clusters`
+need the profile that made the keys.
 
 PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors run. Work is cut into parts that one
 task holds in memory, as arrays; between tasks these travel as bytes, not as rows.

@@ -299,7 +299,7 @@ def test_wrong_weights_and_places_are_refused_before_anything_is_read(lists: dic
     Path("full", "mine").touch()
     for words, reason in (
         (("new", "--fit", "none.rarity"), "none.rarity: No such file"),
-        (("new", "--fit", "stops.txt"), "stops.txt is no rarity table"),
+        (("new", "--fit", "stops.txt"), "stops.txt is not a rarity table"),
         (("new", "--profile", "auto-2", "--fit", "own.rarity"), "a rarity table goes with weights=rarity"),
         (("full",), "full is not empty"),
     ):

@@ -1,6 +1,7 @@
 """Many processes claim near documents and are killed: `python -m tests.stress.claims [--store lmdb]`.
 
-Documents come in groups of near ones, in random order, each group's to any of the processes. These claim theirs in
+Documents come in groups of near ones, in random order, each group's to any of the processes. Every other group is near
+by its keys alone, of which any two share one part. The processes claim theirs in
 batches, note each answer in a file, and are killed with `kill -9` at random moments; begun again, they claim again what
 is not noted. Of each group one document must be new, the others must have that one as their match, and the index must
 have the new ones, and no others.
@@ -20,6 +21,9 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.errors import StoreBusyError, StoreUnavailableError
+from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.keys import PARTS, TAG_MASK, TAGS
+from hsimhash.store.conformance.random_calls import packed_key
 from tests.stress.hbase_crowd import table, url_of
 from tests.support.hbase_server import serving
 from tests.support.postgresql_server import postgresql_serving
@@ -27,6 +31,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 from tests.support.redis_server import redis_running
 
 SEED = 17
+PROFILE = "auto-3"
 PROCESSES, DOCUMENTS, GROUP = 8, 20_000, 4
 MOST_CLAIMS = 32  # of a batch
 KILL_EVERY_S = 0.5  # at most
@@ -34,12 +39,33 @@ KILLS = 40
 LIMIT_S = 1_800.0
 
 
-def documents_of(number: int, processes: int, count: int) -> list[tuple[str, int]]:
-    """Return the documents of one process, in the order in which it claims them: id, fingerprint."""
+def documents_of(number: int, processes: int, count: int) -> list[tuple[str, Signature]]:
+    """Return the documents of one process, in the order in which it claims them."""
     rng = np.random.default_rng(SEED)
-    bases = rng.integers(0, 2**64, count // GROUP, np.uint64).tolist()
-    documents = [(f"{group}/{one}", base ^ 1 << one) for group, base in enumerate(bases) for one in range(GROUP)]
+    documents = [
+        (f"{group}/{one}", signature)
+        for group in range(count // GROUP)
+        for one, signature in enumerate(by_key(rng) if group % 2 else by_distance(rng))
+    ]
     return [documents[place] for place in rng.permutation(len(documents))[number::processes].tolist()]
+
+
+def by_distance(rng: np.random.Generator) -> list[Signature]:
+    """Return signatures that lie near each other, without keys."""
+    (base,) = rng.integers(0, 2**64, 1, np.uint64).tolist()
+    return [Signature(base ^ 1 << one) for one in range(GROUP)]
+
+
+def by_key(rng: np.random.Generator) -> list[Signature]:
+    """Return signatures that lie anywhere, of whose keys any two share one part, at any places."""
+    common, others = np.split(rng.permutation(TAG_MASK)[: len(PARTS[0]) + GROUP * TAGS], [len(PARTS[0])])
+    signatures = []
+    for fingerprint, its in zip(
+        rng.integers(0, 2**64, GROUP, np.uint64).tolist(), others.reshape(GROUP, TAGS), strict=True
+    ):
+        its[list(PARTS[rng.integers(len(PARTS))])] = rng.permutation(common)
+        signatures.append(Signature(fingerprint, 0, packed_key(its.tolist())))
+    return signatures
 
 
 def claimant(url: str, number: str, processes: str, count: str, log: str) -> None:
@@ -122,7 +148,7 @@ def _verdict(url: str, logs: list[Path], count: int, kills: int) -> Outcome:
 def on_lmdb(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
     """Claim in an embedded index."""
     url = f"lmdb://{folder / 'index'}"
-    HSimIndex.create(url, layout="4", distance=3).close()
+    HSimIndex.create(url, layout="4", profile=PROFILE, distance=3).close()
     return claim_and_kill(url, folder, processes, count, most_kills)
 
 
@@ -130,7 +156,7 @@ def on_redis(folder: Path, processes: int, count: int, most_kills: int = KILLS) 
     """Claim on a Redis that is started for it."""
     with redis_running(folder / "redis") as server:
         url = server.url("pages")
-        HSimIndex.create(url, layout="4", distance=3).close()
+        HSimIndex.create(url, layout="4", profile=PROFILE, distance=3).close()
         return claim_and_kill(url, folder, processes, count, most_kills)
 
 
@@ -138,7 +164,7 @@ def on_postgresql(folder: Path, processes: int, count: int, most_kills: int = KI
     """Claim on a PostgreSQL that is started for it."""
     with postgresql_serving() as server:
         url = server.url("claims")
-        HSimIndex.create(url, layout="4", distance=3).close()
+        HSimIndex.create(url, layout="4", profile=PROFILE, distance=3).close()
         return claim_and_kill(url, folder, processes, count, most_kills)
 
 
@@ -156,7 +182,7 @@ def main() -> int:
     with scratch_folder(given.scratch) as folder:
         if (claim := {"lmdb": on_lmdb, "postgresql": on_postgresql, "redis": on_redis}.get(given.store)) is not None:
             return print_outcomes([claim(folder, given.processes, given.documents)])
-        with serving(folder / "hbase") as server, table(server) as name:
+        with serving(folder / "hbase") as server, table(server, profile=PROFILE) as name:
             url = url_of(name, server.thrift2_port)
             return print_outcomes([claim_and_kill(url, folder, given.processes, given.documents, KILLS)])
 

@@ -16,17 +16,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 
 from hsimhash.errors import StoreBusyError, StoreUnavailableError
+from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.index import HSimIndex
 from hsimhash.store.base import Claim
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY
 from tests.stress.protocol import (
-    AT_ONCE,
     DOC_IDS,
+    FAR,
     REGISTER_KEYS,
     SCHEDULES,
+    SHIFTED_KEY,
     SIGNATURES,
     Done,
     Kind,
@@ -34,10 +36,17 @@ from tests.stress.protocol import (
     Plan,
     Schedule,
     Violation,
+    kind_of,
+    tasks_of,
 )
 from tests.support.hbase_model import DRIFT_MS, LATEST_MS, MINUTE_MS, Key
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
+# What the documents of a schedule may be, any two of them near each other: of keys in parts some share one part alone.
+CLAIMED = {
+    Keying.WHOLE: SIGNATURES[:3],
+    Keying.IN_PARTS: (*SIGNATURES[:2], Signature(FAR, 0, SHIFTED_KEY)),
+}
 ALONE = {"claim": 6, "query": 1, "check": 1, "collect": 1, "wait": 1}
 MIXED = {**ALONE, "add": 2, "remove": 2}
 WAITS_S = (30, 3_600)  # by the schedule: how long a claim waits for others
@@ -45,11 +54,11 @@ WAITS_S = (30, 3_600)  # by the schedule: how long a claim waits for others
 ENDED_MS = LATEST_MS + 21 * MINUTE_MS + 2 * DRIFT_MS
 
 
-def claims_of(rng: random.Random) -> tuple[Plan, bool]:
+def claims_of(rng: random.Random, keying: Keying) -> tuple[Plan, bool]:
     """Draw what each of two to four actors does, and whether others than claims write."""
     is_mixed = rng.random() < 1 / 3
     counts = MIXED if is_mixed else ALONE
-    own = {doc_id: rng.choice(SIGNATURES[:3]) for doc_id in DOC_IDS}
+    own = {doc_id: rng.choice(CLAIMED[keying]) for doc_id in DOC_IDS}
 
     def operation() -> Operation:
         verb, doc_id = rng.choices(list(counts), list(counts.values()))[0], rng.choice(DOC_IDS)
@@ -130,7 +139,7 @@ def failed_claim(
 def first_failed_claim(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | None:
     """Run the schedules of these numbers; return the first that fails, and why."""
     for number in numbers:
-        text = failed_claim(claims_of(random.Random(number)), number, kind)
+        text = failed_claim(claims_of(random.Random(number), kind.record.keying), number, kind)
         if text is not None:
             return number, text
     return None
@@ -139,9 +148,9 @@ def first_failed_claim(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | 
 def outcomes(schedules: int) -> Iterator[Outcome]:
     """Run so many schedules on all cores."""
     began = time.monotonic()
-    tasks = [range(start, min(start + AT_ONCE, schedules)) for start in range(0, schedules, AT_ONCE)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        found = [one for one in pool.map(partial(first_failed_claim, kind=Kind()), tasks) if one is not None]
+        ended = pool.map(first_failed_claim, *zip(*tasks_of(schedules), strict=True))
+        found = [one for one in ended if one is not None]
     for number, text in found:
         yield Outcome(False, f"schedule {number}: {text}; --show {number} prints it")
     yield Outcome(not found, f"{schedules:,} schedules in {time.monotonic() - began:.0f} s, {len(found)} fail")
@@ -150,7 +159,8 @@ def outcomes(schedules: int) -> Iterator[Outcome]:
 def main() -> int:
     given = options(__doc__, schedules=(SCHEDULES, "how many"), show=(-1, "print the schedule of this number"))
     if given.show >= 0:
-        print(failed_claim(claims_of(random.Random(given.show)), given.show, Kind(), print))
+        kind = kind_of(given.show)
+        print(failed_claim(claims_of(random.Random(given.show), kind.record.keying), given.show, kind, print))
         return 0
     print_conditions("claims_protocol", schedules=given.schedules)
     return print_outcomes(outcomes(given.schedules))

@@ -21,6 +21,7 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.cli import main as hsimhash
+from tests.support.fingerprint_sets import random_signatures
 from tests.support.processes import fork
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
@@ -35,12 +36,13 @@ def make_index(folder: Path, rng: np.random.Generator) -> list[str]:
     """Make an index, and documents to ingest; return some fingerprints of it."""
     values = rng.integers(0, 2**64, DOCUMENTS, np.uint64)
     values[:500] >>= np.uint64(40)  # a large bucket
-    with HSimIndex.create(f"lmdb://{folder / 'whole'}") as index:
+    signatures = random_signatures(rng, values)
+    with HSimIndex.create(f"lmdb://{folder / 'whole'}", profile="auto-3") as index:
         for part in np.array_split(np.arange(DOCUMENTS), 8):
             index.add_many(
-                values[part], [f"doc/{number}{'/long' * 120 * (number % 50 == 0)}" for number in part.tolist()]
+                signatures[part], [f"doc/{number}{'/long' * 120 * (number % 50 == 0)}" for number in part.tolist()]
             )
-    records = [{"id": f"new/{number}", "fingerprint": f"{value:016x}"} for number, value in enumerate(values.tolist())]
+    records = [{"id": f"new/{number}", **one.to_json()} for number, one in enumerate(signatures)]
     (folder / "new.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records[::20]))
     return [f"{value:016x}" for value in values[::70].tolist()]
 

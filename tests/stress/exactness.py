@@ -5,8 +5,9 @@ distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over
 way; or anywhere. Brute force over all stored fingerprints says what is right, for single queries and for batches. On
 the real fingerprints the list of all near pairs says it.
 
-Two layouts also hold signatures. Queries by signature lie near a stored document by fingerprint, sketch and key, each
-on its own: brute force says which documents match, how similar they are, and by what they are found.
+Two layouts also hold signatures, with keys in parts and with whole ones. Queries by signature lie near a stored
+document by fingerprint, sketch and key, each on its own: brute force says which documents match, how similar they are,
+and by what they are found.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from numpy.typing import NDArray
 
 from hsimhash import HSimIndex, Layout, Match, Signatures
 from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
+from hsimhash.store.conformance.random_calls import plain_parts
 from tests.support.fingerprint_sets import (
     FINGERPRINTS,
     LIST_DISTANCE,
@@ -48,6 +51,7 @@ STORED, QUERIES = 100_000, 20_000
 LAYOUTS = (*LAYOUT_NAMES, "7,9,16,20,12/2", "20,44/1", "32,32/2")
 DISTANCES = range(9)
 SIGNED_LAYOUTS = ("4", "10")
+SIGNED_PROFILES = {Keying.IN_PARTS: "auto-3", Keying.WHOLE: "auto-2"}
 SIGNED_QUERIES, SIGNED_DISTANCES = 4_000, (0, 3, 6)
 SKETCH_BOUNDS = (MAX_SKETCH, None)
 SINGLE_SHARE = 8  # one query by signature in so many is asked alone too
@@ -62,6 +66,7 @@ Flips = tuple[int, ...]
 Given = Numbers | Signatures
 Way = tuple[str, HSimIndex, float]  # a name, an index, and the share of the queries that it is asked
 Matches = NDArray[np.uint64]  # packed, ascending: query, document, distance
+Holders = dict[tuple[int, ...], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +250,23 @@ def check_signatures(
     stored: int,
     queries: int,
     distances: Sequence[int] = SIGNED_DISTANCES,
+    keying: Keying = Keying.IN_PARTS,
 ) -> Iterator[Outcome]:
     """Compare answers to queries by signature with brute force, for every distance and bound of the sketches."""
     rng = np.random.default_rng(SEED)
-    documents = random_signatures(rng, stored_fingerprints(rng, stored))
+    documents = random_signatures(rng, stored_fingerprints(rng, stored), keying)
     asked = list(signed_queries(rng, documents, queries))
+    holders = holders_of(documents)
     with filled(name, documents) as ways:
         for k, max_sketch in itertools.product(distances, SKETCH_BOUNDS):
-            right = [matching(documents, one, k, max_sketch) for one in asked]
+            right = [matching(documents, holders, one, k, max_sketch) for one in asked]
             by_key = sum(match.found_by == "key" for matches in right for match in matches)
             for way, index, share in ways:
                 part = slice(round(share * queries))
                 single = slice(part.stop // SINGLE_SHARE)
                 ask = {"max_distance": k, "max_sketch": max_sketch}
-                what = f"layout {name}, {way}, signatures, k = {k}, max_sketch = {max_sketch} ({by_key:,} by key alone)"
+                what = f"layout {name}, {way}, keys {keying.value}, k = {k}, max_sketch = {max_sketch}"
+                what += f" ({by_key:,} by key alone)"
                 answers = index.query_many(asked[part], **ask)
                 yield told(right[part], answers).outcome(f"{what}, in batches")
                 answers = [index.query(one, **ask) for one in asked[single]]
@@ -268,7 +276,7 @@ def check_signatures(
 def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> Signatures:
     """Return queries whose fingerprint, sketch and key are a stored document's own, near them, others, or none."""
     targets = stored[rng.integers(0, len(stored), count)]
-    others = random_signatures(rng, random_fingerprints(rng, count))
+    others = random_signatures(rng, random_fingerprints(rng, count), stored.keying)
     near = flipped(rng, targets.fingerprints, rng.integers(0, max(SIGNED_DISTANCES) + 2, count))
     alike = flipped(rng, targets.sketches, rng.integers(0, 2 * MAX_SKETCH, count))
     draws = rng.random((3, count))
@@ -277,15 +285,27 @@ def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> 
         np.where(draws[1] < 0.7, alike, others.sketches),
         np.where(draws[2] < 0.7, targets.keys, others.keys),
         targets.kinds,
+        stored.keying,
     )
 
 
-def matching(stored: Signatures, query: Signature, k: int, max_sketch: int | None) -> list[Match]:
+def holders_of(stored: Signatures) -> Holders:
+    """Return the positions of the documents with each part of a key."""
+    holders: Holders = {}
+    for place, key in enumerate(stored.keys.tolist()):
+        for part in plain_parts(key, stored.keying):
+            holders.setdefault(part, []).append(place)
+    return holders
+
+
+def matching(stored: Signatures, holders: Holders, query: Signature, k: int, max_sketch: int | None) -> list[Match]:
     """Return what a query must be answered with; documents' ids are their positions."""
     distances = np.bitwise_count(stored.fingerprints ^ np.uint64(query.fingerprint))
     bits = np.bitwise_count(stored.sketches ^ np.uint64(query.sketch))
     is_near = distances <= k
-    is_match = is_near | (stored.keys == np.uint64(query.key)) & (query.key != 0)
+    is_match = is_near.copy()
+    for part in plain_parts(query.key, stored.keying):
+        is_match[holders.get(part, [])] = True
     is_compared = (stored.sketches != 0) & (query.sketch != 0)
     if max_sketch is not None:
         is_match &= ~is_compared | (bits <= np.maximum(0, max_sketch - np.maximum(0, distances.astype(int) - FAR)))
@@ -327,7 +347,7 @@ def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Wa
 
 def profile_of(given: Given) -> str:
     """Return a profile that makes such: the index has its format."""
-    return "auto-2" if isinstance(given, Signatures) else "auto-1"
+    return SIGNED_PROFILES[given.keying] if isinstance(given, Signatures) else "auto-1"
 
 
 def _index_of(fingerprints: Given, layout: str, folder: Path) -> HSimIndex:
@@ -363,9 +383,9 @@ def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
     for name in LAYOUTS:
         with scratch_folder(scratch) as folder:
             yield from check_layout(name, partial(embedded, folder), STORED, QUERIES)
-    for name in SIGNED_LAYOUTS:
+    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
         with scratch_folder(scratch) as folder:
-            yield from check_signatures(name, partial(embedded, folder), STORED, SIGNED_QUERIES)
+            yield from check_signatures(name, partial(embedded, folder), STORED, SIGNED_QUERIES, keying=keying)
     real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)
     if real is not None and pairs is not None:
         for name in LAYOUT_NAMES:

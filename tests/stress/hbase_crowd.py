@@ -86,10 +86,10 @@ class Job:
 
 
 @contextmanager
-def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
+def table(server: HBaseServer | HBaseCluster, layout: str = "10", profile: str = "auto-2") -> Iterator[str]:
     """Give the name of a new table with an empty index."""
     with new_table(server) as name:
-        HSimIndex.create(table_url(server, name), layout=layout, profile="auto-2").close()
+        HSimIndex.create(table_url(server, name), layout=layout, profile=profile).close()
         yield name
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from hsimhash import HsimhashError, HSimIndex
 from hsimhash.fingerprint import Signature
+from hsimhash.store.conformance.random_calls import plain_parts
 from tests.stress.victims import READY, Documents
 from tests.support.fingerprint_sets import flipped
 
@@ -141,16 +142,17 @@ def check(url: str, tally: Tally, what: str) -> bool:
 
 def check_keys(url: str, documents: Documents, tally: Tally, what: str) -> None:
     """Ask an index for each key of its documents, by nothing else; it must answer with those that share it."""
-    having: dict[int, set[str]] = {}  # by each part of a key
+    having: dict[tuple[int, ...], set[str]] = {}  # by each part of a key
     with HSimIndex.open(url) as index:
-        parts_of = index.store.record.keying.parts_of
+        keying = index.store.record.keying
         for doc_id, (signature, _) in documents.items():
-            for part in parts_of(signature.key):
+            for part in plain_parts(signature.key, keying):
                 having.setdefault(part, set()).add(doc_id)
         keys = sorted({signature.key for signature, _ in documents.values()} - {0})
         answers = index.query_many([Signature(NOWHERE, key=key) for key in keys], max_distance=0)
     for key, matches in zip(keys, answers, strict=True):
-        found, expected = {match.doc_id for match in matches}, set().union(*(having[part] for part in parts_of(key)))
+        found = {match.doc_id for match in matches}
+        expected = set().union(*(having[part] for part in plain_parts(key, keying)))
         tally.lost += len(expected - found)
         if found != expected:
             tally.fault(f"{what}: key {key:016x} finds {len(found)} documents, {len(expected)} share it")

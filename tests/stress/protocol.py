@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 from hsimhash.errors import StoreUnavailableError
@@ -61,6 +61,7 @@ from tests.support.hbase_model import (
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
 SCHEDULES = 100_000
+PROFILES = ("auto-3", "auto-2")  # by the schedule: keys in parts, and whole ones
 AT_ONCE = 500  # schedules of one task
 LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
 DOC_IDS = ("a", "b")
@@ -457,6 +458,18 @@ def failure_of(plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] |
     return None
 
 
+def kind_of(number: int) -> Kind:
+    """Return what the schedule of a number tests."""
+    return Kind(profile=PROFILES[number % len(PROFILES)])
+
+
+def tasks_of(schedules: int) -> Iterator[tuple[range, Kind]]:
+    """Yield the schedules in parts, each of one kind."""
+    for start in range(0, schedules, AT_ONCE):
+        for first in range(start, start + len(PROFILES)):
+            yield range(first, min(start + AT_ONCE, schedules), len(PROFILES)), kind_of(first)
+
+
 def first_failure(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | None:
     """Run the schedules of these numbers; return the first that fails, and why."""
     for number in numbers:
@@ -499,9 +512,9 @@ def show(plan: Plan, seed: int, kind: Kind) -> None:
 def outcomes(schedules: int) -> Iterator[Outcome]:
     """Run so many schedules on all cores."""
     began = time.monotonic()
-    tasks = [range(start, min(start + AT_ONCE, schedules)) for start in range(0, schedules, AT_ONCE)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        failures = [failure for failure in pool.map(partial(first_failure, kind=Kind()), tasks) if failure is not None]
+        found = pool.map(first_failure, *zip(*tasks_of(schedules), strict=True))
+        failures = [failure for failure in found if failure is not None]
     for number, text in failures:
         yield Outcome(False, f"schedule {number}: {text}; --show {number} prints it")
     text = f"{schedules:,} schedules in {time.monotonic() - began:.0f} s, {len(failures)} fail"
@@ -513,7 +526,8 @@ def main() -> int:
         __doc__, schedules=(SCHEDULES, "how many"), show=(-1, "shrink and print the schedule of this number, from 0 on")
     )
     if given.show >= 0:
-        show(*shrunk(plan_of(random.Random(given.show)), given.show, Kind()), Kind())
+        kind = kind_of(given.show)
+        show(*shrunk(plan_of(random.Random(given.show)), given.show, kind), kind)
         return 0
     print_conditions("protocol", schedules=given.schedules)
     return print_outcomes(outcomes(given.schedules))

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Protocol
 
 from hsimhash import HSimIndex
-from tests.stress.exactness import SEED, SIGNED_LAYOUTS, Given, Way, check_layout, check_signatures, profile_of
+from tests.stress.exactness import (
+    SEED,
+    SIGNED_LAYOUTS,
+    SIGNED_PROFILES,
+    Given,
+    Way,
+    check_layout,
+    check_signatures,
+    profile_of,
+)
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 from tests.support.redis_server import redis_running
@@ -59,8 +68,8 @@ def outcomes(server: Server, folder: Path, stored: int, queries: int) -> Iterato
     fill = partial(filled, server, folder)
     for name in LAYOUTS:
         yield from check_layout(name, fill, stored, queries, most_batch_s=MOST_BATCH_S)
-    for name in SIGNED_LAYOUTS:
-        yield from check_signatures(name, fill, stored // 4, queries // 4)
+    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
+        yield from check_signatures(name, fill, stored // 4, queries // 4, keying=keying)
 
 
 SERVING = {"postgresql": lambda _: postgresql_serving(), "redis": redis_running}

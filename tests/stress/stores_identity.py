@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import redis
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Signatures
 from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -31,6 +31,7 @@ from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
 from hsimhash.store.urls import with_options
 from tests.support.command_line import run
+from tests.support.fingerprint_sets import random_signatures
 from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import table_url
 from tests.support.postgresql_server import postgresql_serving
@@ -66,10 +67,11 @@ def write(url: str, number: int, started: Barrier, is_over: Event, told: Queue[W
                 is_last = False
                 while not is_last:
                     is_last = is_over.is_set()
-                    values = rng.integers(0, 2**64, BATCH, np.uint64).tolist()
-                    given = {f"{number} {batches} {place}": value for place, value in enumerate(values)}
-                    add(index, given)
-                    held |= given
+                    values = rng.integers(0, 2**64, BATCH, np.uint64)
+                    signatures = random_signatures(rng, values, index.store.record.keying)
+                    ids = [f"{number} {batches} {place}" for place in range(BATCH)]
+                    add(index, signatures, ids)
+                    held |= zip(ids, values.tolist(), strict=True)
                     batches += 1
                 told.put(Written(held, batches, errors))
                 return
@@ -78,11 +80,11 @@ def write(url: str, number: int, started: Barrier, is_over: Event, told: Queue[W
             time.sleep(0.02)
 
 
-def add(index: HSimIndex, given: dict[str, int]) -> None:
+def add(index: HSimIndex, signatures: Signatures, ids: list[str]) -> None:
     """Add documents, again after an error that may pass."""
     while True:
         try:
-            index.add_many(list(given.values()), list(given), first_seen=1)
+            index.add_many(signatures, ids, first_seen=1)
         except HsimhashError as error:
             if not error.is_retryable:
                 raise

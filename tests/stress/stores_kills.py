@@ -1,11 +1,11 @@
 """`kill -9` of a server under load: `python -m tests.stress.stores_kills --store NAME [--kills 30]`.
 
-PostgreSQL has its defaults. Redis keeps an AOF that is synced before each reply; then one that is synced every second;
-then three masters of a cluster are killed in turn, which sync before each reply. Writers add, move and remove documents
-of their own, which share fingerprints, readers ask for others that stay; the server is killed at random moments, and
-started again. All go on by themselves. After each kill every document is as its last acknowledged write left it, but
-for what was acknowledged within the time that the setting allows to lose; the others are as they were, and at the end
-`check` finds no problem.
+PostgreSQL has its defaults. Redis keeps an AOF that is synced before each reply; then one that is synced every second.
+Writers add, move and remove documents of their own, which share fingerprints and parts of keys, readers ask for others
+that stay, by all of their signature and by its key alone; there are an index with keys in parts and one without keys.
+The server is killed at random moments, and started again. All go on by themselves. After each kill every document is as
+its last acknowledged write left it, but for what was acknowledged within the time that the setting allows to lose; the
+others are as they were, and at the end `check` finds no problem.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from typing import Protocol
 
 import numpy as np
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Signatures
+from hsimhash.fingerprint import Signature
 from hsimhash.store.urls import with_options
+from tests.support.fingerprint_sets import random_signatures
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.redis_server import DURABLE, redis_running
 
 SEED, KILLS, WRITERS = 7, 30, 2
+PROFILES = ("auto-3", "auto-1")  # of the indexes
+SIGNATURES = 2_000  # that documents have, around 50 fingerprints
 FIXED, CHANGING, BATCH = 200, 2_000, 50
+NOWHERE = 0  # a fingerprint of no document
 UP_S = (0.1, 0.6)  # between two kills
 EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 EVERY_SECOND_S = 2.0  # a server whose disk is busy waits for so long before it writes
@@ -56,10 +61,10 @@ class Load:
         self.calling = threading.Lock()
         self.index = HSimIndex.open(with_options(url, {"deadline": "60s"}))
         self.rng = np.random.default_rng((seed, number))
-        self.centres = np.random.default_rng(seed).integers(0, 2**64, 50, np.uint64)  # documents share fingerprints
-        self.fixed = {f"{number} fixed {place}": value for place, value in enumerate(self._values(FIXED))}
+        self.pool = list(self.index.store.record.stored(shared_signatures(seed)))
+        self.fixed = {f"{number} fixed {place}": one for place, one in enumerate(self._signatures(FIXED))}
         self.index.add_many(list(self.fixed.values()), list(self.fixed), first_seen=1)
-        self.held: dict[str, int] = {}
+        self.held: dict[str, Signature] = {}
         self.is_over = threading.Event()
         self.calls = self.queries = 0
         self.faults: list[str] = []
@@ -67,8 +72,8 @@ class Load:
         for thread in self.threads:
             thread.start()
 
-    def _values(self, count: int) -> list[int]:
-        return (self.rng.choice(self.centres, count) ^ np.uint64(self.rng.integers(0, 4))).tolist()
+    def _signatures(self, count: int) -> list[Signature]:
+        return [self.pool[place] for place in self.rng.integers(0, len(self.pool), count).tolist()]
 
     def _guarded(self, work: object) -> None:
         try:
@@ -85,21 +90,23 @@ class Load:
                 for doc_id in ids:
                     self.held.pop(doc_id, None)
             else:
-                values = self._values(BATCH)
-                self.index.add_many(values, ids, first_seen=1)
-                self.held |= zip(ids, values, strict=True)
+                signatures = self._signatures(BATCH)
+                self.index.add_many(signatures, ids, first_seen=1)
+                self.held |= zip(ids, signatures, strict=True)
             self.acknowledged_s |= dict.fromkeys(ids, time.monotonic())
         self.calls += 1
 
     def _read(self) -> None:
         doc_id = f"{self.number} fixed {self.queries % FIXED}"
-        if doc_id not in {match.doc_id for match in self.index.query(self.fixed[doc_id], max_distance=0)}:
-            self.faults.append(f"{doc_id} was not found")
+        one = self.fixed[doc_id]
+        for asked in (one, one._replace(fingerprint=NOWHERE)) if one.key else (one,):
+            if doc_id not in {match.doc_id for match in self.index.query(asked, max_distance=0, max_sketch=None)}:
+                self.faults.append(f"{doc_id} was not found by {asked}")
         self.queries += 1
 
-    def judge(self, there: dict[str, int], killed_s: float) -> None:
+    def judge(self, there: dict[str, Signature], killed_s: float) -> None:
         """Compare what is there after a kill with what was acknowledged; from then on what is there counts."""
-        found = {doc_id: value for doc_id, value in there.items() if doc_id.startswith(f"{self.number} ")}
+        found = {doc_id: one for doc_id, one in there.items() if doc_id.startswith(f"{self.number} ")}
         expected = self.fixed | self.held
         for doc_id in found.keys() | expected.keys():
             if found.get(doc_id) != expected.get(doc_id):
@@ -107,7 +114,7 @@ class Load:
                 self.lost, self.oldest_s = self.lost + 1, max(self.oldest_s, age_s)
                 if age_s > self.lossy_s:
                     self.faults.append(f"{doc_id} is not as acknowledged {age_s:.2f} s before a kill")
-        self.held = {doc_id: value for doc_id, value in found.items() if doc_id not in self.fixed}
+        self.held = {doc_id: one for doc_id, one in found.items() if doc_id not in self.fixed}
 
     def stop(self) -> None:
         """Stop both."""
@@ -122,33 +129,49 @@ class Load:
             lost += f" (at most {self.oldest_s:.2f} s before a kill, {self.lossy_s:g} s allowed)"
         return Outcome(
             not self.faults and bool(self.calls) and bool(self.queries),
-            f"{self.calls:,} writes of {BATCH} documents, {self.queries:,} queries: {lost}, faults: "
-            f"{self.faults[:3] or 'none'}",
+            f"{self.index.profile.name}: {self.calls:,} writes of {BATCH} documents, {self.queries:,} queries: "
+            f"{lost}, faults: {self.faults[:3] or 'none'}",
         )
 
 
+def shared_signatures(seed: int) -> Signatures:
+    """Return the signatures that documents of all writers have."""
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(0, 2**64, 50, np.uint64)
+    return random_signatures(rng, rng.choice(centres, SIGNATURES) ^ rng.integers(0, 4, SIGNATURES, np.uint64))
+
+
 def judge_all(loads: list[Load], killed_s: float) -> None:
-    """Judge all after a kill, while none writes: what is there is read once."""
+    """Judge all of an index after a kill, while none writes: what is there is read once."""
     with ExitStack() as stack:
         for load in loads:
             stack.enter_context(load.calling)
-        there = {document.doc_id: document.fingerprint for document in loads[0].index.documents()}
+        there = {document.doc_id: document.signature for document in loads[0].index.documents()}
         for load in loads:
             load.judge(there, killed_s)
 
 
 def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s: float = 0) -> Iterator[Outcome]:
     """Kill a running server so many times under load; judge what came of it."""
-    url, rng = server.url("pages"), np.random.default_rng(seed + 1)
-    HSimIndex.create(url, layout="4", profile="auto-1").close()
-    loads = [Load(url, number, seed, lossy_s) for number in range(WRITERS)]
+    rng, of_index = np.random.default_rng(seed + 1), {}
+    for number, profile in enumerate(PROFILES):
+        url = server.url(f"pages_{number}")
+        HSimIndex.create(url, layout="4", profile=profile).close()
+        of_index[url] = [Load(url, number, seed, lossy_s) for number in range(WRITERS)]
     for _ in range(kills):
         time.sleep(rng.uniform(*UP_S))
         server.kill()
         killed_s = time.monotonic()
         server.start()
-        judge_all(loads, killed_s)
+        for loads in of_index.values():
+            judge_all(loads, killed_s)
     time.sleep(UP_S[0])
+    for url, loads in of_index.items():
+        yield from ended(url, loads, kills)
+
+
+def ended(url: str, loads: list[Load], kills: int) -> Iterator[Outcome]:
+    """Stop the writers and readers of an index; judge what they met, and what it is."""
     for load in loads:
         load.stop()
     judge_all(loads, math.inf)

@@ -17,11 +17,13 @@ from typing import Literal
 import numpy as np
 
 from hsimhash.fingerprint import Signature
+from tests.support.fingerprint_sets import keys_in_parts
 
 READY = b"ready\n"
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
 OWN_FINGERPRINTS = 4  # that a document may have: few, so that a sketch or a key often changes alone
 SKETCHES, KEYS = 3, 20  # one of each is none
+GROUP = 4  # of so many keys most share some parts
 MOST_DOCUMENTS = 8  # in one operation
 COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
 
@@ -53,10 +55,12 @@ def operation(seed: int, writer: int, number: int) -> Operation:
         return Operation("compact")
     count = int(rng.integers(1, MOST_DOCUMENTS + 1))
     numbers = rng.integers(0, IDS, count)
-    shared = np.random.default_rng(seed).integers(0, 2**64, (3, FINGERPRINTS), np.uint64)
-    shared[1:, 0] = 0
+    all_writers = np.random.default_rng(seed)
+    shared = all_writers.integers(0, 2**64, (2, FINGERPRINTS), np.uint64)
+    keys = keys_in_parts(all_writers, np.arange(KEYS) // GROUP)
+    shared[1, 0] = keys[0] = 0
     chosen = (numbers + rng.integers(0, OWN_FINGERPRINTS, count)) % FINGERPRINTS
-    columns = shared[0, chosen], shared[1, rng.integers(0, SKETCHES, count)], shared[2, rng.integers(0, KEYS, count)]
+    columns = shared[0, chosen], shared[1, rng.integers(0, SKETCHES, count)], keys[rng.integers(0, KEYS, count)]
     signatures = zip(*(column.tolist() for column in columns), strict=True)
     documents = tuple(
         (_doc_id(writer, one), Signature(*parts), number)

@@ -7,12 +7,13 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash import Signatures
-from hsimhash.fingerprint.keys import COUNT_SHIFT, SHIFTS, TAGS, Keying
+from hsimhash.fingerprint.keys import COUNT_SHIFT, SHIFTS, TAG_MASK, TAGS, Keying
 
 FINGERPRINTS = "fingerprints/fingerprints.tsv.gz"
 PAIRS = "fingerprints/pairs_within_6.tsv.gz"
@@ -55,20 +56,38 @@ def near_and_equal(rng: np.random.Generator, count: int, *, near: float, equal: 
     return values
 
 
-def random_signatures(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
+def random_signatures(rng: np.random.Generator, fingerprints: Numbers, keying: Keying = Keying.IN_PARTS) -> Signatures:
     """Return these fingerprints with sketches, eight or so near each other, and keys that four or so share.
 
-    One in five has no sketch, one in five no key. Every other key has the first half of another one, so that both are
-    filed under the same prefix.
+    One in five has no sketch, one in five no key. Every other whole key has the first half of another one, so that both
+    are filed under the same prefix. Keys in parts differ within a group, and most share some of their parts.
     """
     count = len(fingerprints)
-    centres, keys = random_fingerprints(rng, count // 8 + 1), random_fingerprints(rng, count // 4 + 2)
-    keys[1::2] = keys[: len(keys) // 2 * 2 : 2] ^ np.uint64(1)
+    centres, groups = random_fingerprints(rng, count // 8 + 1), rng.integers(0, count // 4 + 2, count)
     sketches = flipped(rng, centres[rng.integers(0, len(centres), count)], rng.integers(0, 20, count))
-    keys = keys[rng.integers(0, len(keys), count)]
+    if keying is Keying.WHOLE:
+        whole = random_fingerprints(rng, count // 4 + 2)
+        whole[1::2] = whole[: len(whole) // 2 * 2 : 2] ^ np.uint64(1)
+        keys = whole[groups]
+    else:
+        keys = keys_in_parts(rng, groups)
     sketches[rng.random(count) < 0.2] = 0
     keys[rng.random(count) < 0.2] = 0
-    return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8))
+    return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8), keying)
+
+
+def keys_in_parts(rng: np.random.Generator, groups: NDArray[np.integer[Any]]) -> Numbers:
+    """Return a key for the group of each document: five of the group's six tags in any order; one in ten has fewer.
+
+    So two keys of a group often differ, share some parts and not others, and have them in different places.
+    """
+    count = len(groups)
+    of_group = rng.integers(0, TAG_MASK + 1, (int(groups.max(initial=0)) + 1, TAGS + 1))
+    chosen = np.argsort(rng.random((count, TAGS + 1)), axis=1)[:, :TAGS]
+    tags = np.take_along_axis(of_group[groups], chosen, axis=1)
+    there = np.where(rng.random(count) < 0.1, rng.integers(1, TAGS, count), TAGS)
+    packed = np.where(np.arange(TAGS) < there[:, None], tags << np.array(SHIFTS), 0).sum(axis=1)
+    return packed.astype(np.uint64) | there.astype(np.uint64) << np.uint64(COUNT_SHIFT)
 
 
 def crowded_signatures(rng: np.random.Generator, count: int, keying: Keying) -> Signatures:
@@ -83,10 +102,7 @@ def crowded_signatures(rng: np.random.Generator, count: int, keying: Keying) -> 
     sketches = flipped(rng, centres, rng.integers(0, 10, count)) * (rng.random(count) >= 0.1)
     keys = groups.astype(np.uint64) + np.uint64(1) << np.uint64(32)
     if keying is not Keying.WHOLE:
-        tags = 8 * groups[:, None] + np.argsort(rng.random((count, 6)), axis=1)[:, :TAGS]
-        there = np.where(rng.random(count) < 0.1, rng.integers(1, TAGS, count), TAGS)
-        packed = np.where(np.arange(TAGS) < there[:, None], tags << np.array(SHIFTS), 0).sum(axis=1)
-        keys = packed.astype(np.uint64) | there.astype(np.uint64) << np.uint64(COUNT_SHIFT)
+        keys = keys_in_parts(rng, groups)
     keys *= rng.random(count) >= 0.1
     found = Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8), keying)
     return found[np.append(np.arange(count - count // 20), rng.integers(0, count, count // 20))]

@@ -49,14 +49,15 @@ def packed_key(tags: Iterable[int]) -> int:
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
     """Return whether two keys are one, or have a set of three tags in common that both file the document under."""
-    if keying is Keying.WHOLE:
-        return 0 != one == other
-    return not set(_sets_of_tags(one)).isdisjoint(_sets_of_tags(other))
+    return not set(plain_parts(one, keying)).isdisjoint(plain_parts(other, keying))
 
 
-def _sets_of_tags(key: int) -> Iterator[tuple[int, ...]]:
+def plain_parts(key: int, keying: Keying) -> Iterator[tuple[int, ...]]:
+    """Yield what a key files a document under: itself, or each set of three of its tags; nothing where it is 0."""
     tags = [key >> 48 - 12 * place & 0xFFF for place in range(max(3, min(key >> 60, 5)))]
-    if key:
+    if key and keying is Keying.WHOLE:
+        yield (key,)
+    elif key:
         sets = [tags] if len(tags) == 3 else [*combinations(tags[:4], 3), *([*tags[:2], fifth] for fifth in tags[4:])]
         yield from ((min(3, key >> 60), *sorted(one)) for one in sets)
 

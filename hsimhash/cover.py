@@ -55,6 +55,7 @@ class Prices:
         swept_us: to read and compare one row of a range of buckets.
         compare_us: to compare one more query of a batch with a row that was read.
         is_ordered: a range of buckets is read as such; else whatever it holds is sought among all rows.
+        part_us: what a bucket of the key drawer takes beyond another bucket.
     """
 
     read_us: float
@@ -67,6 +68,7 @@ class Prices:
     swept_us: float
     compare_us: float = 0.025
     is_ordered: bool = True
+    part_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

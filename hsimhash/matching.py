@@ -207,8 +207,10 @@ def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: 
     fingerprint, _, key = query
     if cover.is_own:  # scalar Python takes a sixth of numpy's time for one query
         prefixes = cover.layout.prefixes(fingerprint)
+        if key:
+            prefixes = [*prefixes, *key_prefixes(keying, key)]
         stats.buckets += len(prefixes)
-        rows = view.scan([*prefixes, *key_prefixes(keying, key)] if key else prefixes)
+        rows = view.scan(prefixes)
     else:
         rows = _fetch_all(view, cover, query, keying, stats)
     stats.rows += len(rows)
@@ -251,7 +253,7 @@ def answer(
     else:
         numbers = [probe_set.numbers_of(query.fingerprint) for probe_set in cover.probe_sets]
         prefixes = _prefixes(np.concatenate(numbers))
-    stats.buckets += len(prefixes)
+    stats.buckets += len(prefixes) + len(rule.keying.parts_of(query.key))
     most = None if rule.limit is None else MOST_ANSWERED
     documents = view.near(prefixes, query, cover.distance, most)
     return None if documents is None else _ordered(query, documents, exclude, rule)[: rule.limit]
@@ -260,10 +262,10 @@ def answer(
 def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Uint8s:
     """Return the rows that a cover reads for one query, and those under its key; one scan reads all buckets."""
     numbers = [(probe_set, probe_set.numbers_of(query.fingerprint)) for probe_set in cover.probe_sets]
-    stats.buckets += sum(len(part) for _, part in numbers)
     whole = [part for probe_set, part in numbers if probe_set.shift == 0]
     if query.key:
         whole.append(key_numbers(np.array(keying.parts_of(query.key), np.uint64)))
+    stats.buckets += sum(map(len, whole)) + sum(len(part) for probe_set, part in numbers if probe_set.shift)
     parts = [view.scan(_prefixes(sorted_distinct(np.concatenate(whole))))] if whole else []
     parts += [fetch(view, probe_set, np.sort(part)) for probe_set, part in numbers if probe_set.shift]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -30,9 +30,10 @@ class Cost:
     prices: Prices
     documents: int
     key_rows: int  # of a document in the key drawer, at most; 0: documents have neither sketches nor keys
-    rows: int  # drawer rows, those of the key drawer too
+    rows: int  # drawer rows, those of the key drawer too, as if every key had all its parts
     bytes: int  # of all rows, ids of 35 bytes; on HBase uncompressed, and each replica takes as much
-    # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
+    # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given. Of the key
+    # drawer it reads the documents that share its key, which are not counted.
     candidates: float
     time_us: float  # of one query and one added document
     # Of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
@@ -43,6 +44,11 @@ class Cost:
     def layout(self) -> Layout:
         """The layout."""
         return self.cover.layout
+
+    @property
+    def reads(self) -> int:
+        """The buckets, or ranges of buckets, that a query reads, those of its key too."""
+        return self.cover.bucket_count + self.key_rows
 
 
 def cost(
@@ -80,7 +86,8 @@ def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) ->
     rows_each = len(chosen.layout.drawers) + key_rows
     bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * (key_rows > 0)
     buckets = _buckets(chosen.layout, documents) + documents * key_rows
-    time_us = chosen.time_us(documents, prices) + key_rows * prices.read_us + rows_each * prices.row_us
+    part_us = prices.part_us + (prices.read_us if chosen.is_own else prices.neighbour_us)
+    time_us = chosen.time_us(documents, prices) + key_rows * part_us + rows_each * prices.row_us
     rows, candidates = documents * rows_each, chosen.candidates(documents)
     size = round(documents * bytes_each + buckets * prices.bucket_bytes)
     return Cost(chosen, prices, documents, key_rows, rows, size, candidates, time_us)
@@ -169,5 +176,5 @@ def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     return best, (
         f"it has the least product of rows and time: {best.rows // best.documents} rows per document, and about "
         f"{best.time_us:,.0f} µs for one query and one added document (a query reads "
-        f"{best.cover.bucket_count:,} buckets, and in them about {best.candidates:,.0f} candidates)"
+        f"{best.reads:,} buckets, and in them about {best.candidates:,.0f} candidates)"
     )

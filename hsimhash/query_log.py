@@ -24,7 +24,7 @@ _log = logging.getLogger("hsimhash.slow")
 class QueryStats:
     """Counts what one call reads. Create it when the call begins; `end` closes it."""
 
-    buckets = 0  # or ranges of them; a bucket that several queries of a batch need is read once
+    buckets = 0  # or ranges of them, those of keys too; a bucket that several queries of a batch need is read once
     rows = 0  # candidates
     near = 0  # fingerprints near enough, or with a shared key
     matches: int | None = None  # None: it failed

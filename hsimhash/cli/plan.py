@@ -69,7 +69,8 @@ def plan_command(
     on that one.
 
     A layout decides how many rows a document takes, and how many buckets and candidates a query reads. A query beyond
-    the layout's own distance also reads neighbouring buckets. Times are for one query and one added document, with
+    the layout's own distance also reads neighbouring buckets. With keys, rows and reads include one for each part of a
+    key. Times are for one query and one added document, with
     everything in memory. Sizes assume ids of 35 bytes; on HBase they are uncompressed and for one replica. Without a
     sample, fingerprints are assumed to be uniform; real ones are skewed.
     """
@@ -110,7 +111,7 @@ def _fields(costs: Sequence[Cost]) -> dict[str, object]:
                 "drawers": len(one.layout.drawers),
                 "rows": one.rows,
                 "bytes": one.bytes,
-                "reads": one.cover.bucket_count,
+                "reads": one.reads,
                 "candidates": one.candidates,
                 "candidates_p99": one.candidates_p99,
                 "hottest_bucket": one.hottest_bucket,
@@ -159,7 +160,7 @@ def _cells(one: Cost, *, is_sampled: bool) -> list[str]:
         one.layout.name,
         f"{one.rows:,}",
         size(one.bytes),
-        f"{one.cover.bucket_count:,}",
+        f"{one.reads:,}",
         _count(one.candidates),
         *sampled,
         f"{one.time_us:,.0f}",

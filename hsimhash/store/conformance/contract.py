@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.matching import CROWDED_ROWS
+from hsimhash.plan import cost
 from hsimhash.progress import Observer, Progress
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
 from hsimhash.store.conformance.place import StorePlace
-from hsimhash.store.conformance.random_calls import Trial, run_trial
+from hsimhash.store.conformance.random_calls import Trial, packed_key, run_trial
 from hsimhash.store.reports import CROWDED_DOCUMENTS, SAMPLED_DOCUMENTS
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
@@ -93,6 +95,33 @@ def test_a_view_with_a_time_allowed_reads_what_one_without_reads(store: Store) -
         assert view.lookup([b"b", b"c"]) == [Document("b", 2**64 - 1, 7), None]
         whole = [(bytes(5), b"\xff" * 5)]
         assert sorted(map(bytes, view.sweep(whole))) == sorted(map(bytes, store.sweep(whole)))
+
+
+@pytest.mark.parametrize("name", ["auto-1", "auto-2", "auto-3"])
+def test_a_document_takes_the_rows_and_a_query_reads_the_buckets_that_plan_counts(
+    place: StorePlace, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    profile, count = Profile.named(name), 40
+    record = Record(Layout.named("4"), profile.to_json())
+    key_rows = record.keying.most_parts if record.has_signatures else 0
+    values, sketches = np.random.default_rng(2).integers(0, 2**64, (2, count), np.uint64)
+    keys = np.array([packed_key(range(5 * number, 5 * number + 5)) for number in range(count)], np.uint64)
+    signatures = Signatures.of(values, sketches, keys)
+
+    def logged(call: Callable[[], object]) -> str:
+        caplog.clear()
+        call()
+        return caplog.messages[-1]
+
+    with HSimIndex(place.create(place.url(), record), profile, slow_s=1e-9) as index:
+        index.add_many(signatures, list(map(str, range(count))))
+        planned = cost(index.layout, count, index.layout.max_distance, index.backend.prices, key_rows=key_rows)
+        assert index.check().drawer_rows == planned.rows == count * (4 + key_rows)
+        assert f"ranges: {planned.reads}," in logged(lambda: index.query(signatures.at(0)))
+        for k in (3, 6, 16):
+            reads = index.cover(k).bucket_count + key_rows
+            assert f"ranges: {reads}," in logged(partial(index.query, signatures.at(1), max_distance=k))
+            assert f"ranges: {reads}," in logged(partial(index.query_many, signatures[:1], max_distance=k))
 
 
 def test_estimate_is_about_the_number_of_documents(store: Store) -> None:

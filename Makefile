@@ -107,14 +107,18 @@ bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_extract
 
-bench-hbase: $(VENV)/.test hbase-jars
+bench-hbase: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis hbase-jars
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_bulk_load
+	$(BIN)/python -m tests.bench.bench_plan --store hbase --documents 100000
 	$(BIN)/python -m tests.bench.bench_collect $(if $(LARGE),--large)
 
 bench-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.bench.bench_postgresql
 	$(BIN)/python -m tests.bench.bench_redis
+	$(BIN)/python -m tests.bench.bench_plan
+	$(BIN)/python -m tests.bench.bench_plan --store postgresql
+	$(BIN)/python -m tests.bench.bench_plan --store redis
 
 bench-spark: $(VENV)/.test $(VENV)/.spark $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_spark $(if $(LARGE),--large)
@@ -135,7 +139,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.claims
 	$(BIN)/python -m tests.stress.serve_fuzz
 
-stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
+stress-hbase: $(VENV)/.test $(VENV)/.spark $(VENV)/.postgresql $(VENV)/.redis hbase-jars
 	$(BIN)/python -m tests.stress.protocol
 	$(BIN)/python -m tests.stress.claims_protocol
 	$(BIN)/python -m tests.stress.claims --store hbase

@@ -26,7 +26,6 @@ import psycopg
 
 from hsimhash import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.plan import cost
 from hsimhash.store.postgresql.codec import segment_sql, signed_word, signed_words
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
@@ -168,13 +167,11 @@ def main() -> int:
             layout = Layout.named(name)
             url, rate = loaded(server, name, fingerprints, folder)
             with HSimIndex.open(url) as index:
-                facts, prices = index.store.describe(), index.backend.prices
+                facts = index.store.describe()
             size = int(facts["documents_bytes"]) + int(facts["fingerprints_bytes"])
             print(
                 f"\n## layout {name}: {size / count:,.0f} bytes a document, loaded {rate:,.0f} documents/s", flush=True
             )
-            planned = cost(layout, count, layout.max_distance, prices).bytes
-            print_bar("bytes that plan tells / the server's", planned / size, at_least=0.85, at_most=1.15)
             plain = plain_bytes(server, layout, fingerprints[:PLAIN_ROWS])
             drawer = (int(facts["fingerprints_bytes"]) / count - 67) / len(layout.drawers)
             print(f"a drawer row: {drawer:.1f} bytes; as a row of a plain table {plain:.1f}", flush=True)

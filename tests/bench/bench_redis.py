@@ -3,9 +3,8 @@
 On a server of its own, on loopback, with everything in memory and no AOF:
 
 - single queries without a match, on layout 10, against a hand-written pipeline of redis-py that reads the same ten
-  sets, and with a match against one that confirms it too; on the layout and the distance of a new index beside it,
-- adding documents in batches of 1,000, against pipelines of 1,000 documents' single commands,
-- the bytes of a document, as the server tells, against what `plan` says.
+  sets, and with a match against one that confirms it too; on the layout and the distance of a new index beside it;
+- adding documents in batches of 1,000, against pipelines of 1,000 documents' single commands.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.plan import cost
-from hsimhash.store import backend_of, create_store, new_record
+from hsimhash.store import create_store, new_record
 from hsimhash.store.redis.store import RedisStore
 from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 from tests.support.redis_server import RedisServer, redis_running
@@ -88,7 +86,7 @@ def load(store: RedisStore, fingerprints: Uint64s) -> None:
 
 
 def loaded(server: RedisServer, layout: str | None, fingerprints: Uint64s) -> str:
-    """Load an index, and compare its bytes with the plan's; return its URL."""
+    """Load an index; return its URL."""
     url = server.url(f"layout-{layout}")
     record = new_record(url, PROFILE, layout=None if layout is None else Layout.named(layout))
     client = redis.Redis(port=server.port)
@@ -96,16 +94,10 @@ def loaded(server: RedisServer, layout: str | None, fingerprints: Uint64s) -> st
     with create_store(url, record) as store:
         assert isinstance(store, RedisStore)
         took = seconds(lambda: load(store, fingerprints))
-        planned = cost(record.layout, len(fingerprints), record.reach, backend_of(store.url).prices).bytes / len(
-            fingerprints
-        )
     told = (used_bytes(client) - before) / len(fingerprints)
     client.close()
     name = record.layout.name
     print(f"layout {name}: loaded at {len(fingerprints) / took:,.0f} documents/s; {told:,.0f} bytes a document")
-    print_bar(
-        f"layout {name}: bytes of a document, by plan / by the server", planned / told, at_least=0.85, at_most=1.15
-    )
     return url
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hsimhash.fingerprint import Signature
+from hsimhash.store.conformance.random_calls import packed_key
 from tests.stress import hbase_check, hbase_exactness, hbase_faults, hbase_live, stores_identity
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
@@ -16,7 +17,7 @@ from tests.support.effort import tries
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.programs import faults
 
-ONE, SEVEN, FAR = Signature(1, 0, 5), Signature(7), Signature(0xFF, 0, 6)
+ONE, SEVEN, FAR = Signature(1, 0, packed_key([1, 2, 3, 4])), Signature(7), Signature(0xFF, 0, packed_key([4, 5, 6]))
 MOVED = [Write("a", ONE, 10, 20), Write("a", None, 30, 40), Write("a", FAR, 50, 60)]
 
 pytestmark = pytest.mark.stress
@@ -101,6 +102,8 @@ def test_a_missed_and_a_false_answer_are_seen() -> None:
     assert verdict(61, 70, {}).wrong == []
     assert verdict(61, 70, {}, FAR.key).wrong
     assert verdict(61, 70, {"a": 0xFF}, FAR.key).is_right
+    assert verdict(61, 70, {"a": 0xFF}, packed_key([7, 5, 6, 4])).is_right
+    assert verdict(61, 70, {"a": 0xFF}, packed_key([7, 5, 6, 3])).wrong
     assert verdict(61, 70, {"a": 0xFF}, ONE.key).wrong
     assert verdict(21, 35, {"a": 1}).wrong == verdict(21, 35, {}).wrong == []
     assert verdict(21, 35, {"a": 2}).wrong

@@ -182,7 +182,7 @@ def main() -> int:
     with scratch_folder(given.scratch) as folder:
         if (claim := {"lmdb": on_lmdb, "postgresql": on_postgresql, "redis": on_redis}.get(given.store)) is not None:
             return print_outcomes([claim(folder, given.processes, given.documents)])
-        with serving(folder / "hbase") as server, table(server, profile=PROFILE) as name:
+        with serving(folder / "hbase") as server, table(server) as name:
             url = url_of(name, server.thrift2_port)
             return print_outcomes([claim_and_kill(url, folder, given.processes, given.documents, KILLS)])
 

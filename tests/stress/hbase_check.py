@@ -21,12 +21,14 @@ import numpy as np
 
 from hsimhash import HSimIndex, Signatures
 from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.keys import PARTS, TAG_MASK, TAGS
 from hsimhash.rowkey import encode, register_rowkey
+from hsimhash.store.conformance.random_calls import packed_key
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Deletion, Gateway, Put
 from hsimhash.store.hbase.rows.cells import listing_key, register_key, rows_of_key
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import PROGRAM
-from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.fingerprint_sets import random_fingerprints, random_signatures
 from tests.support.hbase_server import HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
@@ -41,7 +43,7 @@ KINDS = {
     "no row in a drawer": (1, 0),
     "no row in the key drawer": (1, 0),
     "no listing": (1, 0),
-    "register unreadable": (1, 2),  # its listing is left over, and its row in the key drawer
+    "register unreadable": (1, 1 + len(PARTS)),  # its listing is left over, and its rows in the key drawer
     "cell of a document misfiled": (1, 0),
     "drawer row misfiled": (1, 0),
     "drawer row with a qualifier": (1, 0),
@@ -59,9 +61,10 @@ class Planted:
         self.gateway: Gateway = index.store.gateway
         self.layout, self.record, self.faults = index.layout, index.store.record, faults
         rng = np.random.default_rng(SEED)
-        columns = [random_fingerprints(rng, documents) for _ in range(3)]
-        columns[2] |= np.uint64(1)  # each has a key
-        self.signatures = Signatures.of(*columns)
+        starts = rng.integers(0, TAG_MASK, documents).tolist()
+        keys = [packed_key(tag & TAG_MASK for tag in range(start, start + TAGS)) for start in starts]
+        columns = [random_fingerprints(rng, documents) for _ in range(2)]
+        self.signatures = Signatures.of(*columns, np.array(keys, np.uint64))
         self.ids = [f"https://example.org/{number}" for number in range(documents)]
         index.add_many(self.signatures, self.ids)
         self.documents = documents - faults  # those with an unreadable register are lost
@@ -131,7 +134,7 @@ def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: i
     """Plant faults, and look whether `check` counts them, killed or not, and repairs them."""
     with new_table(server) as name:
         url = table_url(server, name)
-        with HSimIndex.create(url, layout="10", profile="auto-2") as index:
+        with HSimIndex.create(url, layout="10", profile="auto-3") as index:
             planted = Planted(index, documents, faults)
             whole = index.check()
             wanted = (planted.documents, *planted.expected())
@@ -200,17 +203,17 @@ def beside_writers(server: HBaseServer, folder: Path, *, documents: int, checks:
     """Check an index that others write."""
     with new_table(server) as name:
         url, ended = table_url(server, name), threading.Event()
-        with HSimIndex.create(url, layout="10", profile="auto-2") as index:
+        with HSimIndex.create(url, layout="10", profile="auto-3") as index:
             rng = np.random.default_rng(SEED)
             ids = [f"d{number}" for number in range(documents)]
-            index.add_many(Signatures.of(*(random_fingerprints(rng, documents) for _ in range(3))), ids)
+            index.add_many(random_signatures(rng, random_fingerprints(rng, documents)), ids)
             writes = [0] * WRITERS
 
             def write(number: int) -> None:
                 own, mine = np.random.default_rng([SEED, number]), ids[number::WRITERS]
                 while not ended.is_set():
                     some = [mine[at] for at in own.integers(0, len(mine), 20).tolist()]
-                    index.add_many(Signatures.of(*(random_fingerprints(own, 20) for _ in range(3))), some)
+                    index.add_many(random_signatures(own, random_fingerprints(own, 20)), some)
                     index.remove(some[:2])
                     writes[number] += 1
 

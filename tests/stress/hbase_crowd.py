@@ -20,9 +20,10 @@ import numpy as np
 from hsimhash import HSimIndex, Match
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signature, Signatures
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.store.hbase.rows.protocol import Times
 from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
-from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, flipped, keys_in_parts, random_fingerprints
 from tests.support.hbase_cluster import HBaseCluster
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
@@ -30,7 +31,7 @@ from tests.support.processes import beside
 from tests.support.programs import Outcome
 
 SEED = 4
-KEYS = 100  # of the documents that are written, each in many crowds; two of them lie under one prefix
+KEYS, GROUP = 100, 4  # of the documents that are written, each in many crowds; so many of them share parts
 IDS = 150  # of each writer, and shared by all
 CENTRES, VARIANTS = 100, 15  # of the fingerprints that are written: crowds within 4 bits of each other
 BASE_DOCUMENTS = 1_000  # there before all, and never touched
@@ -86,10 +87,10 @@ class Job:
 
 
 @contextmanager
-def table(server: HBaseServer | HBaseCluster, layout: str = "10", profile: str = "auto-2") -> Iterator[str]:
+def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
     """Give the name of a new table with an empty index."""
     with new_table(server) as name:
-        HSimIndex.create(table_url(server, name), layout=layout, profile=profile).close()
+        HSimIndex.create(table_url(server, name), layout=layout, profile="auto-3").close()
         yield name
 
 
@@ -107,9 +108,10 @@ def pool_of_signatures() -> Signatures:
 
 
 def _signed(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
-    numbers = rng.integers(0, KEYS + 1, len(fingerprints), np.uint64)
-    keys, sketches = numbers >> np.uint64(1) << np.uint64(32) | numbers, random_fingerprints(rng, len(fingerprints))
-    return Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8))
+    keys = keys_in_parts(np.random.default_rng(SEED), np.arange(KEYS + 1) // GROUP)
+    keys[0] = 0
+    drawn, sketches = rng.integers(0, len(keys), len(fingerprints)), random_fingerprints(rng, len(fingerprints))
+    return Signatures(fingerprints, sketches, keys[drawn], np.zeros(len(fingerprints), np.uint8), Keying.IN_PARTS)
 
 
 def base() -> dict[str, Signature]:

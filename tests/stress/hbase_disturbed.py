@@ -45,7 +45,7 @@ from tests.support.hbase_tables import new_table
 from tests.support.processes import wait_until
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
-PROFILE = Profile.named("auto-2")
+PROFILE = Profile.named("auto-3")
 PROCESSES, PACE_S = 60, 3.0
 TIMEOUT_S, SLACK_S = 2.0, 1.0  # of a query, and beyond it on a busy machine
 PEACE_S, RECOVERY_S = 10.0, 45.0

@@ -32,7 +32,7 @@ DOCUMENTS = 1_500  # of an ingest
 def begun(server: HBaseServer, ingest: Ingest, folder: Path) -> Iterator[Trial]:
     """Give a table with the documents of before, and a folder."""
     folder.mkdir()
-    with table(server, profile="auto-3") as name:
+    with table(server) as name:
         url = table_url(server, name)
         with HSimIndex.open(url) as index:
             ids, values = list(ingest.base_documents), list(ingest.base_documents.values())

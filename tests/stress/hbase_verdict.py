@@ -1,4 +1,4 @@
-"""The verdict on what an index on HBase answered while others wrote to it.
+"""The verdict on what an index on HBase, with keys in parts, answered while others wrote to it.
 
 Of a document that nobody wrote while the query ran, the answer must say what the last write before said; where several
 writes were the last, for they overlapped, what one of them said.
@@ -20,8 +20,10 @@ import numpy as np
 from hsimhash import HSimIndex, Match
 from hsimhash.cover import Cover
 from hsimhash.fingerprint import Signature, Signatures
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import as_signatures
 from hsimhash.store import Document
+from hsimhash.store.conformance.random_calls import plain_parts, share_a_key
 from tests.support.oracles import drawers_finding
 
 EXAMPLES = 5  # of what is wrong
@@ -123,12 +125,17 @@ def judge(writes: Sequence[Write], queries: Iterable[Query], k: int, cover: Cove
     of_document = histories(writes)
     filed = sorted({(write.doc_id, write.signature) for write in writes if write.signature is not None})
     written = as_signatures([signature for _, signature in filed])
+    having: dict[tuple[int, ...], set[int]] = defaultdict(set)  # by each part of a key, positions in `filed`
+    for place, (_, signature) in enumerate(filed):
+        for part in plain_parts(signature.key, Keying.IN_PARTS):
+            having[part].add(place)
     verdict = Verdict()
     for query in queries:
         verdict.queries += 1
         is_near = np.bitwise_count(written.fingerprints ^ np.uint64(query.signature.fingerprint)) <= k
-        has_key = (written.keys == query.signature.key) & (written.keys != 0)
-        for doc_id in dict.fromkeys([*query.found, *(filed[one][0] for one in np.flatnonzero(is_near | has_key))]):
+        asked = plain_parts(query.signature.key, Keying.IN_PARTS)
+        met = set(np.flatnonzero(is_near).tolist()).union(*(having[part] for part in asked if part in having))
+        for doc_id in dict.fromkeys([*query.found, *(filed[one][0] for one in sorted(met))]):
             history = of_document.get(doc_id, _UNKNOWN)
             if doc_id not in query.found and _is_excused(query, doc_id, history, cover):
                 verdict.excused += 1
@@ -142,7 +149,11 @@ def _is_excused(query: Query, doc_id: str, history: History, cover: Cover | None
     if not query.missing or cover is None:
         return False
     states = history.states(query.began, query.ended) or {write.signature for write in history.writes}
-    found = (drawers_finding(Document.of(doc_id, one, 0), query.signature, cover) for one in states if one is not None)
+    found = (
+        drawers_finding(Document.of(doc_id, one, 0), query.signature, cover, Keying.IN_PARTS)
+        for one in states
+        if one is not None
+    )
     return all(drawers <= query.missing for drawers in found)
 
 
@@ -166,7 +177,8 @@ def _answers(query: Signature, states: Set[Signature | None], k: int) -> set[int
 
 
 def _is_match(one: Signature, query: Signature, k: int) -> bool:
-    return (one.fingerprint ^ query.fingerprint).bit_count() <= k or 0 != one.key == query.key
+    is_near = (one.fingerprint ^ query.fingerprint).bit_count() <= k
+    return is_near or share_a_key(one.key, query.key, Keying.IN_PARTS)
 
 
 def lost_documents(index: HSimIndex, writes: Sequence[Write]) -> list[str]:

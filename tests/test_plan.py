@@ -1,6 +1,7 @@
 """Layouts compared: the published numbers, the skew of a sample, the recommendation."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from hsimhash import HSimIndex, Signatures
 from hsimhash.cover import Prices
+from hsimhash.fingerprint.keys import COUNT_SHIFT, TAGS
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from tests.support.command_line import run
@@ -98,19 +100,30 @@ def test_sketches_and_keys_cost_a_row_and_16_bytes_a_document() -> None:
         assert signed.rows - plain.rows == 1_000
         row_bytes = LMDB_PRICES.row_bytes + LMDB_PRICES.bucket_bytes
         assert signed.bytes - plain.bytes == pytest.approx(1_000 * (row_bytes + 16), abs=1)
+        assert signed.reads - plain.reads == 1
         assert signed.time_us > plain.time_us
+
+
+@pytest.mark.parametrize(("distance", "read_us"), [(3, HBASE_PRICES.read_us), (6, HBASE_PRICES.neighbour_us)])
+def test_a_part_of_a_key_takes_what_another_bucket_takes_and_the_store_s_own_price(
+    distance: int, read_us: float
+) -> None:
+    prices = replace(HBASE_PRICES, part_us=9)
+    plain, signed = (cost(Layout.named("10"), 1_000, distance, prices, key_rows=rows) for rows in (0, 5))
+    assert signed.time_us - plain.time_us == pytest.approx(5 * (read_us + 9 + prices.row_us))
 
 
 @thorough
 @pytest.mark.parametrize("layout", ["4", "10", "8,8,8,8,8,8,8,8/1"])  # buckets of 1 to 78 rows
 def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: str) -> None:
     count = 20_000
-    signatures = Signatures.of(*(random_fingerprints(np.random.default_rng(seed), count) for seed in (1, 2, 3)))
-    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", layout=layout, profile="auto-2") as index:
+    values, sketches, keys = (random_fingerprints(np.random.default_rng(seed), count) for seed in (1, 2, 3))
+    signatures = Signatures.of(values, sketches, keys >> np.uint64(4) | np.uint64(TAGS << COUNT_SHIFT))
+    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", layout=layout, profile="auto-3") as index:
         bulk = index.bulk(tmp_path / "runs")
         bulk.add_run(signatures, [f"{number:035}" for number in range(count)], 0)
         bulk.merge()
-        planned = cost(index.store.record.layout, count, 1, LMDB_PRICES, key_rows=1)
+        planned = cost(index.store.record.layout, count, 1, LMDB_PRICES, key_rows=5)
         facts = index.describe()
         assert facts["drawer_rows"] == planned.rows
         assert facts["file_bytes"] == pytest.approx(planned.bytes, rel=0.25)

@@ -14,8 +14,9 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -141,14 +142,15 @@ def shared_signatures(seed: int) -> Signatures:
     return random_signatures(rng, rng.choice(centres, SIGNATURES) ^ rng.integers(0, 4, SIGNATURES, np.uint64))
 
 
-def judge_all(loads: list[Load], killed_s: float) -> None:
-    """Judge all of an index after a kill, while none writes: what is there is read once."""
+def judge_all(of_index: Mapping[str, list[Load]], killed_s: float) -> None:
+    """Judge all after a kill, while none writes: what is in an index is read once."""
     with ExitStack() as stack:
-        for load in loads:
+        for load in chain.from_iterable(of_index.values()):
             stack.enter_context(load.calling)
-        there = {document.doc_id: document.signature for document in loads[0].index.documents()}
-        for load in loads:
-            load.judge(there, killed_s)
+        for loads in of_index.values():
+            there = {document.doc_id: document.signature for document in loads[0].index.documents()}
+            for load in loads:
+                load.judge(there, killed_s)
 
 
 def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s: float = 0) -> Iterator[Outcome]:
@@ -163,18 +165,17 @@ def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s
         server.kill()
         killed_s = time.monotonic()
         server.start()
-        for loads in of_index.values():
-            judge_all(loads, killed_s)
+        judge_all(of_index, killed_s)
     time.sleep(UP_S[0])
-    for url, loads in of_index.items():
-        yield from ended(url, loads, kills)
-
-
-def ended(url: str, loads: list[Load], kills: int) -> Iterator[Outcome]:
-    """Stop the writers and readers of an index; judge what they met, and what it is."""
-    for load in loads:
+    for load in chain.from_iterable(of_index.values()):
         load.stop()
-    judge_all(loads, math.inf)
+    judge_all(of_index, math.inf)
+    for url, loads in of_index.items():
+        yield from outcomes_of(url, loads, kills)
+
+
+def outcomes_of(url: str, loads: list[Load], kills: int) -> Iterator[Outcome]:
+    """Judge what the writers and readers of an index met, and what it is."""
     for load in loads:
         load.index.close()
         yield load.outcome()

@@ -13,6 +13,10 @@ import pytest
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import Fit
 from hsimhash.fingerprint.rarity import DEFAULT, GENERAL_SHA256, RarityTable, rarity_table
+from hsimhash.inputs.files import InputOptions
+from hsimhash.inputs.find import find_inputs
+from hsimhash.inputs.reader import read_batches
+from hsimhash.load.fitting import fit_inputs
 from tests.support.command_line import on_terminal, run
 
 TEMPLATE = (
@@ -147,3 +151,22 @@ def test_a_wrong_table_is_refused_before_anything_is_read(
     refused = run("dedup", source, "--out", "out", "--fit", "pages.jsonl")
     assert refused.exit_code == 2
     assert "pages.jsonl is not a rarity table" in refused.stderr
+
+
+def test_a_table_is_fitted_to_the_texts_of_pages_and_fragments_as_they_are_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for number in range(40):
+        words = f"harbour ferry {number % 5} tide {number} " * 5
+        (folder / f"{number}.txt").write_text(f"{words}<b>plain</b> & {number}")
+        page = f"<html><head><title>t</title></head><body><p>{words}</p><p>moored {number}</p></body></html>"
+        (folder / f"{number}.html").write_text(page)
+    records = written(tmp_path / "some.jsonl", [{"id": str(n), "text": f"<p>a buoy {n % 7}<br>x"} for n in range(60)])
+    reading, profile = InputOptions(), Profile.named("auto-3")
+    inputs = find_inputs([str(folder), records], reading)
+    fit = Fit(profile)
+    for batch in read_batches(inputs, reading):
+        fit.add(batch.documents.texts)
+    table, read = fit_inputs(inputs, reading, profile)
+    assert read == fit.read == 140
+    assert table.content() == fit.table().content()

@@ -151,7 +151,7 @@ def test_what_cannot_be_fitted_goes_by_general_text(tmp_path: Path, url: str, ki
 
 
 STEPS = {  # where a kill may fall: in the fit, after it, as the index is there, and in the job
-    "fit": calls_of(Fit, "add"),
+    "fit": calls_of(Fit, "wanted"),
     "fitted": calls_of(Fit, "table"),
     "index": calls_of(files, "create_files"),
     "job": calls_of(Job, "save"),

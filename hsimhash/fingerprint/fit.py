@@ -1,14 +1,15 @@
 """Fit a rarity table to the user's texts, without labels: `Fit`.
 
-The sample is a tenth of the texts. It is chosen by their hashes, so it is the same in whatever order they come, and a
-text that is there many times counts once. Of texts that share a key and have almost the same sketch only a few count:
-else the words of a page that half of a crawl copied would seem common, and its copies would be told apart by what was
-changed in them.
+The sample is a tenth of the texts, within bounds. It is chosen by their hashes, so it is the same in whatever order
+they come, and a text that is there many times counts once. Of texts that share a key and have almost the same sketch
+only a few count: else the words of a page that half of a crawl copied would seem common, and its copies would be told
+apart by what was changed in them.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,9 +24,7 @@ from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
 LEAST_SAMPLE, MOST_SAMPLE = 2_000, 20_000  # documents
-_SHARE = 10  # one document in so many: with the sample, `dedup` takes less than 1.15 times as long
-# In fewer, what two versions of a page share seems common. On 50, 100 and 200 documents of 22 labelled sets the mean F1
-# of a fitted table was .008 below, .001 above and .016 above that of the package's.
+TENTH = (1 << 64) // 10  # hashes below it are in the sample: with it `dedup` takes less than 1.15 times as long
 LEAST_DOCUMENTS = 100
 MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
 MOST_ALIKE = 16  # near copies of a document that count
@@ -50,35 +49,49 @@ class Fit:
         if profile.weights != BY_RARITY:
             raise ValueError(f"profile {profile.name} does not weigh features by how rare they are; use auto-3")
         self.profile, self._sample = profile, sample
-        self._chosen: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning, and its name
+        self._held: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning, and its name
+        self._most_held = 2 * (sample or LEAST_SAMPLE)
         self._limit = (1 << 64) - 1
         self.read = 0
 
-    def add(self, texts: Sequence[str], name_of: Callable[[int], str] = str) -> None:
-        """Take those of the texts whose hashes are among the least so far.
+    def add(self, texts: Sequence[str]) -> None:
+        """Take those of the texts that may be in the sample; each is called by its number among them."""
+        for hashed, place in self.wanted(texts).items():
+            self.take(hashed, texts[place], str(place))
+
+    def wanted(self, values: Sequence[str]) -> dict[int, int]:
+        """Return the hashes of those that may be in the sample, and their places.
 
         Args:
-            texts: in any order.
-            name_of: what to call the text at a place, if its features cannot be found.
+            values: in any order; texts, or what texts are to be taken from, such as pages.
         """
-        for place, text in enumerate(texts):
-            hashed = mmh3.mmh3_x64_128_uintdigest(text.encode("utf-8", "replace"), _SEED) & (1 << 64) - 1
-            if hashed <= self._limit and hashed not in self._chosen:
-                self._chosen[hashed] = text[:MOST_CHARACTERS], name_of(place)
-        self.read += len(texts)
-        most = self._sample or MOST_SAMPLE
-        if len(self._chosen) >= 2 * most:
-            self._drop(most)
+        self.read += len(values)
+        found = dict[int, int]()
+        for place, value in enumerate(values):
+            hashed = text_hash(value)
+            if hashed <= self._limit and hashed not in self._held:
+                found.setdefault(hashed, place)
+        return found
 
-    def _drop(self, most: int) -> None:
-        least = sorted(self._chosen)[:most]
-        self._chosen = {hashed: self._chosen[hashed] for hashed in least}
-        self._limit = least[-1] if len(least) == most else self._limit
+    def take(self, hashed: int, text: str, name: str) -> None:
+        """Take the text of a value that is wanted; `name` says what to call it if its features cannot be found."""
+        self._held[hashed] = text[:MOST_CHARACTERS], name
+        if len(self._held) >= self._most_held:
+            least = self._least()
+            self._held = {hashed: self._held[hashed] for hashed in least}
+            if len(least) == self._sample or len(least) >= MOST_SAMPLE:
+                self._limit = least[-1]
+            elif self._sample is None and len(least) >= LEAST_SAMPLE:
+                self._limit = max(least[-1], TENTH)
+            self._most_held = 2 * len(least)
+
+    def _least(self) -> list[int]:
+        least = sorted(self._held)
+        return least[: self._sample or sample_size(bisect_left(least, TENTH))]
 
     def chosen(self) -> list[tuple[int, str, str]]:
         """Return the hash, the beginning and the name of each text of the sample, in order of the hashes."""
-        least = sorted(self._chosen)[: self._sample or sample_size(self.read)]
-        return [(hashed, *self._chosen[hashed]) for hashed in least]
+        return [(hashed, *self._held[hashed]) for hashed in self._least()]
 
     def table(self, *, workers: int = 1, on_refused: Callable[[str, str], None] | None = None) -> RarityTable:
         """Return the table.
@@ -103,9 +116,14 @@ class Fit:
         return fitted_table(self.profile, accepted())
 
 
-def sample_size(documents: int) -> int:
-    """Return how many of so many documents a table is fitted to."""
-    return min(max(LEAST_SAMPLE, documents // _SHARE), MOST_SAMPLE)
+def text_hash(value: str) -> int:
+    """Return the hash by which a text is chosen."""
+    return int(mmh3.mmh3_x64_128_uintdigest(value.encode("utf-8", "replace"), _SEED)) & (1 << 64) - 1
+
+
+def sample_size(below: int) -> int:
+    """Return how many texts are in the sample if so many have hashes below a tenth."""
+    return min(max(LEAST_SAMPLE, below), MOST_SAMPLE)
 
 
 def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> Iterator[TextFeatures | RefusedText]:

@@ -35,6 +35,7 @@ from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
+_KNOWN_PAGES = ("files", "warc")  # inputs whose pages are known by more than their text
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 
 
@@ -83,20 +84,40 @@ def read_batches(
     return _with_texts(inputs, batches, options, workers or usual_workers(inputs))
 
 
+def raw_batches(
+    inputs: Sequence[Input], options: InputOptions, *, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Batch]:
+    """Yield batches of documents with their HTML as it is; `texts_of_raw` takes the texts of some of them."""
+    return _batches(inputs, options, stop=stop, of_values=replace(options, extract="text"))
+
+
+def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Sequence[int]) -> Sequence[str | NoResult]:
+    """Return the texts of the documents at some places, which `raw_batches` read."""
+    values = [documents.texts[place] for place in places]
+    if one.kind not in _KNOWN_PAGES:
+        return pages.texts_of(values)
+    is_page = [bool(documents.is_page) and documents.is_page[place] for place in places]
+    found = iter(pages.submit(list(compress(values, is_page))).result() if any(is_page) else ())
+    return [next(found) if page else value for page, value in zip(is_page, values, strict=True)]
+
+
 def _batches(
     inputs: Sequence[Input],
     options: InputOptions,
-    start: Position | None,
-    stop: Callable[[], bool],
-    fields: Sequence[str],
-    block_bytes: int,
+    start: Position | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    fields: Sequence[str] = (),
+    block_bytes: int = BLOCK_BYTES,
+    *,
+    of_values: InputOptions | None = None,
 ) -> Iterator[Batch]:
     start = start or Position()
     is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
-        read = _guarded(documents_of(begun, options, fields, here.place, block_bytes), here.place)
+        reading = options if of_values is None or one.kind in _KNOWN_PAGES else of_values
+        read = _guarded(documents_of(begun, reading, fields, here.place, block_bytes), here.place)
         places = ((documents, _behind(number, documents, end)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():

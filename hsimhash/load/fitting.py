@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint.fit import Fit, profile_with_table
 from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, RarityTable
+from hsimhash.inputs.extraction import PageTexts, refusal
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
-from hsimhash.inputs.reader import Batch, read_batches
+from hsimhash.inputs.reader import Batch, raw_batches, texts_of_raw
 from hsimhash.load.intake import bytes_before
+from hsimhash.processes import NoResult
 from hsimhash.progress import UNWATCHED, Observer
 
 
@@ -35,6 +36,8 @@ def fit_inputs(
 ) -> Fitted:
     """Read the inputs once, and fit a table to a sample of their texts; see `Fit`.
 
+    HTML is read only in the sample.
+
     Args:
         inputs: texts.
         reading: how they are read.
@@ -48,12 +51,19 @@ def fit_inputs(
         ValueError: there is nothing to learn, or the profile does not weigh features by their rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
-    for batch in read_batches(inputs, reading, stop=observer.stop, workers=workers):
-        one = inputs[batch.input]
-        for reject in batch.documents.rejects:
-            on_rejected(f"{reject.path or one.name}:{reject.line}", reject.reason)
-        fit.add(batch.documents.texts, partial(_name_of, one, batch))
-        observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
+    with PageTexts(reading, workers) as pages:
+        for batch in raw_batches(inputs, reading, stop=observer.stop):
+            one, documents = inputs[batch.input], batch.documents
+            for reject in documents.rejects:
+                on_rejected(f"{reject.path or one.name}:{reject.line}", reject.reason)
+            wanted = fit.wanted(documents.texts)
+            found = texts_of_raw(pages, one, documents, list(wanted.values()))
+            for (hashed, place), text in zip(wanted.items(), found, strict=True):
+                if isinstance(text, NoResult):
+                    on_rejected(_name_of(one, batch, place), refusal(text))
+                else:
+                    fit.take(hashed, text, _name_of(one, batch, place))
+            observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
     if observer.stop():
         raise StopAskedError("asked to end while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)

@@ -18,12 +18,14 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TextFeatures
 from hsimhash.fingerprint.fit import (
     BATCH,
-    MOST_SAMPLE,
+    LEAST_SAMPLE,
+    TENTH,
     Fit,
     fitted_table,
     profile_with_table,
     sample_size,
     text_features,
+    text_hash,
 )
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import RefusedText
@@ -60,11 +62,12 @@ def fit_files(
         sample: the most texts that count; by default see `sample_size`.
     """
     reading, profile = replace(records, keep=(Policy("first"),)), records.profile
-    least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string, read bigint")
-    least, seen = observed(least, count=F.count("hash"), read=F.sum("read"))
-    most = sample or sample_size(seen["read"] or 0)
-    if seen["count"] > most:
-        lowest = least.select("hash").distinct().sort("hash").limit(most)
+    least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string")
+    least, seen = observed(least, count=F.count("hash"))
+    if seen["count"] > (sample or LEAST_SAMPLE):
+        hashes = least.select("hash").distinct()
+        below = 0 if sample else hashes.where(F.col("hash") < TENTH - SIGN).count()
+        lowest = hashes.sort("hash").limit(sample or sample_size(below))
         least = least.where(F.col("hash") <= lowest.agg(F.max("hash")).first()[0])
     found = least.dropDuplicates(["hash"]).mapInArrow(
         OnExecutors(partial(_featured, profile)), "hash bigint, key bigint, sketch bigint, hashes binary"
@@ -75,19 +78,22 @@ def fit_files(
 
 
 def _least(sample: int | None, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of a task that may be in the sample; their hashes are signed numbers in the same order.
+    """Yield the texts of a task that may be in the sample; their hashes are signed numbers in the same order."""
+    fit = Fit(options.profile, sample)
 
-    The first row says how many texts were read, the others 0.
-    """
-    fit = Fit(options.profile, sample or MOST_SAMPLE)
-    for one in texts_in(options, batches):
-        fit.add(one.of_documents())
+    def sifted() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = [value or "" for value in batch.column("text").to_pylist()]
+            yield batch.take(pa.array(fit.wanted(values).values(), pa.int64()))
+
+    for one in texts_in(options, sifted()):
+        for given, text in one.of_documents():
+            fit.take(text_hash(given), text, "")
     chosen = fit.chosen()
     for start in range(0, len(chosen), BATCH):
         hashes, texts, _ = zip(*chosen[start : start + BATCH], strict=True)
         numbers = signed(np.array(hashes, np.uint64) ^ np.uint64(SIGN))
-        read = pa.array([0 if start or place else fit.read for place in range(len(texts))], pa.int64())
-        yield pa.RecordBatch.from_arrays([numbers, pa.array(texts, pa.string()), read], ["hash", "text", "read"])
+        yield pa.RecordBatch.from_arrays([numbers, pa.array(texts, pa.string())], ["hash", "text"])
 
 
 def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -287,11 +287,12 @@ class BatchTexts(NamedTuple):
     reasons: list[str]
     given: list[str | None]
 
-    def of_documents(self) -> list[str]:
-        """Return the texts of the records that are documents."""
+    def of_documents(self) -> list[tuple[str, str]]:
+        """Return what was given and the text, of each record that is a document."""
         ids, wrong = (self.batch.column(name).to_pylist() for name in ("id", "wrong"))
         why = map(_reason, ids, wrong, self.reasons, [None] * len(ids))
-        return [text for text, reason in zip(self.texts, why, strict=True) if reason is None]
+        rows = zip(self.given, self.texts, why, strict=True)
+        return [(given or "", text) for given, text, reason in rows if reason is None]
 
 
 def texts_in(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[BatchTexts]:

@@ -1,8 +1,9 @@
 """Near-duplicates of a file of texts: `python -m tests.bench.bench_dedup [--large]`.
 
-`hsimhash dedup`, text to clusters and report, against `hsimhash fingerprint` of the same file: both as commands in
-processes of their own, from start to end, in turns. `fingerprint` has one process, so `dedup` is given one too; with
-one for each core it is shown beside them. Times are medians, their ratio the median of the rounds' ratios.
+`hsimhash dedup --fit off`, text to clusters and report, against `hsimhash fingerprint` of the same file: both as
+commands in processes of their own, from start to end, in turns. `fingerprint` has one process, so `dedup` is given one
+too; with one for each core it is shown beside them. Then `dedup` as it comes, which fits weights to the file, against
+`--fit off`. Times are medians, their ratio the median of the rounds' ratios.
 
 One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
 plain way: every pair of signatures, in blocks; the documents are kept in their order.
@@ -24,7 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash import Signature
+from hsimhash import Profile, Signature
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import MAX_SKETCH, are_alike
 from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 
@@ -33,7 +36,6 @@ DOCUMENTS, ROUNDS = 100_000, 3
 LARGE, FINGERPRINTS = 1_000_000, 10_000_000
 WORDS, WORDS_IN_DOCUMENT = 20_000, 147  # about 1 KB
 COPIED_SHARE = 0.1
-K = 3
 ROWS_AT_ONCE = 2_000  # of all fingerprints against all
 LINES_AT_ONCE = 1 << 18
 MIB = 1 << 20
@@ -78,13 +80,13 @@ def fingerprint_s(source: Path, folder: Path) -> float:
 def plain_kept(fingerprints: np.ndarray, sketches: np.ndarray, keys: np.ndarray) -> dict[int, int]:
     """Return the kept document of each, the first ones being preferred, from all signatures against all."""
     near: dict[int, list[int]] = {}
+    keying = Profile.named(DEFAULT_PROFILE).key_kind
     for start in range(0, len(fingerprints), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
-        is_near = np.bitwise_count(fingerprints[part, None] ^ fingerprints[start:]) <= K
-        is_near |= (keys[part, None] == keys[start:]) & (keys[start:] != 0)
-        row, column = (places + start for places in np.nonzero(is_near))
-        distances = np.bitwise_count(fingerprints[row] ^ fingerprints[column])
-        is_pair = (row < column) & are_alike(sketches[row], sketches[column], MAX_SKETCH, distances)
+        distances = np.bitwise_count(fingerprints[part, None] ^ fingerprints[start:])
+        places = np.nonzero(np.triu(are_alike(sketches[part, None], sketches[start:], MAX_SKETCH, distances), 1))
+        row, column = (place + start for place in places)
+        is_pair = (distances[places] <= DEFAULT_DISTANCE) | keying.shared(keys[row], keys[column])
         for one, other in zip(row[is_pair].tolist(), column[is_pair].tolist(), strict=True):
             near.setdefault(one, []).append(other)
     kept: dict[int, int] = {}
@@ -113,17 +115,20 @@ def usual(folder: Path) -> None:
     taken = in_turns(
         {
             "fingerprint": lambda: fingerprint_s(source, folder),
-            "dedup --workers 1": lambda: dedup_s(source, folder, "--workers", 1),
-            "dedup": lambda: dedup_s(source, folder),
+            "dedup --workers 1, fitted": lambda: dedup_s(source, folder, "--workers", 1),
+            "dedup --workers 1": lambda: dedup_s(source, folder, "--workers", 1, "--fit", "off"),
+            "dedup": lambda: dedup_s(source, folder, "--fit", "off"),
         },
         ROUNDS,
     )
     print(f"\n## {DOCUMENTS:,} documents, {source.stat().st_size / DOCUMENTS:,.0f} bytes each as JSON")
     for name, times in taken.items():
-        print(f"{name:20}{statistics.median(times):8.1f} s  ({min(times):.1f} to {max(times):.1f})")
+        print(f"{name:28}{statistics.median(times):8.1f} s  ({min(times):.1f} to {max(times):.1f})")
     print_stages(folder)
     ratio = median_ratio(taken["dedup --workers 1"], taken["fingerprint"])
     print_bar("dedup / fingerprint, one worker each", ratio, at_most=1.3)
+    ratio = median_ratio(taken["dedup --workers 1, fitted"], taken["dedup --workers 1"])
+    print_bar("dedup, fitted / not fitted", ratio, at_most=1.15)
     print_bar("report.html, MB", _report_mb(folder), at_most=3)
     print_bar("documents whose kept one is not the plain way's", clusters_differ(folder), at_most=0)
 

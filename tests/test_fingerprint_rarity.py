@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ WORDS = (
     *("harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay"),
     *("mooring", "gull", "lantern", "rope", "cargo", "deck", "keel", "mast"),
 )
+KINDS = WORDS, ("潜水员", "检查", "系泊", "设备", "渡轮", "星期日"), ("กขค", "งจฉ", "ชซฌ")
 MIXED = (
     "潜水员检查了系泊设备，渡轮星期日停航。",
     "The ferry doesn't run on Sunday; the pilot said so.",
@@ -169,6 +171,31 @@ def test_words_vote_once_by_their_rarity_and_pairs_are_for_the_key_alone(tmp_pat
     assert not any(" " in text for text in found)
     one, other = (profile.signature(f"harbour ferry tide {text}") for text in ("buoy crane", "crane buoy"))
     assert (one.fingerprint, one.key == other.key) == (other.fingerprint, False)
+
+
+def weights_by_definition(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return what features of one kind weigh in the vote, as schema/profiles.md says."""
+    alike = Counter(counts.values())
+
+    def weight(feature: str, count: int) -> int:
+        (alone,) = AUTO3.features(feature)
+        is_name = alike[count] > 1 and 32 * count >= len(counts)
+        is_name = count >= 4 and (is_name or 5 * count >= len(counts))
+        return max(int(alone.weight) // 4, 1) if is_name else int(alone.weight)
+
+    return {feature: weight(feature, count) for feature, count in counts.items()}
+
+
+@given(*(st.dictionaries(st.sampled_from(some), st.integers(1, 9)) for some in KINDS), st.integers(0, 300))
+def test_a_name_that_repeats_votes_with_a_quarter_of_its_weight(
+    words: dict[str, int], chinese: dict[str, int], rows: dict[str, int], others: int
+) -> None:
+    kinds = words | {f"w{number}": 1 for number in range(others)}, chinese, rows
+    text = "，".join(feature for kind in kinds for feature, count in kind.items() for _ in range(count))
+    found = {one.text: one.weight for one in AUTO3.features(text)}
+    assert found == {name: weight for kind in kinds for name, weight in weights_by_definition(kind).items()}
+    whole = signature_batch(AUTO3, [text], has_sketches=True)
+    assert long_signature(AUTO3, text, has_sketches=True, window=100).at(0) == whole.at(0)
 
 
 def test_a_pair_has_the_hash_of_a_row_of_two_words() -> None:

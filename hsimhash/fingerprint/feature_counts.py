@@ -7,6 +7,7 @@ takes little additional memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,12 @@ class Tally:
     def merged(self) -> Iterator[CountedFeatures]:
         """Yield all features, one range of hashes at a time."""
         return (counted for (counted,) in merged_tallies([self]))
+
+    @cached_property
+    def features_by_count(self) -> tuple[Int64s, Int64s]:
+        """Each count that features have, ascending, and how many have it; for when all windows are counted."""
+        counts = np.concatenate([np.empty(0, np.int64), *(one.counts for one in self.merged())])
+        return np.unique(counts, return_counts=True)
 
 
 def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:

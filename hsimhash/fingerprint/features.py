@@ -22,7 +22,7 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.rarity import key_weights, pair_hashes, rarity_table
+from hsimhash.fingerprint.rarity import OFTEN, key_weights, pair_hashes, rarity_table, vote_weights
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, heaviest_features, shingle_hashes, sketches
@@ -325,8 +325,8 @@ def _rare_words(batch: TextBatch) -> Iterator[Features]:
     start, pairs = pair_hashes(hashes, *batch.words.rows(2))
     once, often = fold_hashes(doc[start], pairs)
     at = start[once]
-    found = _rare(recipe, recipe.word_unit, doc[at], pairs[once], often, lambda: [_pair_text(spans, i) for i in at])
-    yield replace(found, weights=np.zeros(len(at)))
+    of_key = key_weights(recipe.word_unit, _rarities(recipe, pairs[once]), often)
+    yield Features(doc[at], pairs[once], np.zeros(len(at)), lambda: [_pair_text(spans, i) for i in at], of_key)
 
 
 def _pair_text(spans: tokens.Spans, index: int) -> str:
@@ -336,9 +336,16 @@ def _pair_text(spans: tokens.Spans, index: int) -> str:
 def _rare(
     recipe: Recipe, unit: int, doc: Int64s, hashes: Uint64s, count: Int64s, texts: Callable[[], list[str]]
 ) -> Features:
-    """Return distinct features that weigh by their rarity: in the vote however often they were found."""
-    rarities = rarity_table(recipe.rarity).find(hashes).astype(np.float64)
-    return Features(doc, hashes, unit * rarities, texts, key_weights(unit, rarities, count))
+    """Return distinct features that weigh by their rarity; see `vote_weights` and `key_weights`."""
+    rarities, often = _rarities(recipe, hashes), np.flatnonzero(count >= OFTEN)
+    _, place, alike = np.unique(doc[often] << 32 | count[often], return_inverse=True, return_counts=True)
+    weights, different = unit * rarities, np.bincount(doc)[doc[often]]
+    weights[often] = vote_weights(unit, rarities[often], count[often], alike[place], different)
+    return Features(doc, hashes, weights, texts, key_weights(unit, rarities, count))
+
+
+def _rarities(recipe: Recipe, hashes: Uint64s) -> Floats:
+    return rarity_table(recipe.rarity).find(hashes).astype(np.float64)
 
 
 def _words(batch: TextBatch) -> Features:

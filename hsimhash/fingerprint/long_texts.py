@@ -39,7 +39,7 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.rarity import key_weights, pair_hashes, rarity_table
+from hsimhash.fingerprint.rarity import key_weights, pair_hashes, rarity_table, vote_weights
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, least_values, shingle_hashes, sketches_of
@@ -556,7 +556,7 @@ _UNITS: dict[str, Callable[[_LongText], Iterator[Spans]]] = {
     _GRAMS: _lower_grams,
 }
 
-_Weigher = Callable[[CountedFeatures], Floats]
+_Weigher = Callable[[CountedFeatures, Tally], Floats]  # of some features of a tally
 
 
 @dataclass(slots=True)
@@ -600,9 +600,9 @@ def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weighe
     if recipe.weights == BY_RARITY:
         return [{"words": _rare(recipe, recipe.word_unit)}, *_rare_characters(recipe)]
     by_idf = recipe.weights in BY_IDF
-    chinese: _Weigher = lambda some: weigh(recipe.weights, some.counts, some.idf * SCALE if by_idf else float(SCALE))  # noqa: E731
-    chars: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.char_unit)  # noqa: E731
-    rows: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.word_unit)  # noqa: E731
+    chinese: _Weigher = lambda some, _: weigh(recipe.weights, some.counts, some.idf * SCALE if by_idf else float(SCALE))  # noqa: E731
+    chars: _Weigher = lambda some, _: weigh(recipe.weights, some.counts, recipe.char_unit)  # noqa: E731
+    rows: _Weigher = lambda some, _: weigh(recipe.weights, some.counts, recipe.word_unit)  # noqa: E731
     others: list[dict[str, _Weigher]] = [{"chinese": chinese}, {"chars": chars}]
     if recipe.english is None:
         return [{"rows": rows}, *others]
@@ -610,18 +610,22 @@ def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weighe
     table = own_weights(recipe.idf_sha256, recipe.stops, recipe.seed) if own else english(recipe.seed)
     part = WHOLE if own else _english_part(found, recipe.seed)
     single: dict[str, _Weigher] = {
-        "words": lambda some: np.rint(some.counts * table.find(some.hashes)[0] * part / WHOLE)
+        "words": lambda some, _: np.rint(some.counts * table.find(some.hashes)[0] * part / WHOLE)
     }
-    pairs: dict[str, _Weigher] = {"rows": lambda some: np.rint(rows(some) * (WHOLE - part) / WHOLE)}
+    pairs: dict[str, _Weigher] = {"rows": lambda some, tally: np.rint(rows(some, tally) * (WHOLE - part) / WHOLE)}
     return [(single if part else {}) | (pairs if part < WHOLE else {}), *others]
 
 
 def _rare(recipe: Recipe, unit: int, *, in_key: bool = False) -> _Weigher:
     table = rarity_table(recipe.rarity)
 
-    def weigh_rare(some: CountedFeatures) -> Floats:
+    def weigh_rare(some: CountedFeatures, tally: Tally) -> Floats:
         rarities = table.find(some.hashes).astype(np.float64)
-        return key_weights(unit, rarities, some.counts) if in_key else unit * rarities
+        if in_key:
+            return key_weights(unit, rarities, some.counts)
+        counts, features = tally.features_by_count
+        alike = features[np.searchsorted(counts, some.counts)]
+        return vote_weights(unit, rarities, some.counts, alike, int(features.sum()))
 
     return weigh_rare
 
@@ -649,7 +653,7 @@ def _english_part(found: Sequence[_Found], seed: int) -> int:
 def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint64s, Floats]]:
     """Yield the features of tallies, range by range, with their weights in all of them."""
     for counted in merged_tallies([tally for tally, _, _ in group]):
-        weighed = [heavy * weigher(one) for one, (_, weigher, heavy) in zip(counted, group, strict=True)]
+        weighed = [heavy * weigher(one, tally) for one, (tally, weigher, heavy) in zip(counted, group, strict=True)]
         hashes, weights = np.concatenate([one.hashes for one in counted]), np.concatenate(weighed)
         if len(group) > 1:
             first, weights = fold_weights(np.zeros(len(hashes), np.int64), hashes, weights)

@@ -45,6 +45,10 @@ _HEAD_BYTES = 64
 GENERAL_FILE = "general.rarity"  # the table in this package, of many languages; schema/make_rarity_table.py makes it
 GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
 _HALF_SATURATED = 3  # times found: of a feature found so often, half of the most that it can weigh for the key
+OFTEN = 4  # times found: what is found less often is not a name that repeats
+# A text has at most so many different features for each time that the words of a name, or a word alone, are found.
+_MOST_TO_A_NAME, _MOST_TO_A_WORD = 32, 5
+_NAME_PARTS = 4  # a word of such a name votes with one part of its weight
 _BUCKETS = 1 << 16
 _TAG_BITS = 32
 _LEADING = 20  # bits of a tag that a look-up starts from: as a rule at most one feature has them
@@ -213,6 +217,25 @@ def _general() -> bytes:
             f"would differ from those stored; install hsimhash again"
         )
     return content
+
+
+def vote_weights(unit: int, rarities: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
+    """Return the weights of features in the vote: the same however often they are found, but less for repeated names.
+
+    The words of a site's name or a watermark are found equally often. A word that is found as often, but no other
+    equally often, keeps its weight: it may be what the page is about, and all that tells it from others of its template.
+
+    Args:
+        unit: the weight of one step of rarity.
+        rarities: shape (m,).
+        counts: how often each feature was found, shape (m,).
+        alike: how many features of its text were found as often as each, shape (m,); ignored where it was found less
+            than `OFTEN` times.
+        different: how many different features the text has, shape (m,) or one number.
+    """
+    weights: Floats = unit * rarities
+    is_name = (alike > 1) & (_MOST_TO_A_NAME * counts >= different) | (_MOST_TO_A_WORD * counts >= different)
+    return np.where(is_name & (counts >= OFTEN), np.maximum(weights // _NAME_PARTS, 1), weights)
 
 
 def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:

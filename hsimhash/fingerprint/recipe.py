@@ -106,8 +106,9 @@ class Recipe:
             library of that name.
         weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
             "binary": the unit, however often; "log": 1 + ln(how often), times the unit; "log-idf": that and idf;
-            "tfidf+count": both, for "script"; "rarity": the unit times the rarity, however often, for "script";
-            "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them; "given": by the features.
+            "tfidf+count": both, for "script"; "rarity": the unit times the rarity, however often, for "script",
+            but names that repeat weigh less; "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them;
+            "given": by the features.
         n: words to a shingle, characters or bytes to a piece.
         char_n: characters to a shingle, in scripts without spaces.
         word_unit: what a shingle of words weighs each time it occurs.

@@ -222,8 +222,8 @@ def _general() -> bytes:
 def vote_weights(unit: int, rarities: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
     """Return the weights of features in the vote: the same however often they are found, but less for repeated names.
 
-    The words of a site's name or a watermark are found equally often. A word that is found as often, but no other
-    equally often, keeps its weight: it may be what the page is about, and all that tells it from others of its template.
+    The words of a site's name or a watermark are found equally often. A word that is found often, but no other equally
+    often, keeps its weight: it may be what the page is about, and all that tells it from others of its template.
 
     Args:
         unit: the weight of one step of rarity.

@@ -34,7 +34,7 @@ WORDS = (
     *("harbour", "ferry", "tide", "buoy", "crane", "pilot", "anchor", "quay"),
     *("mooring", "gull", "lantern", "rope", "cargo", "deck", "keel", "mast"),
 )
-KINDS = WORDS, ("潜水员", "检查", "系泊", "设备", "渡轮", "星期日"), ("กขค", "งจฉ", "ชซฌ")
+KINDS = (*WORDS, "the"), ("潜水员", "检查", "系泊", "设备", "渡轮", "星期日"), ("กขค", "งจฉ", "ชซฌ")
 MIXED = (
     "潜水员检查了系泊设备，渡轮星期日停航。",
     "The ferry doesn't run on Sunday; the pilot said so.",

@@ -125,7 +125,7 @@ def test_every_command_reads_the_same_folders(
     for folder in folders:
         Path(folder).mkdir()
         Path(folder, "a.txt").write_text(text_of(1))
-        Path(folder, "b.txt").write_text(text_of(1, 14))
+        Path(folder, "b.txt").write_text(text_of(1, 12))
         Path(folder, "r.jsonl").write_text(json.dumps({"text": text_of(1)}) + "\n")
     before = deduplicated(*folders, "--out", "dup", "--distance", "14")
     *others, apply = page(Path("dup")).commands

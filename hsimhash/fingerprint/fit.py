@@ -24,7 +24,9 @@ from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
 LEAST_SAMPLE, MOST_SAMPLE = 2_000, 20_000  # documents
-TENTH = (1 << 64) // 10  # hashes below it are in the sample: with it `dedup` takes less than 1.15 times as long
+TENTH = (1 << 64) // 10  # hashes below it are in the sample, for which `dedup` takes about 1.15 times as long
+# In fewer, what two versions of a page share seems common. On 50, 100 and 200 documents of 22 labelled sets the mean F1
+# of a fitted table was .008 below, .001 above and .016 above that of the package's.
 LEAST_DOCUMENTS = 100
 MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
 MOST_ALIKE = 16  # near copies of a document that count

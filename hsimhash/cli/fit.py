@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -15,8 +17,6 @@ from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
-
-REJECTS_SHOWN = 10
 
 REJECTS_SHOWN = 10
 
@@ -56,23 +56,11 @@ def fit_command(
     found = inputs_of(inputs, reading)
     if fingerprints := [one.name for one in found if one.has_fingerprints]:
         raise click.UsageError(f"{fingerprints[0]} holds fingerprints: expected texts")
-    rejected = 0
-
-    def reject(name: str, reason: str) -> None:
-        nonlocal rejected
-        rejected += 1
-        if rejected <= REJECTS_SHOWN:
-            say(f"{name}: {reason}")
-
-    with watching("fit") as observer, complete(output) as stream:
+    with watching("fit") as observer, complete(output) as stream, _rejects() as rejects:
         profile, workers = Profile.named(settings.profile), settings.workers
-        try:
-            table, read = fit_inputs(
-                found, reading, profile, sample=sample, workers=workers, observer=observer, on_rejected=reject
-            )
-        finally:
-            if rejected > REJECTS_SHOWN:
-                say(f"and {rejected - REJECTS_SHOWN:,} more rejected records")
+        table, read = fit_inputs(
+            found, reading, profile, sample=sample, workers=workers, observer=observer, on_rejected=rejects.add
+        )
         content = table.content()
         stream.write(content)
     if output != "-":
@@ -82,7 +70,29 @@ def fit_command(
                 "sample": table.documents,
                 "features": len(table),
                 "sha256": hashlib.sha256(content).hexdigest(),
-                "rejected": rejected,
+                "rejected": rejects.count,
             }
         )
-    return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
+    return ExitCode.REJECTED_RECORDS if rejects.count else ExitCode.DONE
+
+
+class _Rejects:
+    """Says which records were rejected, the first few of them, and counts all."""
+
+    count = 0
+
+    def add(self, name: str, reason: str) -> None:
+        self.count += 1
+        if self.count <= REJECTS_SHOWN:
+            say(f"{name}: {reason}")
+
+
+@contextmanager
+def _rejects() -> Iterator[_Rejects]:
+    """Give a place for rejected records; at the end say how many were not shown."""
+    rejects = _Rejects()
+    try:
+        yield rejects
+    finally:
+        if rejects.count > REJECTS_SHOWN:
+            say(f"and {rejects.count - REJECTS_SHOWN:,} more rejected records")

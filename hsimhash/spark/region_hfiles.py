@@ -116,7 +116,7 @@ def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
     if record.has_signatures:
         parts = record.keying.parts(sample_of(documents.select("key"), PAIR_LIMITS.sample)[0])
         segments.append(parts[parts != 0] >> np.uint64(32))
-    rows_each = len(record.layout.drawers) + record.has_signatures * record.keying.most_parts
+    rows_each = len(record.layout.drawers) + record.most_key_rows
     rows, at_once = count * rows_each, part_bytes // DOCUMENT_BYTES
     return Cuts(
         ranges_of(np.concatenate(segments), -(-rows // (part_bytes // ROW_BYTES))),

@@ -182,6 +182,11 @@ class Record:
         """Which kind of key its documents have."""
         return Keying(self.profile.get("keying", Keying.WHOLE.value))
 
+    @property
+    def most_key_rows(self) -> int:
+        """How many rows of the key drawer a document may have."""
+        return self.keying.most_parts if self.has_signatures else 0
+
     def is_key_row(self, row: bytes) -> bool:
         """Whether a row, or a prefix, belongs to the key drawer."""
         return self.has_signatures and row[SEGMENT_BYTES] == KEY_FLAG

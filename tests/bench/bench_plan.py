@@ -169,7 +169,7 @@ def compare(place: Place, signatures: Signatures, folder: Path) -> None:
     with HSimIndex.create(place.url, profile=PROFILE) as index:
         fill(index, signatures, folder)
         record, prices, rows = index.store.record, index.backend.prices, index.check().drawer_rows
-    planned = cost(record.layout, len(signatures), record.reach, prices, key_rows=record.keying.most_parts)
+    planned = cost(record.layout, len(signatures), record.reach, prices, key_rows=record.most_key_rows)
     print(f"layout {record.layout.name}, {record.reach} bits, {rows / len(signatures):.2f} rows a document")
     print_bar("rows, by plan / by the store", planned.rows / rows, at_least=0.85, at_most=1.15)
     used = place.used_bytes()

@@ -273,6 +273,14 @@ def check_signatures(
                 yield told(right[single], answers).outcome(f"{what}, single")
 
 
+def check_all_signatures(
+    filled: Callable[[str, Signatures], AbstractContextManager[Sequence[Way]]], stored: int, queries: int
+) -> Iterator[Outcome]:
+    """Do so for every layout and kind of keys."""
+    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
+        yield from check_signatures(name, filled, stored, queries, keying=keying)
+
+
 def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> Signatures:
     """Return queries whose fingerprint, sketch and key are a stored document's own, near them, others, or none."""
     targets = stored[rng.integers(0, len(stored), count)]
@@ -345,6 +353,13 @@ def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Wa
         yield [("LMDB", index, 1.0), ("memory", in_memory, 0.1)]
 
 
+@contextmanager
+def in_scratch(scratch: Path, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
+    """Give what `embedded` does, in a folder of its own."""
+    with scratch_folder(scratch) as folder, embedded(folder, layout, fingerprints) as ways:
+        yield ways
+
+
 def profile_of(given: Given) -> str:
     """Return a profile that makes such: the index has its format."""
     return SIGNED_PROFILES[given.keying] if isinstance(given, Signatures) else "auto-1"
@@ -381,11 +396,8 @@ def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> O
 
 def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
     for name in LAYOUTS:
-        with scratch_folder(scratch) as folder:
-            yield from check_layout(name, partial(embedded, folder), STORED, QUERIES)
-    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
-        with scratch_folder(scratch) as folder:
-            yield from check_signatures(name, partial(embedded, folder), STORED, SIGNED_QUERIES, keying=keying)
+        yield from check_layout(name, partial(in_scratch, scratch), STORED, QUERIES)
+    yield from check_all_signatures(partial(in_scratch, scratch), STORED, SIGNED_QUERIES)
     real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)
     if real is not None and pairs is not None:
         for name in LAYOUT_NAMES:

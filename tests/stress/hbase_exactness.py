@@ -7,7 +7,6 @@ rows of each region are counted on the server.
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,16 +26,7 @@ from hsimhash.store.base import Store
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.urls import with_options
-from tests.stress.exactness import (
-    SEED,
-    SIGNED_LAYOUTS,
-    SIGNED_PROFILES,
-    Given,
-    Way,
-    check_layout,
-    check_signatures,
-    profile_of,
-)
+from tests.stress.exactness import SEED, Given, Way, check_all_signatures, check_layout, profile_of
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, read_documents
 from tests.support.hbase_server import Gateways, serving
@@ -166,8 +156,7 @@ def outcomes(server: Gateways, data: Path | None, scratch: Path) -> Iterator[Out
     for name in LAYOUTS:
         filled_both = partial(both_gateways, server)
         yield from check_layout(name, filled_both, STORED, QUERIES, most_batch_s=MOST_BATCH_S)
-    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
-        yield from check_signatures(name, partial(both_gateways, server), SIGNED, SIGNED_QUERIES, keying=keying)
+    yield from check_all_signatures(partial(both_gateways, server), SIGNED, SIGNED_QUERIES)
     if data is None:
         print("SKIP  regions: no labelled data; set HSIMHASH_DATA or give --data")
     else:

@@ -15,16 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hsimhash import HSimIndex
-from tests.stress.exactness import (
-    SEED,
-    SIGNED_LAYOUTS,
-    SIGNED_PROFILES,
-    Given,
-    Way,
-    check_layout,
-    check_signatures,
-    profile_of,
-)
+from tests.stress.exactness import SEED, Given, Way, check_all_signatures, check_layout, profile_of
 from tests.support.postgresql_server import postgresql_serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 from tests.support.redis_server import redis_running
@@ -68,8 +59,7 @@ def outcomes(server: Server, folder: Path, stored: int, queries: int) -> Iterato
     fill = partial(filled, server, folder)
     for name in LAYOUTS:
         yield from check_layout(name, fill, stored, queries, most_batch_s=MOST_BATCH_S)
-    for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
-        yield from check_signatures(name, fill, stored // 4, queries // 4, keying=keying)
+    yield from check_all_signatures(fill, stored // 4, queries // 4)
 
 
 SERVING = {"postgresql": lambda _: postgresql_serving(), "redis": redis_running}

@@ -103,7 +103,7 @@ def test_a_document_takes_the_rows_and_a_query_reads_the_buckets_that_plan_count
 ) -> None:
     profile, count = Profile.named(name), 40
     record = Record(Layout.named("4"), profile.to_json())
-    key_rows = record.keying.most_parts if record.has_signatures else 0
+    key_rows = record.most_key_rows
     values, sketches = np.random.default_rng(2).integers(0, 2**64, (2, count), np.uint64)
     keys = np.array([packed_key(range(5 * number, 5 * number + 5)) for number in range(count)], np.uint64)
     signatures = Signatures.of(values, sketches, keys)

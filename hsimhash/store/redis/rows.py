@@ -63,7 +63,7 @@ class RedisRows:
     def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, ttl_s: int) -> None:
         self.session, self.keys, self.record, self.limits = session, keys, record, limits
         self.ttl_ms = 1_000 * ttl_s
-        self._key_buckets = record.keying.most_parts if record.has_signatures else 0
+        self._key_buckets = record.most_key_rows
         self._drawers = len(record.layout.drawers)
         self._tidied_s = time.monotonic()
         self._shard = random.randrange(SHARDS)  # noqa: S311 (of registers, where to look next)

@@ -340,7 +340,7 @@ def _rare(
     rarities, often = _rarities(recipe, hashes), np.flatnonzero(count >= OFTEN)
     _, place, alike = np.unique(doc[often] << 32 | count[often], return_inverse=True, return_counts=True)
     weights, different = unit * rarities, np.bincount(doc)[doc[often]]
-    weights[often] = vote_weights(unit, rarities[often], count[often], alike[place], different)
+    weights[often] = vote_weights(weights[often], count[often], alike[place], different)
     return Features(doc, hashes, weights, texts, key_weights(unit, rarities, count))
 
 

@@ -625,7 +625,7 @@ def _rare(recipe: Recipe, unit: int, *, in_key: bool = False) -> _Weigher:
             return key_weights(unit, rarities, some.counts)
         counts, features = tally.features_by_count
         alike = features[np.searchsorted(counts, some.counts)]
-        return vote_weights(unit, rarities, some.counts, alike, int(features.sum()))
+        return vote_weights(unit * rarities, some.counts, alike, int(features.sum()))
 
     return weigh_rare
 

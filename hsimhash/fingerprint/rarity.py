@@ -219,21 +219,19 @@ def _general() -> bytes:
     return content
 
 
-def vote_weights(unit: int, rarities: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
+def vote_weights(weights: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
     """Return the weights of features in the vote: the same however often they are found, but less for repeated names.
 
     The words of a site's name or a watermark are found equally often. A word that is found often, but no other equally
     often, keeps its weight: it may be what the page is about, and all that tells it from others of its template.
 
     Args:
-        unit: the weight of one step of rarity.
-        rarities: shape (m,).
-        counts: how often each feature was found, shape (m,).
+        weights: by the rarity of each feature, shape (m,).
+        counts: how often each was found, shape (m,).
         alike: how many features of its text were found as often as each, shape (m,); ignored where it was found less
             than `OFTEN` times.
         different: how many different features the text has, shape (m,) or one number.
     """
-    weights: Floats = unit * rarities
     is_name = (alike > 1) & (_MOST_TO_A_NAME * counts >= different) | (_MOST_TO_A_WORD * counts >= different)
     return np.where(is_name & (counts >= OFTEN), np.maximum(weights // _NAME_PARTS, 1), weights)
 

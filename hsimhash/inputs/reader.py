@@ -88,7 +88,7 @@ def raw_batches(
     inputs: Sequence[Input], options: InputOptions, *, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Batch]:
     """Yield batches of documents with their HTML as it is; `texts_of_raw` takes the texts of some of them."""
-    return _batches(inputs, options, stop=stop, of_values=replace(options, extract="text"))
+    return _batches(inputs, options, None, stop, (), BLOCK_BYTES, is_raw=True)
 
 
 def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Sequence[int]) -> Sequence[str | NoResult]:
@@ -104,19 +104,19 @@ def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Seq
 def _batches(
     inputs: Sequence[Input],
     options: InputOptions,
-    start: Position | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    fields: Sequence[str] = (),
-    block_bytes: int = BLOCK_BYTES,
+    start: Position | None,
+    stop: Callable[[], bool],
+    fields: Sequence[str],
+    block_bytes: int,
     *,
-    of_values: InputOptions | None = None,
+    is_raw: bool = False,
 ) -> Iterator[Batch]:
     start = start or Position()
     is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
-        reading = options if of_values is None or one.kind in _KNOWN_PAGES else of_values
+        reading = replace(options, extract="text") if is_raw and one.kind not in _KNOWN_PAGES else options
         read = _guarded(documents_of(begun, reading, fields, here.place, block_bytes), here.place)
         places = ((documents, _behind(number, documents, end)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):

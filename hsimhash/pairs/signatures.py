@@ -21,9 +21,8 @@ from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
 _NO_PART = np.uint64((1 << 64) - 1)
-CROWD = (
-    128  # signatures with one part of a key or one fingerprint, or pairs of those with two near ones: more are a crowd
-)
+# Signatures with one part of a key or one fingerprint, or pairs of those with two near ones: more are a crowd.
+CROWD = 128
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:

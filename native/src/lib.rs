@@ -1,0 +1,131 @@
+//! Signatures of hsimhash in one pass over each text, equal to the bit to those of the Python package.
+
+mod hash;
+mod normalize;
+mod rarity;
+mod sketch;
+mod text;
+
+use jieba_rs::Jieba;
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use text::{Recipe, Scratch, Signature};
+
+const TEXTS_AT_ONCE: usize = 16;
+
+type Columns<'py> =
+    (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
+
+/// Makes the signatures of a profile.
+#[pyclass(frozen)]
+struct Signer {
+    recipe: Recipe,
+}
+
+/// Returns what `each` makes of the numbers below `count`, in order.
+fn spread(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> Signature + Sync) -> Vec<Signature> {
+    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<Signature> {
+        range.map(|number| each(number, scratch)).collect()
+    };
+    if threads < 2 || count <= TEXTS_AT_ONCE {
+        return work(0..count, &mut Scratch::default());
+    }
+    let next = AtomicUsize::new(0);
+    let run = || {
+        let (mut found, mut scratch) = (Vec::new(), Scratch::default());
+        loop {
+            let start = next.fetch_add(TEXTS_AT_ONCE, Ordering::Relaxed);
+            if start >= count {
+                return found;
+            }
+            found.push((start, work(start..count.min(start + TEXTS_AT_ONCE), &mut scratch)));
+        }
+    };
+    let mut parts = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        running.into_iter().flat_map(|one| one.join().expect("a thread that signs texts")).collect::<Vec<_>>()
+    });
+    parts.sort_unstable_by_key(|part| part.0);
+    parts.into_iter().flat_map(|part| part.1).collect()
+}
+
+fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
+    (
+        found.iter().map(|one| one.fingerprint).collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.sketch).collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.kind).collect::<Vec<_>>().into_pyarray(py),
+    )
+}
+
+#[pymethods]
+impl Signer {
+    #[new]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        classes: Vec<u8>,
+        normal: Vec<u32>,
+        many_start: Vec<i64>,
+        many_codes: Vec<u32>,
+        hyphened: Vec<u8>,
+        is_layout_free: bool,
+        simplified: Vec<u32>,
+        tags: Vec<u32>,
+        rarities: Vec<u8>,
+        first: Vec<i64>,
+        units: (u32, u32),
+        char_n: usize,
+        key: usize,
+        min_features: usize,
+    ) -> Self {
+        let recipe = Recipe {
+            tables: normalize::Tables { classes, normal, many_start, many_codes, hyphened, is_layout_free },
+            simplified,
+            rarities: rarity::Rarities::new(tags, rarities, first),
+            word_unit: units.0,
+            char_unit: units.1,
+            char_n,
+            key,
+            min_features,
+            lenders: sketch::Lenders::new(),
+            segmenter: Jieba::new(),
+        };
+        Signer { recipe }
+    }
+
+    /// Return fingerprints, sketches, keys and kinds of texts; the kind 3 is of those that the caller has to normalise.
+    #[pyo3(signature = (texts, threads = 1))]
+    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> Columns<'py> {
+        let found = py.detach(|| {
+            spread(texts.len(), threads, |number, scratch| self.recipe.of_text(&texts[number], scratch))
+        });
+        columns(py, found)
+    }
+
+    /// Return the same of normalised texts: code points, of which each text's end where `ends` says; one is between.
+    #[pyo3(signature = (codes, ends, threads = 1))]
+    fn signatures_of_codes<'py>(
+        &self,
+        py: Python<'py>,
+        codes: PyReadonlyArray1<'py, u32>,
+        ends: PyReadonlyArray1<'py, i64>,
+        threads: usize,
+    ) -> PyResult<Columns<'py>> {
+        let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
+        let found = py.detach(|| {
+            spread(ends.len(), threads, |number, scratch| {
+                let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
+                let mut own = codes[start..ends[number] as usize].to_vec();
+                self.recipe.of_codes(&mut own, scratch)
+            })
+        });
+        Ok(columns(py, found))
+    }
+}
+
+#[pymodule]
+fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Signer>()
+}

@@ -12,10 +12,18 @@ pub fn mix(mut k: u64) -> u64 {
 }
 
 #[inline]
-fn word(bytes: &[u8]) -> u64 {
-    let mut all = [0u8; 8];
-    all[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(all)
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// Returns the up to 8 bytes that are left of `size`.
+#[inline]
+fn rest(bytes: &[u8], at: usize, size: usize) -> u64 {
+    match size - at {
+        0 => 0,
+        left @ 1..=7 => word(bytes, at) & ((1 << (8 * left)) - 1),
+        _ => word(bytes, at),
+    }
 }
 
 #[inline]
@@ -28,25 +36,27 @@ fn second(k: u64) -> u64 {
     k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1)
 }
 
-/// Hashes bytes.
+/// How many bytes have to follow those that `murmur` hashes, so that it can read whole words.
+pub const PADDING: usize = 8;
+
+/// Hashes the first `size` bytes.
 #[inline]
-pub fn murmur(data: &[u8], seed: u64) -> u64 {
+pub fn murmur(bytes: &[u8], size: usize, seed: u64) -> u64 {
     let (mut h1, mut h2) = (seed, seed);
-    let mut blocks = data.chunks_exact(16);
-    for block in &mut blocks {
-        h1 ^= first(word(&block[..8]));
+    let mut at = 0;
+    while size - at >= 16 {
+        h1 ^= first(word(bytes, at));
         h1 = h1.rotate_left(27).wrapping_add(h2).wrapping_mul(5).wrapping_add(0x52DC_E729);
-        h2 ^= second(word(&block[8..]));
+        h2 ^= second(word(bytes, at + 8));
         h2 = h2.rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5AB5);
+        at += 16;
     }
-    let tail = blocks.remainder();
-    if tail.len() > 8 {
-        h2 ^= second(word(&tail[8..]));
+    if size - at > 8 {
+        h2 ^= second(rest(bytes, at + 8, size));
     }
-    h1 ^= first(word(&tail[..tail.len().min(8)]));
-    let size = data.len() as u64;
-    h1 ^= size;
-    h2 ^= size;
+    h1 ^= first(rest(bytes, at, size));
+    h1 ^= size as u64;
+    h2 ^= size as u64;
     h1 = h1.wrapping_add(h2);
     h2 = h2.wrapping_add(h1);
     mix(h1).wrapping_add(mix(h2))

@@ -1,6 +1,6 @@
 //! From the code points of a text to its signature.
 
-use crate::hash::{mix, murmur};
+use crate::hash::{mix, murmur, PADDING};
 use crate::normalize::{Tables, HAN, SPACE, SPACED, UNSPACED};
 use crate::rarity::Rarities;
 use crate::sketch::{shingle, Least, Lenders, PLACES};
@@ -21,8 +21,9 @@ pub struct Recipe {
     pub tables: Tables,
     pub simplified: Vec<u32>,
     pub rarities: Rarities,
-    pub word_unit: u32,
-    pub char_unit: u32,
+    /// What features weigh, times their rarity: at most 257, so that it fits into 16 bits.
+    pub word_unit: u16,
+    pub char_unit: u16,
     pub char_n: usize,
     pub key: usize,
     pub min_features: usize,
@@ -59,34 +60,71 @@ pub struct Scratch {
     heaviest: Heaviest,
 }
 
+const LANES: usize = 8; // bits of a byte
+const BYTES: usize = 8;
+
+/// By the value of a byte, its bits as masks, lowest first.
+static MASKS: [[u16; LANES]; 256] = masks();
+
+const fn masks() -> [[u16; LANES]; 256] {
+    let mut all = [[0; LANES]; 256];
+    let mut value = 0;
+    while value < 256 {
+        let mut bit = 0;
+        while bit < LANES {
+            all[value][bit] = if value >> bit & 1 == 1 { u16::MAX } else { 0 };
+            bit += 1;
+        }
+        value += 1;
+    }
+    all
+}
+
 /// The weights of all features for each bit.
 #[derive(Default)]
 struct Votes {
     features: usize,
     total: u64,
-    sums: Vec<u64>,
+    sums: [[u64; LANES]; BYTES],
+    /// What is not yet in the sums: 16 bits are added up four times as fast as 64.
+    part: [[u16; LANES]; BYTES],
+    part_total: u32,
 }
 
 impl Votes {
     fn clear(&mut self) {
-        self.features = 0;
-        self.total = 0;
-        self.sums.clear();
-        self.sums.resize(64, 0);
+        *self = Votes::default();
     }
 
+    /// Adds a feature, whose weight has 16 bits.
     #[inline]
-    fn add(&mut self, hash: u64, weight: u64) {
+    fn add(&mut self, hash: u64, weight: u16) {
+        if self.part_total + u32::from(weight) > u32::from(u16::MAX) {
+            self.flush();
+        }
+        self.part_total += u32::from(weight);
         self.features += 1;
-        self.total += weight;
-        for (bit, sum) in self.sums.iter_mut().enumerate() {
-            *sum += weight & (hash >> bit & 1).wrapping_neg();
+        for (byte, sums) in self.part.iter_mut().enumerate() {
+            let masks = &MASKS[(hash >> (8 * byte)) as usize & 255];
+            for (sum, mask) in sums.iter_mut().zip(masks) {
+                *sum += weight & mask;
+            }
         }
     }
 
-    fn fingerprint(&self) -> u64 {
-        let decided = self.sums.iter().enumerate().map(|(bit, &sum)| u64::from(2 * sum > self.total) << bit);
-        decided.fold(0, |all, bit| all | bit)
+    fn flush(&mut self) {
+        self.total += u64::from(self.part_total);
+        for (sum, part) in self.sums.as_flattened_mut().iter_mut().zip(self.part.as_flattened()) {
+            *sum += u64::from(*part);
+        }
+        self.part = Default::default();
+        self.part_total = 0;
+    }
+
+    fn fingerprint(&mut self) -> u64 {
+        self.flush();
+        let decided = self.sums.as_flattened().iter().enumerate();
+        decided.fold(0, |all, (bit, &sum)| all | u64::from(2 * sum > self.total) << bit)
     }
 }
 
@@ -137,6 +175,16 @@ fn put_utf8(code: u32, bytes: &mut Vec<u8>) {
     }
 }
 
+/// Hashes all of `bytes`, and empties them.
+#[inline]
+fn hashed(bytes: &mut Vec<u8>) -> u64 {
+    let size = bytes.len();
+    bytes.extend_from_slice(&[0; PADDING]);
+    let hash = murmur(bytes, size, 0);
+    bytes.clear();
+    hash
+}
+
 #[inline]
 fn as_char(code: u32) -> char {
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
@@ -180,9 +228,8 @@ impl Recipe {
             let key = scratch.heaviest.in_parts();
             Signature { fingerprint: scratch.votes.fingerprint(), sketch, key, kind: VOTED }
         } else if classes.iter().any(|one| matches!(*one, HAN | SPACED | UNSPACED)) {
-            scratch.bytes.clear();
             codes.iter().for_each(|&code| put_utf8(code, &mut scratch.bytes));
-            Signature { fingerprint: murmur(&scratch.bytes, 0), sketch, key: 0, kind: EXACT }
+            Signature { fingerprint: hashed(&mut scratch.bytes), sketch, key: 0, kind: EXACT }
         } else {
             Signature { fingerprint: 0, sketch, key: 0, kind: TOO_SHORT }
         };
@@ -221,18 +268,19 @@ impl Recipe {
         for token in self.segmenter.cut(&scratch.han, true) {
             let word = token.word;
             if word.len() > 4 || word.chars().nth(1).is_some() {
-                scratch.hashes.push(murmur(word.as_bytes(), 0));
+                scratch.bytes.extend_from_slice(word.as_bytes());
+                scratch.hashes.push(hashed(&mut scratch.bytes));
             }
         }
         self.add_found(self.char_unit, scratch);
     }
 
     /// Adds what `scratch.hashes` holds, features that weigh by their rarity.
-    fn add_found(&self, unit: u32, scratch: &mut Scratch) {
+    fn add_found(&self, unit: u16, scratch: &mut Scratch) {
         let (votes, heaviest) = (&mut scratch.votes, &mut scratch.heaviest);
         fold(&mut scratch.hashes, |hash, count| {
             let rarity = self.rarities.find(hash);
-            votes.add(hash, u64::from(unit) * u64::from(rarity));
+            votes.add(hash, unit * u16::from(rarity));
             heaviest.add(self.key, self.rarities.key_weight(unit, rarity, count), hash);
         });
     }
@@ -248,7 +296,6 @@ impl Recipe {
         while at < codes.len() {
             match classes[at] {
                 SPACED => {
-                    bytes.clear();
                     while at < codes.len() {
                         if classes[at] == SPACED {
                             put_utf8(codes[at], bytes);
@@ -257,7 +304,7 @@ impl Recipe {
                         }
                         at += 1;
                     }
-                    let hash = murmur(bytes, 0);
+                    let hash = hashed(bytes);
                     words.push(Unit { hash, stretch: word_stretch });
                     units.push(Unit { hash, stretch });
                 }
@@ -300,9 +347,8 @@ impl Recipe {
             if run[0] == UNSPACED {
                 let run = &codes[at..at + run.len()];
                 for row in run.windows(self.char_n.min(run.len())) {
-                    scratch.bytes.clear();
                     row.iter().for_each(|&code| put_utf8(code, &mut scratch.bytes));
-                    scratch.hashes.push(murmur(&scratch.bytes, 0));
+                    scratch.hashes.push(hashed(&mut scratch.bytes));
                 }
             }
             at += run.len();

@@ -14,6 +14,13 @@ pub const UNREAD: u8 = 3;
 
 const KANA: std::ops::Range<u32> = 0x3041..0x3100;
 const LEAST_KANA: usize = 10;
+/// Times found: what is found less often is not a name that repeats.
+const OFTEN: u32 = 4;
+/// A text has at most so many different features for each time that the words of a name, or a word alone, are found.
+const MOST_TO_A_NAME: u64 = 32;
+const MOST_TO_A_WORD: u64 = 5;
+/// A word of such a name votes with one part of its weight.
+const NAME_PARTS: u16 = 4;
 const RUN_BREAK: char = '\n';
 
 /// What decides signatures, with the tables it needs.
@@ -56,6 +63,8 @@ pub struct Scratch {
     words: Vec<Unit>,
     units: Vec<Unit>,
     hashes: Vec<u64>,
+    found: Vec<(u64, u32)>,
+    often: Vec<u32>,
     votes: Votes,
     heaviest: Heaviest,
 }
@@ -275,14 +284,26 @@ impl Recipe {
         self.add_found(self.char_unit, scratch);
     }
 
-    /// Adds what `scratch.hashes` holds, features that weigh by their rarity.
+    /// Adds what `scratch.hashes` holds, features of one kind that weigh by their rarity.
     fn add_found(&self, unit: u16, scratch: &mut Scratch) {
-        let (votes, heaviest) = (&mut scratch.votes, &mut scratch.heaviest);
-        fold(&mut scratch.hashes, |hash, count| {
-            let rarity = self.rarities.find(hash);
-            votes.add(hash, unit * u16::from(rarity));
-            heaviest.add(self.key, self.rarities.key_weight(unit, rarity, count), hash);
+        let Scratch { hashes, found, often, votes, heaviest, .. } = scratch;
+        found.clear();
+        often.clear();
+        fold(hashes, |hash, count| {
+            found.push((hash, count));
+            if count >= OFTEN {
+                often.push(count);
+            }
         });
+        often.sort_unstable();
+        let different = found.len() as u64;
+        for &(hash, count) in found.iter() {
+            let rarity = self.rarities.find(hash);
+            heaviest.add(self.key, self.rarities.key_weight(unit, rarity, count), hash);
+            let weight = unit * u16::from(rarity);
+            let is_name = count >= OFTEN && repeats_a_name(count, often, different);
+            votes.add(hash, if is_name { (weight / NAME_PARTS).max(1) } else { weight });
+        }
     }
 
     /// Finds words, and the units of the sketch: words and characters of scripts without spaces.
@@ -365,6 +386,13 @@ impl Recipe {
         }
         least.sketch(&self.lenders)
     }
+}
+
+/// Returns whether a feature found so often is a word of a name that repeats.
+fn repeats_a_name(count: u32, often: &[u32], different: u64) -> bool {
+    let is_alike = || often.partition_point(|&one| one <= count) - often.partition_point(|&one| one < count) > 1;
+    let count_as = |most: u64| most * u64::from(count) >= different;
+    count_as(MOST_TO_A_WORD) || (count_as(MOST_TO_A_NAME) && is_alike())
 }
 
 /// Returns whether there is an apostrophe inside a word.

@@ -109,11 +109,14 @@ def _with_variants(tables: _Tables) -> _Tables:
         )
 
 
-def native_tables() -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s]:
-    """Return the tables of `LAYOUT_FREE_NAME` and of simplified characters, in the order of `hsimhash_native.Signer`."""
-    tables = _tables(LAYOUT_FREE_NAME)
+def native_tables(
+    name: str, *, is_simplified: bool
+) -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s | None]:
+    """Return the tables of a normalisation and of simplified characters, in the order of `native._Tables`."""
+    tables = _tables(name)
     normal = tables.normal, tables.many_start, tables.many_codes
-    return tables.classes, *normal, tables.hyphened, tables.is_layout_free, _simplified()
+    simplified = _simplified() if is_simplified else None
+    return tables.classes, *normal, tables.hyphened, tables.is_layout_free, simplified
 
 
 def classify(codes: Uint32s) -> Uint8s:

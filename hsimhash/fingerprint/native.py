@@ -67,6 +67,7 @@ class _Tables(NamedTuple):
     hyphened: Uint8s
     is_layout_free: bool
     simplified: Uint32s | None
+    marks: list[tuple[int, int]]
     rarity: _Rarities | None
     english: _Words | None
     dictionary: str

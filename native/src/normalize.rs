@@ -8,6 +8,9 @@ const CODE_MASK: u32 = (1 << KIND_SHIFT) - 1;
 const BLANK_CODE: u32 = 0x20;
 const HYPHEN: u32 = 0x2D;
 const SOFT_HYPHEN: u32 = 0xAD;
+const DEVANAGARI_NA: u32 = 0x928;
+const VIRAMA: u32 = 0x94D;
+const ANUSVARA: u32 = 0x902;
 const COMMON_HAN: std::ops::RangeInclusive<u32> = 0x4E00..=0x9FD5;
 
 // What a code point may be before it is normalised, beside the kinds of a page. The first four are in the order of
@@ -16,6 +19,15 @@ const DROPPED: u8 = 16;
 const JOINING: u8 = 17;
 const MANY: u8 = 18;
 const MAYBE_BREAK: u8 = 19;
+
+// What marks of scripts of India and South-East Asia are, and what they stand behind: `normalize._marks`.
+const FIRST_MARK: u32 = 0x900;
+const MOST_JOINING: u32 = 32;
+const IS_BASE: u8 = 1;
+const IS_MARK: u8 = 2;
+const IS_DROPPED: u8 = 4;
+const COMPOSES_WITH_NEXT: u8 = 8;
+const COMPOSES_WITH_LAST: u8 = 16;
 
 /// What normalisation makes of code points.
 pub struct Tables {
@@ -28,6 +40,7 @@ pub struct Tables {
     hyphened: Vec<u8>,
     is_layout_free: bool,
     simplified: Option<Vec<u32>>,
+    marks: Vec<(u8, u8)>,
 }
 
 /// The tables of `hsimhash.fingerprint.normalize`, by code point.
@@ -39,6 +52,8 @@ pub struct Given {
     pub hyphened: Vec<u8>,
     pub is_layout_free: bool,
     pub simplified: Option<Vec<u32>>,
+    /// From `FIRST_MARK` on: the combining class of a code point, and what it is.
+    pub marks: Vec<(u8, u8)>,
 }
 
 /// How a text is read.
@@ -69,7 +84,7 @@ fn first_code(text: &str) -> Option<u32> {
 
 impl Tables {
     pub fn new(given: Given) -> Self {
-        let Given { classes, normal, many_start, many_codes, hyphened, is_layout_free, simplified } = given;
+        let Given { classes, normal, many_start, many_codes, hyphened, is_layout_free, simplified, marks } = given;
         let kinds: Vec<u8> = classes.iter().zip(0..).map(|(&class, code)| kind_of(code, class)).collect();
         let entry = |(code, &normal): (u32, &u32)| {
             let is_hyphen = matches!(code, HYPHEN | SOFT_HYPHEN | 0x2010);
@@ -84,7 +99,7 @@ impl Tables {
             }
         };
         let entries = (0..).zip(&normal).map(entry).collect();
-        Tables { entries, kinds, many_start, many_codes, hyphened, is_layout_free, simplified }
+        Tables { entries, kinds, many_start, many_codes, hyphened, is_layout_free, simplified, marks }
     }
 
     fn kind(&self, code: u32) -> u8 {
@@ -127,7 +142,11 @@ impl Tables {
             match (entry >> KIND_SHIFT) as u8 {
                 SPACE => page.is_spaced = true,
                 DROPPED => {}
-                JOINING => return false,
+                JOINING => {
+                    if !self.join(code, how, page) {
+                        return false;
+                    }
+                }
                 MANY => {
                     if !self.put_many(normal as usize, how, page) {
                         return false;
@@ -176,6 +195,41 @@ impl Tables {
             self.put_one(code, self.kinds[code as usize], how, page);
         }
         page.close();
+    }
+
+    fn mark(&self, code: u32) -> (u8, u8) {
+        code.checked_sub(FIRST_MARK).and_then(|place| self.marks.get(place as usize)).copied().unwrap_or_default()
+    }
+
+    /// Puts a code point that may join what stands before it; false if only the caller knows what becomes of them.
+    fn join(&self, code: u32, how: Reading, page: &mut Page) -> bool {
+        let (class, is) = self.mark(code);
+        let base = page.last_code();
+        if page.is_spaced {
+            return false;
+        }
+        if page.joined == 0 {
+            let (base_class, base_is) = self.mark(base);
+            if base_is & IS_BASE == 0 {
+                return false;
+            }
+            (page.last_class, page.may_compose) = (base_class, base_is & COMPOSES_WITH_NEXT != 0);
+        }
+        let is_out_of_order = class != 0 && class < page.last_class;
+        let composes = is & COMPOSES_WITH_LAST != 0 && page.may_compose;
+        if is & IS_MARK == 0 || is_out_of_order || composes || page.joined == MOST_JOINING {
+            return false;
+        }
+        let joined = page.joined + 1;
+        if self.is_layout_free && (base, code) == (DEVANAGARI_NA, VIRAMA) {
+            page.replace_last(ANUSVARA);
+        } else if is & IS_DROPPED == 0 {
+            self.put_one(code, self.kinds[code as usize], how, page);
+        }
+        page.joined = joined;
+        page.last_class = class;
+        page.may_compose |= is & COMPOSES_WITH_NEXT != 0;
+        true
     }
 
     fn put_many(&self, number: usize, how: Reading, page: &mut Page) -> bool {

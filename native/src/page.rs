@@ -34,6 +34,11 @@ pub struct Page {
     has_apostrophes: bool,
     /// Whether spaces were read that are not written yet.
     pub is_spaced: bool,
+    /// How many code points joined the last one that does not, the combining class of the last of them, and whether one
+    /// of them composes with some that may follow.
+    pub joined: u32,
+    pub last_class: u8,
+    pub may_compose: bool,
 }
 
 /// A row of bytes of a page, and what follows them there.
@@ -70,7 +75,7 @@ impl Page {
         self.text.clear();
         self.text.reserve(size + PADDING);
         self.runs.clear();
-        (self.has, self.has_apostrophes, self.is_spaced) = (0, has_apostrophes, false);
+        (self.has, self.has_apostrophes, self.is_spaced, self.joined) = (0, has_apostrophes, false, 0);
     }
 
     pub fn close(&mut self) {
@@ -89,8 +94,23 @@ impl Page {
         last != SPACED && kind != SPACED && (is_letter(last) || is_letter(kind))
     }
 
+    /// Returns the last code point; 0 if there is none.
+    pub fn last_code(&self) -> u32 {
+        let start = self.text.iter().rposition(|byte| byte & 0xC0 != 0x80).unwrap_or(0);
+        let last = std::str::from_utf8(&self.text[start..]).unwrap_or("");
+        last.chars().next().map_or(0, u32::from)
+    }
+
+    /// Puts another code point of the same kind for the last one.
+    pub fn replace_last(&mut self, code: u32) {
+        let start = self.text.iter().rposition(|byte| byte & 0xC0 != 0x80).unwrap_or(0);
+        self.text.truncate(start);
+        put_utf8(code, &mut self.text);
+    }
+
     #[inline]
     pub fn put(&mut self, code: u32, kind: u8) {
+        self.joined = 0;
         if self.last_kind() != Some(kind) || kind == APOSTROPHE {
             self.open_run(kind);
         }

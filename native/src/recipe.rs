@@ -54,6 +54,7 @@ pub struct Tables<'py> {
     hyphened: PyReadonlyArray1<'py, u8>,
     is_layout_free: bool,
     simplified: Option<PyReadonlyArray1<'py, u32>>,
+    marks: Vec<(u8, u8)>,
     rarity: Option<RarityTable<'py>>,
     english: Option<Words<'py>>,
     dictionary: String,
@@ -73,6 +74,7 @@ fn weights(tables: &Tables<'_>) -> PyResult<Weights> {
 
 /// Returns the recipe with its tables.
 pub fn recipe(rules: Rules, tables: Tables<'_>) -> PyResult<Recipe> {
+    let weights = weights(&tables)?;
     let given = Given {
         classes: tables.classes.as_slice()?.to_vec(),
         normal: tables.normal.as_slice()?.to_vec(),
@@ -81,10 +83,11 @@ pub fn recipe(rules: Rules, tables: Tables<'_>) -> PyResult<Recipe> {
         hyphened: tables.hyphened.as_slice()?.to_vec(),
         is_layout_free: tables.is_layout_free,
         simplified: tables.simplified.as_ref().map(|one| one.as_slice().map(<[u32]>::to_vec)).transpose()?,
+        marks: tables.marks,
     };
     Ok(Recipe {
         tables: normalize::Tables::new(given),
-        weights: weights(&tables)?,
+        weights,
         chinese: Chinese { dictionary: tables.dictionary, idf: tables.idf, made: OnceLock::new() },
         lenders: Lenders::new(),
         is_of_words: rules.tokens == "words",

@@ -45,7 +45,9 @@ _KANA = range(0x3041, 0x3100)
 _LEAST_KANA = 10  # one in so many kana and Han characters, and the text is Japanese
 _NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # of Devanagari
 _NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # of Thai and Lao, with the first of their tone marks
-_MARKED, _JAMO = range(0x900, 0x1800), range(0x1100, 0x1200)  # scripts of India and South-East Asia, and others
+_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of living scripts; letters of Hangul
+_IOTA = 0x3B9  # which a mark of Greek becomes
+_COMPOSED = range(0x3100)  # no others are composed of `_MARKED`
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -125,15 +127,15 @@ def _marks(tables: _Tables) -> list[tuple[int, int]]:
     leaves as it is, 2 for a mark that NFKC leaves, 4 if it is dropped then; 8 and 16 for the first and the second of
     two that compose.
     """
-    pairs = [unicodedata.decomposition(chr(code)).split() for code in _MARKED if _is_nfc(chr(code))]
+    pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
     composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
     first, second = ({int(pair[place], 16) for pair in composed} for place in (0, 1))
-    nikhahits = {nikhahit for nikhahit, _ in _NIKHAHITS}
+    others = {_IOTA, *(nikhahit for nikhahit, _ in _NIKHAHITS)}
 
     def what(code: int) -> int:
         kept = tables.variants[code] if tables.is_layout_free else code
         is_mark, letter = tables.normal[code] == _JOINING, chr(code)
-        if code in nikhahits or unicodedata.normalize("NFKD", letter) != letter or letter.casefold() != letter:
+        if code in others or unicodedata.normalize("NFKD", letter) != letter or letter.casefold() != letter:
             return 0
         is_kept = kept == code if is_mark else tables.normal[code] == code
         is_dropped = is_mark and kept == _DROPPED

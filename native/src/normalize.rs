@@ -20,8 +20,7 @@ const JOINING: u8 = 17;
 const MANY: u8 = 18;
 const MAYBE_BREAK: u8 = 19;
 
-// What marks of scripts of India and South-East Asia are, and what they stand behind: `normalize._marks`.
-const FIRST_MARK: u32 = 0x900;
+// What marks are, and what they stand behind: `normalize._marks`.
 const MOST_JOINING: u32 = 32;
 const IS_BASE: u8 = 1;
 const IS_MARK: u8 = 2;
@@ -52,7 +51,7 @@ pub struct Given {
     pub hyphened: Vec<u8>,
     pub is_layout_free: bool,
     pub simplified: Option<Vec<u32>>,
-    /// From `FIRST_MARK` on: the combining class of a code point, and what it is.
+    /// Of the first code points: the combining class, and what they are as to marks.
     pub marks: Vec<(u8, u8)>,
 }
 
@@ -143,7 +142,7 @@ impl Tables {
                 SPACE => page.is_spaced = true,
                 DROPPED => {}
                 JOINING => {
-                    if !self.join(code, how, page) {
+                    if !self.join(code, page) {
                         return false;
                     }
                 }
@@ -198,11 +197,11 @@ impl Tables {
     }
 
     fn mark(&self, code: u32) -> (u8, u8) {
-        code.checked_sub(FIRST_MARK).and_then(|place| self.marks.get(place as usize)).copied().unwrap_or_default()
+        self.marks.get(code as usize).copied().unwrap_or_default()
     }
 
     /// Puts a code point that may join what stands before it; false if only the caller knows what becomes of them.
-    fn join(&self, code: u32, how: Reading, page: &mut Page) -> bool {
+    fn join(&self, code: u32, page: &mut Page) -> bool {
         let (class, is) = self.mark(code);
         let base = page.last_code();
         if page.is_spaced {
@@ -215,21 +214,37 @@ impl Tables {
             }
             (page.last_class, page.may_compose) = (base_class, base_is & COMPOSES_WITH_NEXT != 0);
         }
-        let is_out_of_order = class != 0 && class < page.last_class;
         let composes = is & COMPOSES_WITH_LAST != 0 && page.may_compose;
-        if is & IS_MARK == 0 || is_out_of_order || composes || page.joined == MOST_JOINING {
+        if is & IS_MARK == 0 || composes || page.joined == MOST_JOINING {
             return false;
         }
         let joined = page.joined + 1;
+        let is_out_of_order = class != 0 && class < page.last_class;
         if self.is_layout_free && (base, code) == (DEVANAGARI_NA, VIRAMA) {
-            page.replace_last(ANUSVARA);
-        } else if is & IS_DROPPED == 0 {
-            self.put_one(code, self.kinds[code as usize], how, page);
+            page.take_last();
+            page.put(ANUSVARA, self.kinds[ANUSVARA as usize]);
+        } else if is & IS_DROPPED != 0 {
+            // Nothing is put.
+        } else if is_out_of_order {
+            self.put_in_order(code, class, page);
+        } else {
+            page.put(code, self.kinds[code as usize]);
         }
         page.joined = joined;
-        page.last_class = class;
+        page.last_class = if class == 0 { 0 } else { class.max(page.last_class) };
         page.may_compose |= is & COMPOSES_WITH_NEXT != 0;
         true
+    }
+
+    /// Puts a mark before those of higher classes at the end of a page.
+    fn put_in_order(&self, code: u32, class: u8, page: &mut Page) {
+        let mut later = Vec::new();
+        while self.mark(page.last_code()).0 > class {
+            later.push(page.take_last());
+        }
+        for one in [code].into_iter().chain(later.into_iter().rev()) {
+            page.put(one, self.kinds[one as usize]);
+        }
     }
 
     fn put_many(&self, number: usize, how: Reading, page: &mut Page) -> bool {

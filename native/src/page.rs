@@ -101,11 +101,14 @@ impl Page {
         last.chars().next().map_or(0, u32::from)
     }
 
-    /// Puts another code point of the same kind for the last one.
-    pub fn replace_last(&mut self, code: u32) {
-        let start = self.text.iter().rposition(|byte| byte & 0xC0 != 0x80).unwrap_or(0);
-        self.text.truncate(start);
-        put_utf8(code, &mut self.text);
+    /// Takes the last code point off the page, and returns it.
+    pub fn take_last(&mut self) -> u32 {
+        let last = self.last_code();
+        self.text.truncate(self.text.len() - char::from_u32(last).map_or(0, char::len_utf8));
+        if self.runs.last().is_some_and(|run| run.start as usize == self.text.len()) {
+            self.runs.pop();
+        }
+        last
     }
 
     #[inline]

@@ -135,13 +135,14 @@ def _marks(tables: _Tables) -> list[tuple[int, int]]:
     def what(code: int) -> int:
         kept = tables.variants[code] if tables.is_layout_free else code
         is_mark, letter = tables.normal[code] == _JOINING, chr(code)
-        if code in others or unicodedata.normalize("NFKD", letter) != letter or letter.casefold() != letter:
+        is_composed = unicodedata.normalize("NFKD", letter) != letter
+        if code in others or (is_composed and is_mark) or unicodedata.normalize("NFKC", letter.casefold()) != letter:
             return 0
         is_kept = kept == code if is_mark else tables.normal[code] == code
         is_dropped = is_mark and kept == _DROPPED
         if not (is_kept or is_dropped):
             return 0
-        return (2 if is_mark else 1) | 4 * is_dropped | 8 * (code in first) | 16 * (code in second)
+        return (2 if is_mark else 1) | 4 * is_dropped | 8 * (is_composed or code in first) | 16 * (code in second)
 
     return [(unicodedata.combining(chr(code)), what(code) if code not in _JAMO else 0) for code in _MARKED]
 

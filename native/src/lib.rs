@@ -4,6 +4,7 @@ mod counter;
 mod hash;
 mod normalize;
 mod page;
+mod prefetch;
 mod rarity;
 mod recipe;
 mod segment;

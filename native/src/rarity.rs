@@ -1,5 +1,7 @@
 //! How rare features are: `hsimhash.fingerprint.rarity`.
 
+use crate::prefetch::prefetch;
+
 const LEADING: u32 = 16;
 const OTHERS: u32 = 16;
 const RARITY_BITS: u32 = 8;
@@ -35,6 +37,12 @@ impl Rarities {
         let entries = tags.iter().zip(rarities).map(packed).collect();
         let roots = (0..256).map(|one| (SCALE * f64::from(one)).sqrt()).collect();
         Rarities { first, entries, default, roots }
+    }
+
+    /// Fetches what `find` will read.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(&self.entries, self.first[(hash >> (64 - LEADING)) as usize] as usize);
     }
 
     /// Returns the rarity of the feature with a hash.

@@ -1,5 +1,6 @@
 //! Cuts Chinese into words as rjieba does: the most probable words of the dictionary, and the HMM between them.
 
+use crate::prefetch::prefetch;
 use jieba_rs::Jieba;
 
 pub const FIRST_HAN: u32 = 0x4E00;
@@ -17,7 +18,6 @@ const FILTER_SHIFT: u32 = KEY_BITS + NUMBER_BITS + 1;
 const FILTER: u64 = !0 << FILTER_SHIFT;
 /// The first characters of words have a filter of their own, because it decides most often.
 const FIRST_FILTER_BITS: u32 = 6;
-const AHEAD: usize = 8;
 
 fn number_of(node: u64) -> u32 {
     (node >> KEY_BITS) as u32 & ((1 << NUMBER_BITS) - 1)
@@ -47,7 +47,6 @@ pub struct Word {
 
 /// A word that begins somewhere.
 struct Edge {
-    probability: f64,
     end: u32,
     number: u32,
     next: u32,
@@ -208,6 +207,7 @@ impl Segmenter {
             if runs[at] == BREAK {
                 at += 1;
             } else {
+                prefetch(&self.words, memory.steps[at].number as usize);
                 known(memory.steps[at].number);
                 at = memory.steps[at].end as usize;
             }
@@ -245,13 +245,11 @@ impl Segmenter {
 
     /// Finds which candidates are nodes, and of these the words and the next candidates.
     fn find_level(&self, runs: &[u16], candidates: &[Candidate], memory: &mut Cutting) {
-        for (place, one) in candidates.iter().enumerate() {
-            if let Some(later) = candidates.get(place + AHEAD) {
-                std::hint::black_box(self.slots[later.slot as usize]);
-            }
+        for one in candidates {
             let node = self.slots[self.probe_from(one.slot as usize, one.key)];
             if node & IS_WORD != 0 {
-                memory.add_edge(one, number_of(node), self.probabilities[number_of(node) as usize]);
+                prefetch(&self.probabilities, number_of(node) as usize);
+                memory.add_edge(one, number_of(node));
             }
             let next = runs[one.end as usize];
             if node & FILTER != 0 && next != BREAK && node & filter_bit(next) != 0 {
@@ -280,7 +278,7 @@ impl Segmenter {
             }
             while edge != 0 {
                 let one = &edges[edge as usize - 1];
-                let probability = one.probability + steps[one.end as usize].probability;
+                let probability = self.probabilities[one.number as usize] + steps[one.end as usize].probability;
                 if probability > best.probability || (probability == best.probability && one.end > best.end) {
                     best = Step { probability, end: one.end, number: one.number };
                 }
@@ -294,12 +292,14 @@ impl Segmenter {
 impl Cutting {
     #[inline]
     fn propose(&mut self, segmenter: &Segmenter, start: u32, end: u32, key: u64) {
-        self.candidates.push(Candidate { start, end, key, slot: segmenter.slot_of(key) as u32 });
+        let slot = segmenter.slot_of(key);
+        prefetch(&segmenter.slots, slot);
+        self.candidates.push(Candidate { start, end, key, slot: slot as u32 });
     }
 
-    fn add_edge(&mut self, found: &Candidate, number: u32, probability: f64) {
+    fn add_edge(&mut self, found: &Candidate, number: u32) {
         let next = self.last_edges[found.start as usize];
-        self.edges.push(Edge { probability, end: found.end, number, next });
+        self.edges.push(Edge { end: found.end, number, next });
         self.last_edges[found.start as usize] = self.edges.len() as u32;
     }
 

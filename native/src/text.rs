@@ -264,6 +264,9 @@ impl Recipe {
     fn find_counted(&self, each: f64, scratch: &mut Scratch) {
         let Scratch { counter, found, .. } = scratch;
         found.clear();
+        if let Weights::Rarity(rarities) = &self.weights {
+            counter.found.iter().for_each(|one| rarities.prefetch(one.0));
+        }
         found.extend(counter.found.iter().map(|&(hash, count)| {
             let each = match &self.weights {
                 Weights::Rarity(rarities) => f64::from(rarities.find(hash)),

@@ -81,6 +81,18 @@ fn first_code(text: &str) -> Option<u32> {
     text.chars().next().map(u32::from)
 }
 
+/// Returns the first code point of valid UTF-8, and how many bytes it takes.
+#[inline]
+fn decoded(bytes: &[u8]) -> (u32, usize) {
+    let part = |place: usize| u32::from(bytes[place] & 0x3F);
+    match bytes[0] {
+        one @ 0..0x80 => (one.into(), 1),
+        one @ 0x80..0xE0 => (u32::from(one & 0x1F) << 6 | part(1), 2),
+        one @ 0xE0..0xF0 => (u32::from(one & 0xF) << 12 | part(1) << 6 | part(2), 3),
+        one => (u32::from(one & 7) << 18 | part(1) << 12 | part(2) << 6 | part(3), 4),
+    }
+}
+
 impl Tables {
     pub fn new(given: Given) -> Self {
         let Given { classes, normal, many_start, many_codes, hyphened, is_layout_free, simplified, marks } = given;
@@ -133,9 +145,9 @@ impl Tables {
         let bytes = text.as_bytes();
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            let code = if byte < 0x80 { u32::from(byte) } else { first_code(&text[at..]).unwrap_or(0) };
             let start = at;
-            at += char::from_u32(code).map_or(1, char::len_utf8);
+            let (code, size) = decoded(&bytes[at..]);
+            at += size;
             let entry = self.entries[code as usize];
             let normal = entry & CODE_MASK;
             match (entry >> KIND_SHIFT) as u8 {
@@ -176,15 +188,10 @@ impl Tables {
     #[inline]
     fn put_word(&self, bytes: &[u8], page: &mut Page) -> usize {
         let entries: &[u32] = &self.entries[..0x80];
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            match entries.get(byte as usize) {
-                Some(&entry) if entry >> KIND_SHIFT == u32::from(SPACED) => page.text.push(entry as u8),
-                _ => break,
-            }
-            at += 1;
-        }
-        at
+        let is_word = |byte: &u8| entries.get(*byte as usize).is_some_and(|one| (one >> KIND_SHIFT) as u8 == SPACED);
+        let size = bytes.iter().position(|byte| !is_word(byte)).unwrap_or(bytes.len());
+        page.text.extend(bytes[..size].iter().map(|&byte| entries[byte as usize] as u8));
+        size
     }
 
     /// Reads normalised code points onto a page.

@@ -61,12 +61,13 @@ impl<'a> Slice<'a> {
 
 /// Appends the UTF-8 of a code point.
 #[inline]
-pub fn put_utf8(code: u32, bytes: &mut Vec<u8>) {
-    if code < 0x80 {
-        bytes.push(code as u8);
-    } else {
-        let one = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-        bytes.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
+fn put_utf8(code: u32, bytes: &mut Vec<u8>) {
+    let part = |shift: u32| 0x80 | (code >> shift & 0x3F) as u8;
+    match code {
+        0..0x80 => bytes.push(code as u8),
+        0x80..0x800 => bytes.extend_from_slice(&[0xC0 | (code >> 6) as u8, part(0)]),
+        0x800..0x1_0000 => bytes.extend_from_slice(&[0xE0 | (code >> 12) as u8, part(6), part(0)]),
+        _ => bytes.extend_from_slice(&[0xF0 | (code >> 18) as u8, part(12), part(6), part(0)]),
     }
 }
 

@@ -213,10 +213,6 @@ impl Recipe {
             self.find_chinese(scratch);
             self.add(self.char_unit, scratch);
         }
-        match &self.weights {
-            Weights::Rarity(rarities) => self.add_rare_words(rarities, scratch),
-            Weights::Count { english } => self.add_counted_words(english.as_ref(), scratch),
-        }
         if !self.is_of_words && scratch.page.has(UNSPACED) {
             scratch.numbers.clear();
             character_rows(&scratch.page, self.char_n, self.seed, &mut scratch.numbers);
@@ -224,10 +220,17 @@ impl Recipe {
             self.find_counted(self.char_unit as f64, scratch);
             self.add(self.char_unit, scratch);
         }
-        if let Weights::Rarity(rarities) = &self.weights {
-            self.add_pairs(rarities, scratch);
-        } else {
-            self.vote(scratch);
+        scratch.counter.count(&scratch.units.words.all);
+        match &self.weights {
+            Weights::Rarity(rarities) => {
+                self.find_counted(0.0, scratch);
+                self.add(self.word_unit, scratch);
+                self.add_pairs(rarities, scratch);
+            }
+            Weights::Count { english } => {
+                self.add_counted_words(english.as_ref(), scratch);
+                self.vote(scratch);
+            }
         }
     }
 
@@ -296,20 +299,12 @@ impl Recipe {
         }
     }
 
-    /// Adds words, which vote.
-    fn add_rare_words(&self, _: &Rarities, scratch: &mut Scratch) {
-        scratch.counter.count(&scratch.units.words.all);
-        self.find_counted(0.0, scratch);
-        self.add(self.word_unit, scratch);
-    }
-
-    /// Adds pairs of words, which may be in the key.
+    /// Adds pairs of the words that were counted last: they may be in the key.
     fn add_pairs(&self, rarities: &Rarities, scratch: &mut Scratch) {
         let Scratch { units, counter, numbers, heaviest, .. } = scratch;
         if self.key.is_none() {
             return;
         }
-        counter.count(&units.words.all);
         let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
         let is_heavy = |place: u32| heaviest.may_have(most(counter.found[place as usize].1));
         numbers.clear();
@@ -346,10 +341,9 @@ impl Recipe {
         }
     }
 
-    /// Adds words as far as the text is English, and returns how far, 0 to `WHOLE`.
+    /// Adds the words that were counted last as far as the text is English, and returns how far, 0 to `WHOLE`.
     fn add_english(&self, english: &English, scratch: &mut Scratch) -> i64 {
         let Scratch { units, counter, weighed, found, .. } = scratch;
-        counter.count(&units.words.all);
         let each = |&(hash, count): &(u64, u32)| Found { hash, count, each: english.words.find(hash) };
         found.clear();
         found.extend(counter.found.iter().map(each));

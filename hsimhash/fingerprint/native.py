@@ -98,7 +98,8 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
 
 def _knows(recipe: Recipe) -> bool:
     is_known = all(getattr(recipe, name) in values for name, values in _KNOWN.items())
-    return is_known and recipe.weights in _WEIGHTS.get(recipe.tokens, ())
+    has_cap = recipe.cap is not None and recipe.weights == "rarity"
+    return is_known and recipe.weights in _WEIGHTS.get(recipe.tokens, ()) and not has_cap
 
 
 def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatures:

@@ -123,9 +123,10 @@ def native_tables(
 
 
 def _marks(tables: _Tables) -> list[tuple[int, int]]:
-    """Return the combining class of each of `_MARKED`, and what it is: 1 for a letter that marks stand behind and NFKC
-    leaves as it is, 2 for a mark that NFKC leaves, 4 if it is dropped then; 8 and 16 for the first and the second of
-    two that compose.
+    """Return the combining class of each of `_MARKED`, and what it is as to marks.
+
+    1 is a letter that NFKC leaves as it is, 2 a mark that it leaves, 4 a mark that is dropped afterwards; 8 and 16 are
+    the first and the second of two that compose. 0: none of these, or more than that is to be known of it.
     """
     pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
     composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]

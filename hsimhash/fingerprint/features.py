@@ -106,8 +106,8 @@ def _joined(parts: Sequence[Floats | None]) -> Floats | None:
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
     """Return the texts' signatures, with sketches and keys if the recipe makes them and they are wanted."""
     none = np.zeros(len(texts), np.uint64)
-    if (found := native_signatures(recipe, texts)) is not None:
-        return found if has_sketches else replace(found, sketches=none, keys=none)
+    if (signed := native_signatures(recipe, texts)) is not None:
+        return signed if has_sketches else replace(signed, sketches=none, keys=none)
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts), recipe.tie)

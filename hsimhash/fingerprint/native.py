@@ -1,30 +1,34 @@
 """Sign texts with the package hsimhash-native where it is installed: the same bits in a fraction of the time.
 
 It knows the profile `auto-3` and those that differ from it in the rarity table alone. `HSIMHASH_NATIVE=0` turns it off.
+While it signs, other threads run, so threads do what otherwise takes worker processes.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint8s, Uint64s
+from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME, LAYOUT_FREE_NAME, SEPARATOR, native_tables, normalize
 from hsimhash.fingerprint.rarity import rarity_table
-from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 
 if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
-PACKAGE = "hsimhash_native"
+SWITCH = "HSIMHASH_NATIVE"
+_INTERFACE = 1  # of the package: what its functions take and return
 _NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
 _MOST_UNIT = 257  # times a rarity it fits into 16 bits
+_MAKING = threading.Lock()  # of signers: one takes half a second
 _KNOWN = {
     "normalize": LAYOUT_FREE_NAME,
     "tokens": "script",
@@ -43,18 +47,45 @@ _KNOWN = {
 }
 
 
-def is_active() -> bool:
-    """Return whether texts are signed by the package."""
-    return os.environ.get("HSIMHASH_NATIVE") != "0" and find_spec(PACKAGE) is not None
+def signs_natively(recipe: Recipe) -> bool:
+    """Return whether the package signs texts by this recipe."""
+    return _knows(recipe) and os.environ.get(SWITCH) != "0" and _usable() is not None
+
+
+def signer_name() -> str:
+    """Return what signs texts: the package and its version, or numpy and why."""
+    package = _installed()
+    if package is None:
+        return "numpy"
+    name = f"hsimhash-native {package.__version__}"
+    if _usable() is None:
+        return f"numpy ({name} does not fit this release; reinstall it)"
+    return f"numpy ({name} is turned off by {SWITCH}=0)" if os.environ.get(SWITCH) == "0" else name
+
+
+@cache
+def _installed() -> Any:
+    try:
+        return import_module("hsimhash_native")
+    except ImportError:
+        return None
+
+
+def _usable() -> Any:
+    package = _installed()
+    return package if package is not None and getattr(package, "INTERFACE", 0) == _INTERFACE else None
 
 
 def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None:
-    """Return the signatures of texts; None if this is not active, or does not know the recipe."""
-    if not (_knows(recipe) and is_active()):
+    """Return the signatures of texts; None if the package does not sign by this recipe."""
+    if not signs_natively(recipe):
         return None
-    signer = _signer(recipe.rarity, recipe.word_unit, recipe.char_unit, recipe.char_n, recipe.key, recipe.min_features)
+    with _MAKING:
+        signer = _signer(
+            recipe.rarity, recipe.word_unit, recipe.char_unit, recipe.char_n, recipe.key, recipe.min_features
+        )
     try:
-        columns = signer.signatures(texts)
+        columns: Any = signer.signatures(texts)
     except UnicodeEncodeError:  # lone surrogates
         return _of_normalized(recipe, signer, texts)
     left = np.flatnonzero(columns[3] == _NOT_NORMALIZED)
@@ -62,7 +93,7 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
         found = _of_normalized(recipe, signer, [texts[place] for place in left.tolist()])
         for column, values in zip(columns, (found.fingerprints, found.sketches, found.keys, found.kinds), strict=True):
             column[left] = values
-    return Signatures(*columns, recipe.key_kind)
+    return Signatures(*columns, keying=recipe.key_kind)
 
 
 def _knows(recipe: Recipe) -> bool:
@@ -79,13 +110,11 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
     columns: tuple[Uint64s, Uint64s, Uint64s, Uint8s] = signer.signatures_of_codes(
         codes, np.flatnonzero(codes == SEPARATOR)
     )
-    return Signatures(*columns, recipe.key_kind)
+    return Signatures(*columns, keying=recipe.key_kind)
 
 
 @cache
 def _signer(rarity: str | None, word_unit: int, char_unit: int, char_n: int, key: int, min_features: int) -> Any:
-    import hsimhash_native
-
     table = rarity_table(rarity)
     rarities = table.tags[:-1], table.rarities[:-1], table.default
-    return hsimhash_native.Signer(*native_tables(), *rarities, (word_unit, char_unit), char_n, key, min_features)
+    return _usable().Signer(*native_tables(), *rarities, (word_unit, char_unit), char_n, key, min_features)

@@ -110,7 +110,7 @@ def _with_variants(tables: _Tables) -> _Tables:
 
 
 def native_tables() -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s]:
-    """Return the tables of `LAYOUT_FREE_NAME` and of simplified characters, in the order of `hsimhash_native.Signer`."""
+    """Return the tables of `LAYOUT_FREE_NAME` and of simplified characters, as hsimhash-native takes them."""
     tables = _tables(LAYOUT_FREE_NAME)
     normal = tables.normal, tables.many_start, tables.many_codes
     return tables.classes, *normal, tables.hyphened, tables.is_layout_free, _simplified()

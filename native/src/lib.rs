@@ -13,6 +13,7 @@ use pyo3::pybacked::PyBackedStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use text::{Recipe, Scratch, Signature};
 
+const INTERFACE: u32 = 1; // another number wherever functions take or return something else
 const TEXTS_AT_ONCE: usize = 16;
 
 type Columns<'py> =
@@ -127,5 +128,7 @@ impl Signer {
 
 #[pymodule]
 fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Signer>()
 }

@@ -93,7 +93,7 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
         found = _of_normalized(recipe, signer, [texts[place] for place in left.tolist()])
         for column, values in zip(columns, (found.fingerprints, found.sketches, found.keys, found.kinds), strict=True):
             column[left] = values
-    return Signatures(*columns, keying=recipe.key_kind)
+    return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 
 def _knows(recipe: Recipe) -> bool:
@@ -110,7 +110,7 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
     columns: tuple[Uint64s, Uint64s, Uint64s, Uint8s] = signer.signatures_of_codes(
         codes, np.flatnonzero(codes == SEPARATOR)
     )
-    return Signatures(*columns, keying=recipe.key_kind)
+    return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 
 @cache

@@ -149,6 +149,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 
     print_line(f"hsimhash, version {version('hsimhash')}")
     print_line(f"texts are signed by {signer_name()}")
+    send()
     context.exit()
 
 

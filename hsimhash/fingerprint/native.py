@@ -10,10 +10,14 @@ import os
 import threading
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+try:
+    import hsimhash_native
+except ImportError:
+    hsimhash_native = None
 
 from hsimhash.fingerprint.bits import Uint8s, Uint64s
 from hsimhash.fingerprint.keys import Keying
@@ -49,31 +53,21 @@ _KNOWN = {
 
 def signs_natively(recipe: Recipe) -> bool:
     """Return whether the package signs texts by this recipe."""
-    return _knows(recipe) and os.environ.get(SWITCH) != "0" and _usable() is not None
+    return _knows(recipe) and os.environ.get(SWITCH) != "0" and _is_usable()
 
 
 def signer_name() -> str:
     """Return what signs texts: the package and its version, or numpy and why."""
-    package = _installed()
-    if package is None:
+    if hsimhash_native is None:
         return "numpy"
-    name = f"hsimhash-native {package.__version__}"
-    if _usable() is None:
+    name = f"hsimhash-native {hsimhash_native.__version__}"
+    if not _is_usable():
         return f"numpy ({name} does not fit this release; reinstall it)"
     return f"numpy ({name} is turned off by {SWITCH}=0)" if os.environ.get(SWITCH) == "0" else name
 
 
-@cache
-def _installed() -> Any:
-    try:
-        return import_module("hsimhash_native")
-    except ImportError:
-        return None
-
-
-def _usable() -> Any:
-    package = _installed()
-    return package if package is not None and getattr(package, "INTERFACE", 0) == _INTERFACE else None
+def _is_usable() -> bool:
+    return getattr(hsimhash_native, "INTERFACE", None) == _INTERFACE
 
 
 def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None:
@@ -117,4 +111,4 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
 def _signer(rarity: str | None, word_unit: int, char_unit: int, char_n: int, key: int, min_features: int) -> Any:
     table = rarity_table(rarity)
     rarities = table.tags[:-1], table.rarities[:-1], table.default
-    return _usable().Signer(*native_tables(), *rarities, (word_unit, char_unit), char_n, key, min_features)
+    return hsimhash_native.Signer(*native_tables(), *rarities, (word_unit, char_unit), char_n, key, min_features)

@@ -349,7 +349,7 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
     """Yield the pairs of a row and any value whose distance is in (least, most], in blocks of `FEW_HITS` or more."""
-    met: list[PairBlock] = []
+    met, count = list[PairBlock](), 0
     for start in range(0, len(rows), ROWS_AT_ONCE):
         some = rows[start : start + ROWS_AT_ONCE]
         for column in range(0, len(values), COLUMNS_AT_ONCE):
@@ -358,9 +358,10 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
             if is_near.any():
                 left, right = np.nonzero(is_near)
                 met.append(PairBlock(some[left], right + column, bits[left, right]))
-            if sum(len(block.left) for block in met) >= FEW_HITS:
+                count += len(left)
+            if count >= FEW_HITS:
                 yield PairBlock(*map(np.concatenate, zip(*met, strict=True)))
-                met.clear()
+                met, count = [], 0
     if met:
         yield PairBlock(*map(np.concatenate, zip(*met, strict=True)))
 

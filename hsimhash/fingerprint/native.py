@@ -1,7 +1,8 @@
 """Sign texts with the package hsimhash-native where it is installed: the same bits in a fraction of the time.
 
-It knows the profile `auto-3` and those that differ from it in the rarity table alone. `HSIMHASH_NATIVE=0` turns it off.
-While it signs, other threads run, so threads do what otherwise takes worker processes.
+It knows the profiles `auto-*` and `words-1`, and those of your own that differ from them in numbers or in the rarity
+table. `HSIMHASH_NATIVE=0` turns it off. While it signs, other threads run, so threads do what otherwise takes worker
+processes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,12 @@ try:
 except ImportError:
     hsimhash_native = None
 
-from hsimhash.fingerprint.bits import Uint8s, Uint64s
-from hsimhash.fingerprint.keys import Keying
-from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME, LAYOUT_FREE_NAME, SEPARATOR, native_tables, normalize
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint.feature_weights import ENGLISH_NAME, MOST_COMMON, english
+from hsimhash.fingerprint.murmur3 import HASH_NAME
+from hsimhash.fingerprint.normalize import NORMALIZE_NAMES, SEPARATOR, native_tables, normalize
 from hsimhash.fingerprint.rarity import rarity_table
+from hsimhash.fingerprint.segment import IDF_NAME, jieba_dictionary, jieba_idf
 from hsimhash.fingerprint.signature import Signatures
 
 if TYPE_CHECKING:
@@ -31,24 +34,52 @@ if TYPE_CHECKING:
 SWITCH = "HSIMHASH_NATIVE"
 _INTERFACE = 1  # of the package: what its functions take and return
 _NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
-_MOST_UNIT = 257  # times a rarity it fits into 16 bits
-_MAKING = threading.Lock()  # of signers: one takes half a second
+_MAKING = threading.Lock()  # of signers
+_WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
 _KNOWN = {
-    "normalize": LAYOUT_FREE_NAME,
-    "tokens": "script",
-    "weights": "rarity",
-    "han": CHINESE_ONLY_NAME,
-    "english": None,
-    "hash": "murmur3-x64-128-low64",
-    "seed": 0,
-    "tie": "zero",
-    "top": None,
-    "cap": None,
-    "sketch": 3,
-    "words": None,
-    "stops": None,
-    "fields": None,
+    "hash": (HASH_NAME,),
+    "normalize": NORMALIZE_NAMES,
+    "english": (None, ENGLISH_NAME),
+    "idf": (IDF_NAME,),
+    "top": (None,),
+    "words": (None,),
+    "stops": (None,),
+    "fields": (None,),
 }
+
+
+class _Words(NamedTuple):
+    """The table of English words."""
+
+    hashes: Uint64s
+    weights: Floats
+    median: float
+    most_common: int
+
+
+class _Rarities(NamedTuple):
+    """A rarity table."""
+
+    tags: Uint32s
+    rarities: Uint8s
+    default: int
+
+
+class _Tables(NamedTuple):
+    """What `hsimhash_native.Signer` needs to know beside a recipe; see there."""
+
+    classes: Uint8s
+    normal: Uint32s
+    many_start: Int64s
+    many_codes: Uint32s
+    hyphened: Uint8s
+    is_layout_free: bool
+    simplified: Uint32s | None
+    marks: list[tuple[int, int]]
+    rarity: _Rarities | None
+    english: _Words | None
+    dictionary: str
+    idf: str
 
 
 def signs_natively(recipe: Recipe) -> bool:
@@ -75,9 +106,7 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
     if not signs_natively(recipe):
         return None
     with _MAKING:
-        signer = _signer(
-            recipe.rarity, recipe.word_unit, recipe.char_unit, recipe.char_n, recipe.key, recipe.min_features
-        )
+        signer = _signer(recipe)
     try:
         columns: Any = signer.signatures(texts)
     except UnicodeEncodeError:  # lone surrogates
@@ -91,12 +120,8 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
 
 
 def _knows(recipe: Recipe) -> bool:
-    return (
-        all(getattr(recipe, name) == value for name, value in _KNOWN.items())
-        and recipe.key_kind is Keying.IN_PARTS
-        and recipe.key is not None
-        and max(recipe.word_unit, recipe.char_unit) <= _MOST_UNIT
-    )
+    is_known = all(getattr(recipe, name) in values for name, values in _KNOWN.items())
+    return is_known and recipe.weights in _WEIGHTS.get(recipe.tokens, ())
 
 
 def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatures:
@@ -108,7 +133,26 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
 
 
 @cache
-def _signer(rarity: str | None, word_unit: int, char_unit: int, char_n: int, key: int, min_features: int) -> Any:
-    table = rarity_table(rarity)
-    rarities = table.tags[:-1], table.rarities[:-1], table.default
-    return hsimhash_native.Signer(*native_tables(), *rarities, (word_unit, char_unit), char_n, key, min_features)
+def _signer(recipe: Recipe) -> Any:
+    return hsimhash_native.Signer(recipe, _tables(recipe))
+
+
+def _tables(recipe: Recipe) -> _Tables:
+    cuts_chinese = recipe.tokens == "script"
+    return _Tables(
+        *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
+        rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
+        english=_english(recipe.seed) if recipe.english else None,
+        dictionary=jieba_dictionary() if cuts_chinese else "",
+        idf=jieba_idf() if cuts_chinese else "",
+    )
+
+
+def _rarities(sha256: str | None) -> _Rarities:
+    table = rarity_table(sha256)
+    return _Rarities(table.tags[:-1], table.rarities[:-1], table.default)
+
+
+def _english(seed: int) -> _Words:
+    table = english(seed)
+    return _Words(table.hashes[:-1], table.weights[:-1], table.median, MOST_COMMON)

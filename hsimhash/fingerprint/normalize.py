@@ -45,6 +45,7 @@ _KANA = range(0x3041, 0x3100)
 _LEAST_KANA = 10  # one in so many kana and Han characters, and the text is Japanese
 _NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # of Devanagari
 _NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # of Thai and Lao, with the first of their tone marks
+_MARKED, _JAMO = range(0x900, 0x1800), range(0x1100, 0x1200)  # scripts of India and South-East Asia, and others
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -109,11 +110,42 @@ def _with_variants(tables: _Tables) -> _Tables:
         )
 
 
-def native_tables() -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s]:
-    """Return the tables of `LAYOUT_FREE_NAME` and of simplified characters, as hsimhash-native takes them."""
-    tables = _tables(LAYOUT_FREE_NAME)
+def native_tables(
+    name: str, *, is_simplified: bool
+) -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s | None, list[tuple[int, int]]]:
+    """Return the tables of a normalisation, of simplified characters and of marks, in the order of `native._Tables`."""
+    tables = _tables(name)
     normal = tables.normal, tables.many_start, tables.many_codes
-    return tables.classes, *normal, tables.hyphened, tables.is_layout_free, _simplified()
+    simplified = _simplified() if is_simplified else None
+    return tables.classes, *normal, tables.hyphened, tables.is_layout_free, simplified, _marks(tables)
+
+
+def _marks(tables: _Tables) -> list[tuple[int, int]]:
+    """Return the combining class of each of `_MARKED`, and what it is: 1 for a letter that marks stand behind and NFKC
+    leaves as it is, 2 for a mark that NFKC leaves, 4 if it is dropped then; 8 and 16 for the first and the second of
+    two that compose.
+    """
+    pairs = [unicodedata.decomposition(chr(code)).split() for code in _MARKED if _is_nfc(chr(code))]
+    composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
+    first, second = ({int(pair[place], 16) for pair in composed} for place in (0, 1))
+    nikhahits = {nikhahit for nikhahit, _ in _NIKHAHITS}
+
+    def what(code: int) -> int:
+        kept = tables.variants[code] if tables.is_layout_free else code
+        is_mark, letter = tables.normal[code] == _JOINING, chr(code)
+        if code in nikhahits or unicodedata.normalize("NFKD", letter) != letter or letter.casefold() != letter:
+            return 0
+        is_kept = kept == code if is_mark else tables.normal[code] == code
+        is_dropped = is_mark and kept == _DROPPED
+        if not (is_kept or is_dropped):
+            return 0
+        return (2 if is_mark else 1) | 4 * is_dropped | 8 * (code in first) | 16 * (code in second)
+
+    return [(unicodedata.combining(chr(code)), what(code) if code not in _JAMO else 0) for code in _MARKED]
+
+
+def _is_nfc(letter: str) -> bool:
+    return unicodedata.is_normalized("NFC", letter)
 
 
 def classify(codes: Uint32s) -> Uint8s:

@@ -1,12 +1,18 @@
 //! Signatures of hsimhash in one pass over each text, equal to the bit to those of the Python package.
 
+mod counter;
 mod hash;
 mod normalize;
+mod page;
 mod rarity;
+mod recipe;
+mod segment;
 mod sketch;
+mod table;
 mod text;
+mod units;
+mod vote;
 
-use jieba_rs::Jieba;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -63,37 +69,10 @@ fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
 
 #[pymethods]
 impl Signer {
+    /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and the `Tables` of `hsimhash.fingerprint.native`.
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        classes: Vec<u8>,
-        normal: Vec<u32>,
-        many_start: Vec<i64>,
-        many_codes: Vec<u32>,
-        hyphened: Vec<u8>,
-        is_layout_free: bool,
-        simplified: Vec<u32>,
-        tags: Vec<u32>,
-        rarities: Vec<u8>,
-        default_rarity: u8,
-        units: (u16, u16),
-        char_n: usize,
-        key: usize,
-        min_features: usize,
-    ) -> Self {
-        let recipe = Recipe {
-            tables: normalize::Tables { classes, normal, many_start, many_codes, hyphened, is_layout_free },
-            simplified,
-            rarities: rarity::Rarities::new(&tags, &rarities, default_rarity),
-            word_unit: units.0,
-            char_unit: units.1,
-            char_n,
-            key,
-            min_features,
-            lenders: sketch::Lenders::new(),
-            segmenter: Jieba::new(),
-        };
-        Signer { recipe }
+    fn new(recipe: recipe::Rules, tables: recipe::Tables<'_>) -> PyResult<Self> {
+        Ok(Signer { recipe: recipe::recipe(recipe, tables)? })
     }
 
     /// Return fingerprints, sketches, keys and kinds of texts; the kind 3 is of those that the caller has to normalise.
@@ -118,8 +97,7 @@ impl Signer {
         let found = py.detach(|| {
             spread(ends.len(), threads, |number, scratch| {
                 let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
-                let mut own = codes[start..ends[number] as usize].to_vec();
-                self.recipe.of_codes(&mut own, scratch)
+                self.recipe.of_codes(&codes[start..ends[number] as usize], scratch)
             })
         });
         Ok(columns(py, found))

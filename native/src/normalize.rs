@@ -1,121 +1,273 @@
 //! `nfkc-casefold-1` and `-2` of texts without code points that join what stands before them.
 
-pub const SPACE: u32 = 0x20;
+use crate::page::{Page, APOSTROPHE, HAN, NONE, OTHER_HAN, SPACE, SPACED};
+
 const CODE_POINTS: u32 = 0x11_0000;
-const DROPPED: u32 = CODE_POINTS;
-const JOINING: u32 = CODE_POINTS + 1;
-const MANY: u32 = CODE_POINTS + 2;
+const KIND_SHIFT: u32 = 24;
+const CODE_MASK: u32 = (1 << KIND_SHIFT) - 1;
+const BLANK_CODE: u32 = 0x20;
 const HYPHEN: u32 = 0x2D;
 const SOFT_HYPHEN: u32 = 0xAD;
+const DEVANAGARI_NA: u32 = 0x928;
+const VIRAMA: u32 = 0x94D;
+const ANUSVARA: u32 = 0x902;
+const COMMON_HAN: std::ops::RangeInclusive<u32> = 0x4E00..=0x9FD5;
 
-pub const NONE: u8 = 0;
-pub const HAN: u8 = 1;
-pub const SPACED: u8 = 2;
-pub const UNSPACED: u8 = 3;
+// What a code point may be before it is normalised, beside the kinds of a page. The first four are in the order of
+// the numbers above those of code points in the table of `hsimhash.fingerprint.normalize`.
+const DROPPED: u8 = 16;
+const JOINING: u8 = 17;
+const MANY: u8 = 18;
+const MAYBE_BREAK: u8 = 19;
+
+// What marks of scripts of India and South-East Asia are, and what they stand behind: `normalize._marks`.
+const FIRST_MARK: u32 = 0x900;
+const MOST_JOINING: u32 = 32;
+const IS_BASE: u8 = 1;
+const IS_MARK: u8 = 2;
+const IS_DROPPED: u8 = 4;
+const COMPOSES_WITH_NEXT: u8 = 8;
+const COMPOSES_WITH_LAST: u8 = 16;
+
+/// What normalisation makes of code points.
+pub struct Tables {
+    /// By code point: what it becomes, and above it the kind of that.
+    entries: Vec<u32>,
+    /// By normalised code point: its kind.
+    kinds: Vec<u8>,
+    many_start: Vec<i64>,
+    many_codes: Vec<u32>,
+    hyphened: Vec<u8>,
+    is_layout_free: bool,
+    simplified: Option<Vec<u32>>,
+    marks: Vec<(u8, u8)>,
+}
 
 /// The tables of `hsimhash.fingerprint.normalize`, by code point.
-pub struct Tables {
+pub struct Given {
     pub classes: Vec<u8>,
     pub normal: Vec<u32>,
     pub many_start: Vec<i64>,
     pub many_codes: Vec<u32>,
     pub hyphened: Vec<u8>,
     pub is_layout_free: bool,
+    pub simplified: Option<Vec<u32>>,
+    /// From `FIRST_MARK` on: the combining class of a code point, and what it is.
+    pub marks: Vec<(u8, u8)>,
+}
+
+/// How a text is read.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    /// Whether traditional Chinese characters become simplified ones, if the recipe does that.
+    pub is_simplified: bool,
+    /// Whether apostrophes inside words stay.
+    pub has_apostrophes: bool,
 }
 
 fn breaks_line(code: u32) -> bool {
     matches!(code, 0xA..=0xD | 0x85 | 0x2028 | 0x2029)
 }
 
-fn is_hyphen(code: u32) -> bool {
-    matches!(code, 0x2D | SOFT_HYPHEN | 0x2010)
+fn kind_of(code: u32, class: u8) -> u8 {
+    match code {
+        BLANK_CODE => SPACE,
+        0x27 | 0x2019 => APOSTROPHE,
+        _ if class > 3 => NONE,
+        _ => class,
+    }
+}
+
+fn first_code(text: &str) -> Option<u32> {
+    text.chars().next().map(u32::from)
 }
 
 impl Tables {
-    fn normal(&self, code: u32) -> u32 {
-        self.normal[code as usize]
-    }
-
-    fn is_open(&self, code: u32) -> bool {
-        matches!(self.normal(code), SPACE | DROPPED)
-    }
-
-    /// Returns where the text goes on if a hyphen at `at` and the line break after it are inside a word.
-    fn behind_word_break(&self, raw: &[u32], at: usize) -> Option<usize> {
-        let next = *raw.get(at + 1)?;
-        if at == 0 || self.hyphened[raw[at - 1] as usize] == 0 || !self.is_open(next) {
-            return None;
-        }
-        if !breaks_line(next) && !raw.get(at + 2).is_none_or(|&code| self.is_open(code)) {
-            return None;
-        }
-        let mut after = at + 1;
-        let mut is_broken = false;
-        while after < raw.len() && self.is_open(raw[after]) {
-            is_broken |= breaks_line(raw[after]);
-            after += 1;
-        }
-        (is_broken && after < raw.len() && self.hyphened[raw[after] as usize] == 1).then_some(after)
-    }
-
-    /// Returns whether a space between two code points goes.
-    fn is_closed(&self, before: u32, after: u32) -> bool {
-        let (left, right) = (self.classes[before as usize], self.classes[after as usize]);
-        self.is_layout_free && left != SPACED && right != SPACED && (left != NONE || right != NONE)
-    }
-
-    /// Appends the normalised code points of a text to `codes`, which is empty; false if it has some that join.
-    pub fn normalize(&self, text: &str, raw: &mut Vec<u32>, codes: &mut Vec<u32>) -> bool {
-        raw.clear();
-        raw.extend(text.chars().map(u32::from));
-        let mut is_spaced = false; // whether spaces were read that are not written yet
-        let mut at = 0;
-        while at < raw.len() {
-            let code = raw[at];
-            if self.is_layout_free && is_hyphen(code) && (code == SOFT_HYPHEN || self.normal(code) == HYPHEN) {
-                if let Some(after) = self.behind_word_break(raw, at) {
-                    at = after;
-                    continue;
-                }
+    pub fn new(given: Given) -> Self {
+        let Given { classes, normal, many_start, many_codes, hyphened, is_layout_free, simplified, marks } = given;
+        let kinds: Vec<u8> = classes.iter().zip(0..).map(|(&class, code)| kind_of(code, class)).collect();
+        let entry = |(code, &normal): (u32, &u32)| {
+            let is_hyphen = matches!(code, HYPHEN | SOFT_HYPHEN | 0x2010);
+            if is_layout_free && is_hyphen && (code == SOFT_HYPHEN || normal == HYPHEN) {
+                return u32::from(MAYBE_BREAK) << KIND_SHIFT | normal;
             }
-            at += 1;
-            match self.normal(code) {
-                SPACE => is_spaced = true,
+            match normal.checked_sub(CODE_POINTS) {
+                None => u32::from(kinds[normal as usize]) << KIND_SHIFT | normal,
+                Some(0) => u32::from(DROPPED) << KIND_SHIFT,
+                Some(1) => u32::from(JOINING) << KIND_SHIFT,
+                Some(many) => u32::from(MANY) << KIND_SHIFT | (many - 2),
+            }
+        };
+        let entries = (0..).zip(&normal).map(entry).collect();
+        Tables { entries, kinds, many_start, many_codes, hyphened, is_layout_free, simplified, marks }
+    }
+
+    fn kind(&self, code: u32) -> u8 {
+        (self.entries[code as usize] >> KIND_SHIFT) as u8
+    }
+
+    /// Returns whether a code point becomes a space or nothing.
+    fn is_open(&self, code: u32) -> bool {
+        matches!(self.kind(code), SPACE | DROPPED) || code == SOFT_HYPHEN
+    }
+
+    /// Returns where the text goes on if a hyphen and the line break after it are inside a word.
+    ///
+    /// Args: what stands before the hyphen, and after it.
+    fn behind_word_break(&self, before: &str, rest: &str) -> Option<usize> {
+        let last = before.chars().next_back()?;
+        let next = first_code(rest)?;
+        if self.hyphened[last as usize] == 0 || !self.is_open(next) {
+            return None;
+        }
+        if !breaks_line(next) && !rest.chars().nth(1).is_none_or(|one| self.is_open(one.into())) {
+            return None;
+        }
+        let (after, solid) = rest.char_indices().find(|&(_, one)| !self.is_open(one.into()))?;
+        let is_broken = rest[..after].chars().any(|one| breaks_line(one.into()));
+        (is_broken && self.hyphened[solid as usize] == 1).then_some(after)
+    }
+
+    /// Reads a text onto a page; false if it has code points that join.
+    pub fn read(&self, text: &str, how: Reading, page: &mut Page) -> bool {
+        page.open(text.len(), how.has_apostrophes);
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            let code = if byte < 0x80 { u32::from(byte) } else { first_code(&text[at..]).unwrap_or(0) };
+            let start = at;
+            at += char::from_u32(code).map_or(1, char::len_utf8);
+            let entry = self.entries[code as usize];
+            let normal = entry & CODE_MASK;
+            match (entry >> KIND_SHIFT) as u8 {
+                SPACE => page.is_spaced = true,
                 DROPPED => {}
-                JOINING => return false,
-                one if one < CODE_POINTS => {
-                    if !self.put(one, &mut is_spaced, codes) {
+                JOINING => {
+                    if !self.join(code, how, page) {
                         return false;
                     }
                 }
-                many => {
-                    let number = (many - MANY) as usize;
-                    let (start, stop) = (self.many_start[number], self.many_start[number + 1]);
-                    for &one in &self.many_codes[start as usize..stop as usize] {
-                        if one == SPACE {
-                            is_spaced = true;
-                        } else if !self.put(one, &mut is_spaced, codes) {
-                            return false;
-                        }
+                MANY => {
+                    if !self.put_many(normal as usize, how, page) {
+                        return false;
+                    }
+                }
+                MAYBE_BREAK => match self.behind_word_break(&text[..start], &text[at..]) {
+                    Some(after) => at += after,
+                    None if normal == HYPHEN => {
+                        self.put(HYPHEN, NONE, how, page);
+                    }
+                    None => {}
+                },
+                kind => {
+                    if !self.put(normal, kind, how, page) {
+                        return false;
+                    }
+                    if kind == SPACED && byte < 0x80 {
+                        at += self.put_word(&bytes[at..], page);
                     }
                 }
             }
         }
+        page.close();
+        true
+    }
+
+    /// Puts the ASCII letters and digits that go on a word, and returns how many there are.
+    #[inline]
+    fn put_word(&self, bytes: &[u8], page: &mut Page) -> usize {
+        let entries: &[u32] = &self.entries[..0x80];
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match entries.get(byte as usize) {
+                Some(&entry) if entry >> KIND_SHIFT == u32::from(SPACED) => page.text.push(entry as u8),
+                _ => break,
+            }
+            at += 1;
+        }
+        at
+    }
+
+    /// Reads normalised code points onto a page.
+    pub fn read_codes(&self, codes: &[u32], how: Reading, page: &mut Page) {
+        page.open(codes.len(), how.has_apostrophes);
+        for &code in codes {
+            self.put_one(code, self.kinds[code as usize], how, page);
+        }
+        page.close();
+    }
+
+    fn mark(&self, code: u32) -> (u8, u8) {
+        code.checked_sub(FIRST_MARK).and_then(|place| self.marks.get(place as usize)).copied().unwrap_or_default()
+    }
+
+    /// Puts a code point that may join what stands before it; false if only the caller knows what becomes of them.
+    fn join(&self, code: u32, how: Reading, page: &mut Page) -> bool {
+        let (class, is) = self.mark(code);
+        let base = page.last_code();
+        if page.is_spaced {
+            return false;
+        }
+        if page.joined == 0 {
+            let (base_class, base_is) = self.mark(base);
+            if base_is & IS_BASE == 0 {
+                return false;
+            }
+            (page.last_class, page.may_compose) = (base_class, base_is & COMPOSES_WITH_NEXT != 0);
+        }
+        let is_out_of_order = class != 0 && class < page.last_class;
+        let composes = is & COMPOSES_WITH_LAST != 0 && page.may_compose;
+        if is & IS_MARK == 0 || is_out_of_order || composes || page.joined == MOST_JOINING {
+            return false;
+        }
+        let joined = page.joined + 1;
+        if self.is_layout_free && (base, code) == (DEVANAGARI_NA, VIRAMA) {
+            page.replace_last(ANUSVARA);
+        } else if is & IS_DROPPED == 0 {
+            self.put_one(code, self.kinds[code as usize], how, page);
+        }
+        page.joined = joined;
+        page.last_class = class;
+        page.may_compose |= is & COMPOSES_WITH_NEXT != 0;
+        true
+    }
+
+    fn put_many(&self, number: usize, how: Reading, page: &mut Page) -> bool {
+        let (start, stop) = (self.many_start[number], self.many_start[number + 1]);
+        for &one in &self.many_codes[start as usize..stop as usize] {
+            if one == BLANK_CODE {
+                page.is_spaced = true;
+            } else if !self.put(one, self.kinds[one as usize], how, page) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Puts a normalised code point, and before it a space if one was read; false if it may join what is before that.
+    #[inline]
+    fn put(&self, code: u32, kind: u8, how: Reading, page: &mut Page) -> bool {
+        if std::mem::take(&mut page.is_spaced) && page.last_kind().is_some() {
+            if !(self.is_layout_free && page.closes_before(kind)) {
+                page.put(BLANK_CODE, SPACE);
+            } else if self.kind(code) == JOINING {
+                return false;
+            }
+        }
+        self.put_one(code, kind, how, page);
         true
     }
 
     #[inline]
-    fn put(&self, code: u32, is_spaced: &mut bool, codes: &mut Vec<u32>) -> bool {
-        if std::mem::take(is_spaced) {
-            if let Some(&before) = codes.last() {
-                if !self.is_closed(before, code) {
-                    codes.push(SPACE);
-                } else if self.normal(code) == JOINING {
-                    return false; // it may compose with what stands before the space
-                }
-            }
+    fn put_one(&self, code: u32, kind: u8, how: Reading, page: &mut Page) {
+        if kind != HAN {
+            page.put(code, kind);
+            return;
         }
-        codes.push(code);
-        true
+        let code = match &self.simplified {
+            Some(simplified) if how.is_simplified => simplified[code as usize],
+            _ => code,
+        };
+        page.put(code, if COMMON_HAN.contains(&code) { HAN } else { OTHER_HAN });
     }
 }

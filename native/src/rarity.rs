@@ -47,10 +47,10 @@ impl Rarities {
         found.filter(|&&entry| entry >> RARITY_BITS == wanted).map_or(self.default, |&entry| entry as u8)
     }
 
-    /// Returns what a feature that was found so often weighs for the key.
+    /// Returns what a feature that was found so often weighs for the key, before it is rounded.
     #[inline]
-    pub fn key_weight(&self, unit: u16, rarity: u8, count: u32) -> f64 {
+    pub fn key_weight(&self, unit: u64, rarity: u8, count: u32) -> f64 {
         let count = f64::from(count);
-        (f64::from(unit) * VOTE_SCALE * self.roots[rarity as usize] * count / (count + HALF_SATURATED)).round_ties_even()
+        unit as f64 * VOTE_SCALE * self.roots[rarity as usize] * count / (count + HALF_SATURATED)
     }
 }

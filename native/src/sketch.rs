@@ -10,13 +10,12 @@ const EMPTY: u64 = u64::MAX;
 
 /// Returns the hash of a shingle of one to three units.
 #[inline]
-pub fn shingle(units: impl ExactSizeIterator<Item = u64>) -> u64 {
-    let count = units.len();
-    let mut hash = count as u64;
-    for (unit, place) in units.zip(PLACES) {
+pub fn shingle(units: &[u64]) -> u64 {
+    let mut hash = units.len() as u64;
+    for (&unit, place) in units.iter().zip(PLACES) {
         hash = hash.rotate_left(23) ^ unit.wrapping_mul(place);
     }
-    mix(hash.rotate_left(23 * (PLACES.len() - count) as u32))
+    mix(hash.rotate_left(23 * (PLACES.len() - units.len()) as u32))
 }
 
 /// By bit, all bits in the order in which it borrows from them.

@@ -1,10 +1,16 @@
-//! From the code points of a text to its signature.
+//! From a text to its signature.
 
-use crate::hash::{mix, murmur, PADDING};
-use crate::normalize::{Tables, HAN, SPACE, SPACED, UNSPACED};
+use crate::counter::Counter;
+use crate::hash::murmur;
+use crate::normalize::{Reading, Tables};
+use crate::page::{Page, UNSPACED};
 use crate::rarity::Rarities;
-use crate::sketch::{shingle, Least, Lenders, PLACES};
-use jieba_rs::Jieba;
+use crate::segment::{Cutting, Segmenter, Word};
+use crate::sketch::{shingle, Least, Lenders};
+use crate::table::WordTable;
+use crate::units::{character_rows, Units};
+use crate::vote::{Heaviest, Votes};
+use std::sync::OnceLock;
 
 pub const VOTED: u8 = 0;
 pub const EXACT: u8 = 1;
@@ -12,30 +18,61 @@ pub const TOO_SHORT: u8 = 2;
 /// The caller has to normalise the text.
 pub const UNREAD: u8 = 3;
 
-const KANA: std::ops::Range<u32> = 0x3041..0x3100;
-const LEAST_KANA: usize = 10;
 /// Times found: what is found less often is not a name that repeats.
 const OFTEN: u32 = 4;
 /// A text has at most so many different features for each time that the words of a name, or a word alone, are found.
 const MOST_TO_A_NAME: u64 = 32;
 const MOST_TO_A_WORD: u64 = 5;
 /// A word of such a name votes with one part of its weight.
-const NAME_PARTS: u16 = 4;
-const RUN_BREAK: char = '\n';
+const NAME_PARTS: u64 = 4;
+
+const SCALE: f64 = 4096.0;
+/// Parts of a text that is all English.
+const WHOLE: i64 = 64;
+
+/// What features weigh by.
+pub enum Weights {
+    /// By their rarity, each counted once.
+    Rarity(Rarities),
+    /// By how often they are found, Chinese words and English ones times their inverse document frequency.
+    Count { english: Option<English> },
+}
+
+/// How much English words weigh, and which are in every English text.
+pub struct English {
+    pub words: WordTable,
+    /// What weighs no more is.
+    pub most_common: f64,
+}
+
+/// What cuts Chinese, read when the first text has some.
+pub struct Chinese {
+    pub dictionary: String,
+    pub idf: String,
+    pub made: OnceLock<(Segmenter, WordTable)>,
+}
 
 /// What decides signatures, with the tables it needs.
 pub struct Recipe {
     pub tables: Tables,
-    pub simplified: Vec<u32>,
-    pub rarities: Rarities,
-    /// What features weigh, times their rarity: at most 257, so that it fits into 16 bits.
-    pub word_unit: u16,
-    pub char_unit: u16,
-    pub char_n: usize,
-    pub key: usize,
-    pub min_features: usize,
+    pub chinese: Chinese,
+    pub weights: Weights,
     pub lenders: Lenders,
-    pub segmenter: Jieba,
+    /// Whether each character of a script without spaces is a word.
+    pub is_of_words: bool,
+    /// Whether Han characters in Japanese texts count as kana.
+    pub knows_japanese: bool,
+    pub n: usize,
+    pub char_n: usize,
+    pub word_unit: u64,
+    pub char_unit: u64,
+    pub cap: Option<u64>,
+    pub min_features: usize,
+    pub seed: u64,
+    pub tie_gives_one: bool,
+    pub sketch: Option<usize>,
+    pub key: Option<usize>,
+    pub is_key_in_parts: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -46,346 +83,309 @@ pub struct Signature {
     pub kind: u8,
 }
 
+/// A different feature of a text.
 #[derive(Clone, Copy)]
-struct Unit {
+struct Found {
     hash: u64,
-    stretch: u32,
+    count: u32,
+    /// Its rarity, or what it weighs each time.
+    each: f64,
 }
 
 /// Memory that one text after the other uses.
 #[derive(Default)]
 pub struct Scratch {
-    raw: Vec<u32>,
-    codes: Vec<u32>,
-    classes: Vec<u8>,
-    han: String,
-    bytes: Vec<u8>,
-    words: Vec<Unit>,
-    units: Vec<Unit>,
-    hashes: Vec<u64>,
-    found: Vec<(u64, u32)>,
+    page: Page,
+    units: Units,
+    cutting: Cutting,
+    numbers: Vec<u64>,
+    counter: Counter,
+    found: Vec<Found>,
     often: Vec<u32>,
+    weighed: Vec<(u64, u64)>,
     votes: Votes,
     heaviest: Heaviest,
 }
 
-const LANES: usize = 8; // bits of a byte
-const BYTES: usize = 8;
-
-/// By the value of a byte, its bits as masks, lowest first.
-static MASKS: [[u16; LANES]; 256] = masks();
-
-const fn masks() -> [[u16; LANES]; 256] {
-    let mut all = [[0; LANES]; 256];
-    let mut value = 0;
-    while value < 256 {
-        let mut bit = 0;
-        while bit < LANES {
-            all[value][bit] = if value >> bit & 1 == 1 { u16::MAX } else { 0 };
-            bit += 1;
-        }
-        value += 1;
-    }
-    all
-}
-
-/// The weights of all features for each bit.
-#[derive(Default)]
-struct Votes {
-    features: usize,
-    total: u64,
-    sums: [[u64; LANES]; BYTES],
-    /// What is not yet in the sums: 16 bits are added up four times as fast as 64.
-    part: [[u16; LANES]; BYTES],
-    part_total: u32,
-}
-
-impl Votes {
-    fn clear(&mut self) {
-        *self = Votes::default();
-    }
-
-    /// Adds a feature, whose weight has 16 bits.
-    #[inline]
-    fn add(&mut self, hash: u64, weight: u16) {
-        if self.part_total + u32::from(weight) > u32::from(u16::MAX) {
-            self.flush();
-        }
-        self.part_total += u32::from(weight);
-        self.features += 1;
-        for (byte, sums) in self.part.iter_mut().enumerate() {
-            let masks = &MASKS[(hash >> (8 * byte)) as usize & 255];
-            for (sum, mask) in sums.iter_mut().zip(masks) {
-                *sum += weight & mask;
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        self.total += u64::from(self.part_total);
-        for (sum, part) in self.sums.as_flattened_mut().iter_mut().zip(self.part.as_flattened()) {
-            *sum += u64::from(*part);
-        }
-        self.part = Default::default();
-        self.part_total = 0;
-    }
-
-    fn fingerprint(&mut self) -> u64 {
-        self.flush();
-        let decided = self.sums.as_flattened().iter().enumerate();
-        decided.fold(0, |all, (bit, &sum)| all | u64::from(2 * sum > self.total) << bit)
-    }
-}
-
-/// The heaviest features for the key, the heaviest first; of equal weights the lower hash.
-#[derive(Default)]
-struct Heaviest {
-    chosen: Vec<(f64, u64)>,
-}
-
-impl Heaviest {
-    #[inline]
-    fn add(&mut self, count: usize, weight: f64, hash: u64) {
-        let is_before = |one: &(f64, u64)| one.0 > weight || (one.0 == weight && one.1 < hash);
-        if self.chosen.len() == count && self.chosen.last().is_none_or(is_before) {
-            return;
-        }
-        let place = self.chosen.partition_point(is_before);
-        self.chosen.insert(place, (weight, hash));
-        self.chosen.truncate(count);
-    }
-
-    /// Packs the number of features and a tag of each.
-    fn in_parts(&self) -> u64 {
-        let mut key = (self.chosen.len() as u64) << 60;
-        for (rank, &(_, hash)) in self.chosen.iter().enumerate() {
-            key |= mix(hash) >> 52 << (48 - 12 * rank);
-        }
-        key
-    }
-}
-
-/// Calls `each` with every different hash and how often it is there.
+/// Rounds a number below 2^51, a half to the even one.
 #[inline]
-fn fold(hashes: &mut [u64], mut each: impl FnMut(u64, u32)) {
-    hashes.sort_unstable();
-    for equal in hashes.chunk_by(|one, other| one == other) {
-        each(equal[0], equal.len() as u32);
+fn rounded(number: f64) -> f64 {
+    const UNIT_STEPS: f64 = (1u64 << 52) as f64; // from there on, floats are whole numbers
+    (number + UNIT_STEPS) - UNIT_STEPS
+}
+
+impl Chinese {
+    fn read(&self, seed: u64, each: impl Fn(u64, &WordTable) -> f64) -> &(Segmenter, WordTable) {
+        self.made.get_or_init(|| {
+            let idf = idf_table(&self.idf, seed);
+            let word = |word: &str| {
+                let hash = hash_of(word.as_bytes(), seed);
+                Word { hash, each: each(hash, &idf) }
+            };
+            (Segmenter::new(&self.dictionary, word), idf)
+        })
     }
 }
 
-#[inline]
-fn put_utf8(code: u32, bytes: &mut Vec<u8>) {
-    if code < 0x80 {
-        bytes.push(code as u8);
-    } else {
-        let mut buffer = [0; 4];
-        bytes.extend_from_slice(as_char(code).encode_utf8(&mut buffer).as_bytes());
+fn idf_table(lines: &str, seed: u64) -> WordTable {
+    let mut fields = lines.split_whitespace();
+    let mut words = Vec::new();
+    while let (Some(word), Some(number)) = (fields.next(), fields.next()) {
+        words.push((hash_of(word.as_bytes(), seed), number.parse().unwrap_or(0.0)));
     }
+    let mut table = WordTable::new(words, 0.0);
+    let mut numbers = table.numbers().to_vec();
+    numbers.sort_by(f64::total_cmp);
+    table.missing = numbers.get(numbers.len() / 2).copied().unwrap_or(0.0);
+    table
 }
 
-/// Hashes all of `bytes`, and empties them.
-#[inline]
-fn hashed(bytes: &mut Vec<u8>) -> u64 {
-    let size = bytes.len();
-    bytes.extend_from_slice(&[0; PADDING]);
-    let hash = murmur(bytes, size, 0);
-    bytes.clear();
-    hash
-}
-
-#[inline]
-fn as_char(code: u32) -> char {
-    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
-
-/// Returns whether the segmenter would cut a Han character unlike jieba.
-fn is_rare_han(code: u32) -> bool {
-    matches!(code, 0x3400..=0x4DBF | 0x9FD6..=0x9FFF | 0xF900..=0xFAFF | 0x2_0000..=0x2_EBEF | 0x2_F800..=0x2_FA1F)
+fn hash_of(bytes: &[u8], seed: u64) -> u64 {
+    let mut padded = bytes.to_vec();
+    padded.extend_from_slice(&[0; crate::hash::PADDING]);
+    murmur(&padded, bytes.len(), seed)
 }
 
 impl Recipe {
     /// Returns the signature of a text.
     pub fn of_text(&self, text: &str, scratch: &mut Scratch) -> Signature {
-        let (mut raw, mut codes) = (std::mem::take(&mut scratch.raw), std::mem::take(&mut scratch.codes));
-        codes.clear();
-        let is_read = self.tables.normalize(text, &mut raw, &mut codes);
-        let found =
-            if is_read { self.of_codes(&mut codes, scratch) } else { Signature { kind: UNREAD, ..Default::default() } };
-        (scratch.raw, scratch.codes) = (raw, codes);
-        found
+        self.of(|how, page| self.tables.read(text, how, page), scratch)
     }
 
     /// Returns the signature of a normalised text.
-    pub fn of_codes(&self, codes: &mut [u32], scratch: &mut Scratch) -> Signature {
-        let mut classes = std::mem::take(&mut scratch.classes);
-        classes.clear();
-        classes.extend(codes.iter().map(|&code| self.tables.classes[code as usize]));
-        self.read_han(codes, &mut classes);
-        scratch.votes.clear();
-        scratch.heaviest.chosen.clear();
-        if classes.contains(&HAN) {
-            self.chinese(codes, &classes, scratch);
+    pub fn of_codes(&self, codes: &[u32], scratch: &mut Scratch) -> Signature {
+        let read = |how, page: &mut Page| {
+            self.tables.read_codes(codes, how, page);
+            true
+        };
+        self.of(read, scratch)
+    }
+
+    fn of(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Signature {
+        let mut how = Reading { is_simplified: true, has_apostrophes: false };
+        if !read(how, &mut scratch.page) {
+            return Signature { kind: UNREAD, ..Default::default() };
         }
-        self.find_units(codes, &classes, scratch);
-        self.words(scratch);
-        if classes.contains(&UNSPACED) {
-            self.characters(codes, &classes, scratch);
+        if self.knows_japanese && scratch.page.is_japanese() {
+            how.is_simplified = false;
+            read(how, &mut scratch.page);
+            scratch.page.take_han_as_kana();
         }
+        scratch.units.find(&scratch.page, self.seed);
+        self.add_features(scratch);
         let sketch = self.sketch(scratch);
-        let found = if scratch.votes.features >= self.min_features {
-            let key = scratch.heaviest.in_parts();
-            Signature { fingerprint: scratch.votes.fingerprint(), sketch, key, kind: VOTED }
-        } else if classes.iter().any(|one| matches!(*one, HAN | SPACED | UNSPACED)) {
-            codes.iter().for_each(|&code| put_utf8(code, &mut scratch.bytes));
-            Signature { fingerprint: hashed(&mut scratch.bytes), sketch, key: 0, kind: EXACT }
+        if scratch.votes.features >= self.min_features {
+            let key = self.key_of(&scratch.heaviest);
+            Signature { fingerprint: scratch.votes.fingerprint(self.tie_gives_one), sketch, key, kind: VOTED }
+        } else if scratch.page.has_letters() {
+            how.has_apostrophes = true;
+            read(how, &mut scratch.page);
+            let whole = scratch.page.whole();
+            Signature { fingerprint: murmur(whole.bytes, whole.size, self.seed), sketch, key: 0, kind: EXACT }
         } else {
             Signature { fingerprint: 0, sketch, key: 0, kind: TOO_SHORT }
-        };
-        scratch.classes = classes;
-        found
-    }
-
-    /// Reads Han characters as Chinese, in simplified forms, or in Japanese texts as kana.
-    fn read_han(&self, codes: &mut [u32], classes: &mut [u8]) {
-        let han = classes.iter().filter(|&&one| one == HAN).count();
-        if han == 0 {
-            return;
-        }
-        let pairs = codes.iter().zip(classes.iter());
-        let kana = pairs.filter(|&(code, &class)| class == UNSPACED && KANA.contains(code)).count();
-        if kana > 0 && kana * LEAST_KANA >= kana + han {
-            classes.iter_mut().filter(|one| **one == HAN).for_each(|one| *one = UNSPACED);
-        } else {
-            codes.iter_mut().for_each(|code| *code = self.simplified[*code as usize]);
         }
     }
 
-    /// Adds the words of Chinese.
-    fn chinese(&self, codes: &[u32], classes: &[u8], scratch: &mut Scratch) {
-        scratch.han.clear();
-        let mut was_han = false;
-        for (&code, &class) in codes.iter().zip(classes) {
-            if class == HAN {
-                scratch.han.push(if is_rare_han(code) { ' ' } else { as_char(code) });
-            } else if was_han {
-                scratch.han.push(RUN_BREAK);
-            }
-            was_han = class == HAN;
+    fn key_of(&self, heaviest: &Heaviest) -> u64 {
+        match self.key {
+            None => 0,
+            Some(_) if self.is_key_in_parts => heaviest.in_parts(),
+            Some(_) => heaviest.whole(),
         }
-        scratch.hashes.clear();
-        for token in self.segmenter.cut(&scratch.han, true) {
-            let word = token.word;
-            if word.len() > 4 || word.chars().nth(1).is_some() {
-                scratch.bytes.extend_from_slice(word.as_bytes());
-                scratch.hashes.push(hashed(&mut scratch.bytes));
-            }
-        }
-        self.add_found(self.char_unit, scratch);
-    }
-
-    /// Adds what `scratch.hashes` holds, features of one kind that weigh by their rarity.
-    fn add_found(&self, unit: u16, scratch: &mut Scratch) {
-        let Scratch { hashes, found, often, votes, heaviest, .. } = scratch;
-        found.clear();
-        often.clear();
-        fold(hashes, |hash, count| {
-            found.push((hash, count));
-            if count >= OFTEN {
-                often.push(count);
-            }
-        });
-        often.sort_unstable();
-        let different = found.len() as u64;
-        for &(hash, count) in found.iter() {
-            let rarity = self.rarities.find(hash);
-            heaviest.add(self.key, self.rarities.key_weight(unit, rarity, count), hash);
-            let weight = unit * u16::from(rarity);
-            let is_name = count >= OFTEN && repeats_a_name(count, often, different);
-            votes.add(hash, if is_name { (weight / NAME_PARTS).max(1) } else { weight });
-        }
-    }
-
-    /// Finds words, and the units of the sketch: words and characters of scripts without spaces.
-    fn find_units(&self, codes: &[u32], classes: &[u8], scratch: &mut Scratch) {
-        let Scratch { bytes, words, units, .. } = scratch;
-        words.clear();
-        units.clear();
-        // What ends a row of words: other characters, and also those of scripts without spaces.
-        let (mut stretch, mut word_stretch) = (0, 0);
-        let mut at = 0;
-        while at < codes.len() {
-            match classes[at] {
-                SPACED => {
-                    while at < codes.len() {
-                        if classes[at] == SPACED {
-                            put_utf8(codes[at], bytes);
-                        } else if !is_inside(codes, classes, at) {
-                            break;
-                        }
-                        at += 1;
-                    }
-                    let hash = hashed(bytes);
-                    words.push(Unit { hash, stretch: word_stretch });
-                    units.push(Unit { hash, stretch });
-                }
-                HAN | UNSPACED => {
-                    units.push(Unit { hash: mix(u64::from(codes[at]).wrapping_mul(PLACES[0])), stretch });
-                    word_stretch += 1;
-                    at += 1;
-                }
-                _ => {
-                    if codes[at] != SPACE {
-                        stretch += 1;
-                        word_stretch += 1;
-                    }
-                    at += 1;
-                }
-            }
-        }
-    }
-
-    /// Adds words, which vote, and pairs of them, which may be in the key.
-    fn words(&self, scratch: &mut Scratch) {
-        scratch.hashes.clear();
-        scratch.hashes.extend(scratch.words.iter().map(|one| one.hash));
-        self.add_found(self.word_unit, scratch);
-        scratch.hashes.clear();
-        let adjacent = scratch.words.windows(2).filter(|pair| pair[0].stretch == pair[1].stretch);
-        scratch.hashes.extend(adjacent.map(|pair| shingle(pair.iter().map(|one| one.hash))));
-        let heaviest = &mut scratch.heaviest;
-        fold(&mut scratch.hashes, |hash, count| {
-            let weight = self.rarities.key_weight(self.word_unit, self.rarities.find(hash), count);
-            heaviest.add(self.key, weight, hash);
-        });
-    }
-
-    /// Adds rows of characters of scripts without spaces.
-    fn characters(&self, codes: &[u32], classes: &[u8], scratch: &mut Scratch) {
-        scratch.hashes.clear();
-        let mut at = 0;
-        for run in classes.chunk_by(|one, other| (*one == UNSPACED) == (*other == UNSPACED)) {
-            if run[0] == UNSPACED {
-                let run = &codes[at..at + run.len()];
-                for row in run.windows(self.char_n.min(run.len())) {
-                    row.iter().for_each(|&code| put_utf8(code, &mut scratch.bytes));
-                    scratch.hashes.push(hashed(&mut scratch.bytes));
-                }
-            }
-            at += run.len();
-        }
-        self.add_found(self.char_unit, scratch);
     }
 
     fn sketch(&self, scratch: &Scratch) -> u64 {
+        let Some(n) = self.sketch else { return 0 };
         let mut least = Least::new();
-        for stretch in scratch.units.chunk_by(|one, other| one.stretch == other.stretch) {
-            for row in stretch.windows(PLACES.len().min(stretch.len())) {
-                least.put(shingle(row.iter().map(|one| one.hash)));
-            }
+        for row in scratch.units.units.windows(n) {
+            least.put(shingle(row));
         }
         least.sketch(&self.lenders)
     }
+
+    /// Votes with all features, and finds the heaviest.
+    fn add_features(&self, scratch: &mut Scratch) {
+        scratch.votes = Votes::default();
+        scratch.heaviest.clear(self.key.unwrap_or(0));
+        scratch.weighed.clear();
+        if !self.is_of_words {
+            self.find_chinese(scratch);
+            self.add(self.char_unit, scratch);
+        }
+        match &self.weights {
+            Weights::Rarity(rarities) => self.add_rare_words(rarities, scratch),
+            Weights::Count { english } => self.add_counted_words(english.as_ref(), scratch),
+        }
+        if !self.is_of_words && scratch.page.has(UNSPACED) {
+            scratch.numbers.clear();
+            character_rows(&scratch.page, self.char_n, self.seed, &mut scratch.numbers);
+            scratch.counter.count(&scratch.numbers);
+            self.find_counted(self.char_unit as f64, scratch);
+            self.add(self.char_unit, scratch);
+        }
+        if let Weights::Rarity(rarities) = &self.weights {
+            self.add_pairs(rarities, scratch);
+        } else {
+            self.vote(scratch);
+        }
+    }
+
+    /// Finds the words of Chinese.
+    fn find_chinese(&self, scratch: &mut Scratch) {
+        let Scratch { units, cutting, numbers, counter, found, .. } = scratch;
+        found.clear();
+        if units.han.is_empty() {
+            return;
+        }
+        let each = |hash: u64, idf: &WordTable| match &self.weights {
+            Weights::Rarity(rarities) => f64::from(rarities.find(hash)),
+            Weights::Count { .. } => idf.find(hash) * SCALE,
+        };
+        let (segmenter, idf) = self.chinese.read(self.seed, each);
+        numbers.clear();
+        let mut others = Vec::new();
+        segmenter.cut(
+            &units.han,
+            cutting,
+            |number| numbers.push(u64::from(number)),
+            |word| others.push(hash_of(word.as_bytes(), self.seed)),
+        );
+        counter.count(numbers);
+        found.extend(counter.found.iter().map(|&(number, count)| {
+            let Word { hash, each } = segmenter.word(number as u32);
+            Found { hash, count, each }
+        }));
+        counter.count(&others);
+        found.extend(counter.found.iter().map(|&(hash, count)| Found { hash, count, each: each(hash, idf) }));
+    }
+
+    /// Finds the features that were counted, each of which weighs `each` if its rarity does not count.
+    fn find_counted(&self, each: f64, scratch: &mut Scratch) {
+        let Scratch { counter, found, .. } = scratch;
+        found.clear();
+        found.extend(counter.found.iter().map(|&(hash, count)| {
+            let each = match &self.weights {
+                Weights::Rarity(rarities) => f64::from(rarities.find(hash)),
+                Weights::Count { .. } => each,
+            };
+            Found { hash, count, each }
+        }));
+    }
+
+    /// Adds what was found: to the vote, or to what will vote.
+    fn add(&self, unit: u64, scratch: &mut Scratch) {
+        let Scratch { found, often, votes, heaviest, weighed, .. } = scratch;
+        let Weights::Rarity(rarities) = &self.weights else {
+            weighed.extend(found.iter().map(|one| (one.hash, rounded(f64::from(one.count) * one.each) as u64)));
+            return;
+        };
+        often.clear();
+        often.extend(found.iter().map(|one| one.count).filter(|&count| count >= OFTEN));
+        often.sort_unstable();
+        let different = found.len() as u64;
+        for one in found.iter() {
+            let rarity = one.each as u8;
+            heaviest.add(rounded(rarities.key_weight(unit, rarity, one.count)), one.hash);
+            let weight = unit * u64::from(rarity);
+            let is_name = one.count >= OFTEN && repeats_a_name(one.count, often, different);
+            votes.add(one.hash, if is_name { (weight / NAME_PARTS).max(1) } else { weight });
+        }
+    }
+
+    /// Adds words, which vote.
+    fn add_rare_words(&self, _: &Rarities, scratch: &mut Scratch) {
+        scratch.counter.count(&scratch.units.words.all);
+        self.find_counted(0.0, scratch);
+        self.add(self.word_unit, scratch);
+    }
+
+    /// Adds pairs of words, which may be in the key.
+    fn add_pairs(&self, rarities: &Rarities, scratch: &mut Scratch) {
+        let Scratch { units, counter, numbers, heaviest, .. } = scratch;
+        if self.key.is_none() {
+            return;
+        }
+        counter.count(&units.words.all);
+        let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
+        let is_heavy = |place: u32| heaviest.may_have(most(counter.found[place as usize].1));
+        numbers.clear();
+        for row in units.words.spans() {
+            let (words, places) = (&units.words.all[row.clone()], &counter.places[row]);
+            // A pair is not found more often than either word.
+            let pairs = words.windows(2).zip(places.windows(2));
+            numbers.extend(pairs.filter(|(_, two)| is_heavy(two[0]) && is_heavy(two[1])).map(|(pair, _)| shingle(pair)));
+        }
+        counter.count(numbers);
+        for &(hash, count) in &counter.found {
+            if heaviest.may_have(most(count)) {
+                heaviest.add(rounded(rarities.key_weight(self.word_unit, rarities.find(hash), count)), hash);
+            }
+        }
+    }
+
+    /// Adds English words one by one, and shingles of others; of a text that is English in part, both in part.
+    fn add_counted_words(&self, english: Option<&English>, scratch: &mut Scratch) {
+        let start = scratch.weighed.len();
+        let part = english.map_or(0, |english| self.add_english(english, scratch));
+        if part == WHOLE {
+            return;
+        }
+        scratch.numbers.clear();
+        scratch.units.shingles(&scratch.page, self.n, self.seed, self.is_of_words, &mut scratch.numbers);
+        scratch.counter.count(&scratch.numbers);
+        let rest = (WHOLE - part) as f64;
+        let unit = self.word_unit as f64;
+        let weight = |count: u32| rounded(rounded(f64::from(count) * unit) * rest / WHOLE as f64) as u64;
+        scratch.weighed.extend(scratch.counter.found.iter().map(|&(hash, count)| (hash, weight(count))));
+        if part > 0 {
+            join_equal(&mut scratch.weighed, start); // a stretch of one word is a word and a shingle
+        }
+    }
+
+    /// Adds words as far as the text is English, and returns how far, 0 to `WHOLE`.
+    fn add_english(&self, english: &English, scratch: &mut Scratch) -> i64 {
+        let Scratch { units, counter, weighed, found, .. } = scratch;
+        counter.count(&units.words.all);
+        let each = |&(hash, count): &(u64, u32)| Found { hash, count, each: english.words.find(hash) };
+        found.clear();
+        found.extend(counter.found.iter().map(each));
+        let common = found.iter().filter(|one| one.each <= english.most_common);
+        let common: i64 = common.map(|one| i64::from(one.count)).sum();
+        let words = units.words.all.len().max(1) as i64;
+        let part = (common * 10 * WHOLE / words - WHOLE).clamp(0, WHOLE);
+        if part > 0 {
+            let weight = |one: &Found| rounded(f64::from(one.count) * one.each * part as f64 / WHOLE as f64) as u64;
+            weighed.extend(found.iter().map(|one| (one.hash, weight(one))));
+        }
+        part
+    }
+
+    /// Votes with weights of which none is more than a part of the total.
+    fn vote(&self, scratch: &mut Scratch) {
+        let Scratch { weighed, votes, heaviest, .. } = scratch;
+        let total: u64 = weighed.iter().map(|one| one.1).sum();
+        let most = self.cap.map_or(u64::MAX, |cap| (total / cap).max(1));
+        for &(hash, weight) in weighed.iter() {
+            heaviest.add(weight as f64, hash);
+            votes.add(hash, weight.min(most));
+        }
+    }
+}
+
+/// Joins the features with equal hashes from `start` on.
+fn join_equal(weighed: &mut Vec<(u64, u64)>, start: usize) {
+    weighed[start..].sort_unstable();
+    let mut last = start;
+    for at in start + 1..weighed.len() {
+        if weighed[at].0 == weighed[last].0 {
+            weighed[last].1 += weighed[at].1;
+        } else {
+            last += 1;
+            weighed[last] = weighed[at];
+        }
+    }
+    weighed.truncate(last + 1);
 }
 
 /// Returns whether a feature found so often is a word of a name that repeats.
@@ -393,9 +393,4 @@ fn repeats_a_name(count: u32, often: &[u32], different: u64) -> bool {
     let is_alike = || often.partition_point(|&one| one <= count) - often.partition_point(|&one| one < count) > 1;
     let count_as = |most: u64| most * u64::from(count) >= different;
     count_as(MOST_TO_A_WORD) || (count_as(MOST_TO_A_NAME) && is_alike())
-}
-
-/// Returns whether there is an apostrophe inside a word.
-fn is_inside(codes: &[u32], classes: &[u8], at: usize) -> bool {
-    matches!(codes[at], 0x27 | 0x2019) && at + 1 < codes.len() && classes[at - 1] == SPACED && classes[at + 1] == SPACED
 }

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from itertools import chain
+from typing import TypeVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,14 +14,17 @@ from hypothesis import strategies as st
 
 from hsimhash import Profile, Signatures, sample
 from hsimhash.fingerprint import DEFAULT_PROFILE
+from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.fit import Fit
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
 from hsimhash.fingerprint.native import SWITCH, signer_name, signs_natively
+from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import signature_stream
 from tests.support.effort import tries
 
 pytest.importorskip("hsimhash_native", reason="hsimhash-native is not installed; make native")
 
+T = TypeVar("T")
 DEFAULT = Profile.named(DEFAULT_PROFILE)
 # First and last code points: Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, Lao, Burmese, Khmer, Hangul,
 # punctuation, kana, Han of three planes, lone surrogates, compatibility forms, emoji.
@@ -44,7 +48,7 @@ SENTENCES = re.findall(r'"text": "([^"\\]{20,})"', sample.documents().read_text(
 TEXTS = st.lists(st.one_of(RUNS, LAYOUT, st.sampled_from(SENTENCES)), max_size=12).map("".join)
 
 
-def by_numpy(make: Callable[[], Signatures]) -> Signatures:
+def by_numpy(make: Callable[[], T]) -> T:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SWITCH, "0")
         return make()
@@ -52,6 +56,10 @@ def by_numpy(make: Callable[[], Signatures]) -> Signatures:
 
 def columns(found: Signatures) -> list[list[int]]:
     return [column.tolist() for column in (found.fingerprints, found.sketches, found.keys, found.kinds)]
+
+
+def features(texts: list[str]) -> list[tuple[list[int], int, int]]:
+    return [(sorted(one.hashes.tolist()), one.key, one.sketch) for one in feature_hashes(DEFAULT, texts)]
 
 
 def check_equal(profile: Profile, texts: list[str]) -> None:
@@ -67,15 +75,26 @@ def test_any_texts_have_the_same_signatures(texts: list[str]) -> None:
 
 
 @settings(max_examples=tries(1000, 50), deadline=None)
+@example(["", "\ud800", "e\u0301" * 3, "a-\nb"])
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_a_rarity_table_is_fitted_to_the_same_features(texts: list[str]) -> None:
+    assert features(texts) == by_numpy(lambda: features(texts))
+
+
+@settings(max_examples=tries(1000, 50), deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 60), LAYOUT)
 def test_texts_that_repeat_themselves_have_the_same_signatures(parts: list[str], times: int, between: str) -> None:
     check_equal(DEFAULT, [between.join(parts * times), *(between.join([part] * times) for part in parts)])
 
 
 def test_texts_of_the_sample_have_the_same_signatures_also_with_a_fitted_table() -> None:
-    fit = Fit(DEFAULT)
-    fit.add(SENTENCES)
-    for profile in (DEFAULT, DEFAULT.fitted(fit.table())):
+    def table() -> RarityTable:
+        fit = Fit(DEFAULT)
+        fit.add(SENTENCES)
+        return fit.table(workers=2)
+
+    assert table().content() == by_numpy(table).content()
+    for profile in (DEFAULT, DEFAULT.fitted(table())):
         check_equal(profile, SENTENCES)
 
 
@@ -99,7 +118,13 @@ def test_it_can_be_turned_off_and_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.fullmatch(rf"numpy \(hsimhash-native \d+\.\d+\.\d+ is turned off by {SWITCH}=0\)", signer_name())
 
 
-@pytest.mark.parametrize("recipe", ["auto-3:key=off", "words-1:n=3", "auto-3:sketch=off"])
-def test_other_recipes_are_left_to_numpy(recipe: str) -> None:
-    profile = Profile.named(recipe)
-    assert columns(profile.signatures(SENTENCES)) == columns(by_numpy(lambda: profile.signatures(SENTENCES)))
+OTHERS = ["auto-3:key=off", "auto-3:sketch=off", "auto-2", "auto-1", "words-1", "words-1:n=3", "zh-1", "chars-1"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@settings(max_examples=tries(500, 25), deadline=None)
+@given(st.lists(TEXTS, max_size=6))
+def test_other_profiles_have_the_same_signatures_whoever_signs(name: str, texts: list[str]) -> None:
+    profile = Profile.named(name)
+    given_texts = [*texts, *SENTENCES[:40]]
+    assert columns(profile.signatures(given_texts)) == columns(by_numpy(lambda: profile.signatures(given_texts)))

@@ -17,7 +17,7 @@ from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.native import native_signatures
+from hsimhash.fingerprint.native import native_features, native_signatures
 from hsimhash.fingerprint.normalize import (
     SEPARATOR,
     to_codes,
@@ -184,6 +184,17 @@ class TextFeatures(NamedTuple):
 
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     """Return what a rarity table is fitted to, of each text."""
+    native = native_features(recipe, texts)
+    if native is None:
+        return _features_by_numpy(recipe, texts)
+    listed = np.split(native.hashes, native.ends[:-1])
+    found = list(map(TextFeatures, listed, native.keys.tolist(), native.sketches.tolist()))
+    for place in np.flatnonzero(native.is_read == 0).tolist():
+        (found[place],) = _features_by_numpy(recipe, [texts[place]])
+    return found
+
+
+def _features_by_numpy(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     key = _keys(recipe, found, batch.count)

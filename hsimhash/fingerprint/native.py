@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -105,8 +105,7 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
     """Return the signatures of texts; None if the package does not sign by this recipe."""
     if not signs_natively(recipe):
         return None
-    with _MAKING:
-        signer = _signer(recipe)
+    signer = _signer_of(recipe)
     try:
         columns: Any = signer.signatures(texts)
     except UnicodeEncodeError:  # lone surrogates
@@ -117,6 +116,31 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
         for column, values in zip(columns, (found.fingerprints, found.sketches, found.keys, found.kinds), strict=True):
             column[left] = values
     return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
+
+
+class NativeFeatures(NamedTuple):
+    """What a rarity table is fitted to, of each text; `is_read` is 0 for one that numpy has to read."""
+
+    hashes: Uint64s  # of all texts, one after the other
+    ends: Int64s  # where those of each end
+    keys: Uint64s
+    sketches: Uint64s
+    is_read: Uint8s
+
+
+def native_features(recipe: Recipe, texts: Sequence[str]) -> NativeFeatures | None:
+    """Return the features of texts; None if the package does not sign by this recipe, or cannot read the texts."""
+    if not (recipe.sketch and recipe.key and signs_natively(recipe)):
+        return None
+    try:
+        return NativeFeatures(*_signer_of(recipe).features(texts))
+    except UnicodeEncodeError:  # lone surrogates
+        return None
+
+
+def _signer_of(recipe: Recipe) -> Any:
+    with _MAKING:
+        return _signer(recipe)
 
 
 def _knows(recipe: Recipe) -> bool:
@@ -132,7 +156,7 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
     return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 
-@cache
+@lru_cache(maxsize=8)  # each has tens of MB of tables
 def _signer(recipe: Recipe) -> Any:
     return hsimhash_native.Signer(recipe, _tables(recipe))
 

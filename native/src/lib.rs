@@ -32,8 +32,8 @@ struct Signer {
 }
 
 /// Returns what `each` makes of the numbers below `count`, in order.
-fn spread(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> Signature + Sync) -> Vec<Signature> {
-    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<Signature> {
+fn spread<T: Send>(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
+    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<T> {
         range.map(|number| each(number, scratch)).collect()
     };
     if threads < 2 || count <= TEXTS_AT_ONCE {
@@ -57,6 +57,15 @@ fn spread(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> Si
     parts.sort_unstable_by_key(|part| part.0);
     parts.into_iter().flat_map(|part| part.1).collect()
 }
+
+/// Hashes of all texts, where those of each end, keys, sketches, and 0 for each text that was not read.
+type FeatureColumns<'py> = (
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u8>>,
+);
 
 fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
     (
@@ -84,7 +93,29 @@ impl Signer {
         columns(py, found)
     }
 
-    /// Return the same of normalised texts: code points, of which each text's end where `ends` says; one is between.
+    /// Return what a rarity table is fitted to; see `FeatureColumns`.
+    #[pyo3(signature = (texts, threads = 1))]
+    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> FeatureColumns<'py> {
+        let found = py.detach(|| {
+            spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch))
+        });
+        let is_read: Vec<u8> = found.iter().map(|one| one.is_some().into()).collect();
+        let found: Vec<_> = found.into_iter().map(Option::unwrap_or_default).collect();
+        let mut end = 0;
+        let ends = found.iter().map(|one| {
+            end += one.hashes.len() as i64;
+            end
+        });
+        (
+            found.iter().flat_map(|one| one.hashes.iter().copied()).collect::<Vec<_>>().into_pyarray(py),
+            ends.collect::<Vec<_>>().into_pyarray(py),
+            found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
+            found.iter().map(|one| one.sketch).collect::<Vec<_>>().into_pyarray(py),
+            is_read.into_pyarray(py),
+        )
+    }
+
+    /// Return the signatures of normalised texts: code points, of which each text's end where `ends` says; one is between.
     #[pyo3(signature = (codes, ends, threads = 1))]
     fn signatures_of_codes<'py>(
         &self,

@@ -184,17 +184,8 @@ class TextFeatures(NamedTuple):
 
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     """Return what a rarity table is fitted to, of each text."""
-    native = native_features(recipe, texts)
-    if native is None:
-        return _features_by_numpy(recipe, texts)
-    listed = np.split(native.hashes, native.ends[:-1])
-    found = list(map(TextFeatures, listed, native.keys.tolist(), native.sketches.tolist()))
-    for place in np.flatnonzero(native.is_read == 0).tolist():
-        (found[place],) = _features_by_numpy(recipe, [texts[place]])
-    return found
-
-
-def _features_by_numpy(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
+    if (native := native_features(recipe, texts)) is not None:
+        return list(map(TextFeatures, native.hashes, native.keys.tolist(), native.sketches.tolist()))
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     key = _keys(recipe, found, batch.count)

@@ -119,23 +119,30 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
 
 
 class NativeFeatures(NamedTuple):
-    """What a rarity table is fitted to, of each text; `is_read` is 0 for one that numpy has to read."""
+    """What a rarity table is fitted to, of texts."""
 
-    hashes: Uint64s  # of all texts, one after the other
-    ends: Int64s  # where those of each end
+    hashes: Sequence[Uint64s]
     keys: Uint64s
     sketches: Uint64s
-    is_read: Uint8s
 
 
 def native_features(recipe: Recipe, texts: Sequence[str]) -> NativeFeatures | None:
-    """Return the features of texts; None if the package does not sign by this recipe, or cannot read the texts."""
+    """Return the features of texts; None if the package does not sign by this recipe."""
     if not (recipe.sketch and recipe.key and signs_natively(recipe)):
         return None
+    signer = _signer_of(recipe)
     try:
-        return NativeFeatures(*_signer_of(recipe).features(texts))
+        hashes, ends, keys, sketches, is_read = signer.features(texts)
     except UnicodeEncodeError:  # lone surrogates
-        return None
+        codes = normalize(texts, recipe.normalize)
+        hashes, ends, keys, sketches, is_read = signer.features_of_codes(codes, np.flatnonzero(codes == SEPARATOR))
+    listed = np.split(hashes, ends[:-1])
+    for place in np.flatnonzero(is_read == 0).tolist():
+        codes = normalize([texts[place]], recipe.normalize)
+        listed[place], _, (keys[place],), (sketches[place],), _ = signer.features_of_codes(
+            codes, np.array([len(codes) - 1])
+        )
+    return NativeFeatures(listed, keys, sketches)
 
 
 def _signer_of(recipe: Recipe) -> Any:

@@ -17,7 +17,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use text::{Recipe, Scratch, Signature};
+use text::{Features, Recipe, Scratch, Signature};
 
 const INTERFACE: u32 = 1; // another number wherever functions take or return something else
 const TEXTS_AT_ONCE: usize = 16;
@@ -76,6 +76,29 @@ fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
     )
 }
 
+fn feature_columns(py: Python<'_>, found: Vec<Option<Features>>) -> FeatureColumns<'_> {
+    let is_read: Vec<u8> = found.iter().map(|one| one.is_some().into()).collect();
+    let found: Vec<_> = found.into_iter().map(Option::unwrap_or_default).collect();
+    let mut end = 0;
+    let ends = found.iter().map(|one| {
+        end += one.hashes.len() as i64;
+        end
+    });
+    (
+        found.iter().flat_map(|one| one.hashes.iter().copied()).collect::<Vec<_>>().into_pyarray(py),
+        ends.collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.sketch).collect::<Vec<_>>().into_pyarray(py),
+        is_read.into_pyarray(py),
+    )
+}
+
+/// Returns one of the texts whose code points stand one after the other.
+fn text_at<'a>(codes: &'a [u32], ends: &[i64], number: usize) -> &'a [u32] {
+    let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
+    &codes[start..ends[number] as usize]
+}
+
 #[pymethods]
 impl Signer {
     /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and the `Tables` of `hsimhash.fingerprint.native`.
@@ -99,20 +122,7 @@ impl Signer {
         let found = py.detach(|| {
             spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch))
         });
-        let is_read: Vec<u8> = found.iter().map(|one| one.is_some().into()).collect();
-        let found: Vec<_> = found.into_iter().map(Option::unwrap_or_default).collect();
-        let mut end = 0;
-        let ends = found.iter().map(|one| {
-            end += one.hashes.len() as i64;
-            end
-        });
-        (
-            found.iter().flat_map(|one| one.hashes.iter().copied()).collect::<Vec<_>>().into_pyarray(py),
-            ends.collect::<Vec<_>>().into_pyarray(py),
-            found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
-            found.iter().map(|one| one.sketch).collect::<Vec<_>>().into_pyarray(py),
-            is_read.into_pyarray(py),
-        )
+        feature_columns(py, found)
     }
 
     /// Return the signatures of normalised texts: code points, of which each text's end where `ends` says; one is between.
@@ -127,11 +137,28 @@ impl Signer {
         let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
         let found = py.detach(|| {
             spread(ends.len(), threads, |number, scratch| {
-                let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
-                self.recipe.of_codes(&codes[start..ends[number] as usize], scratch)
+                self.recipe.of_codes(text_at(codes, ends, number), scratch)
             })
         });
         Ok(columns(py, found))
+    }
+
+    /// Return what a rarity table is fitted to, of normalised texts.
+    #[pyo3(signature = (codes, ends, threads = 1))]
+    fn features_of_codes<'py>(
+        &self,
+        py: Python<'py>,
+        codes: PyReadonlyArray1<'py, u32>,
+        ends: PyReadonlyArray1<'py, i64>,
+        threads: usize,
+    ) -> PyResult<FeatureColumns<'py>> {
+        let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
+        let found = py.detach(|| {
+            spread(ends.len(), threads, |number, scratch| {
+                self.recipe.features_of_codes(text_at(codes, ends, number), scratch)
+            })
+        });
+        Ok(feature_columns(py, found))
     }
 }
 

@@ -173,8 +173,21 @@ impl Recipe {
 
     /// Returns the features of a text; none if the caller has to normalise it.
     pub fn features(&self, text: &str, scratch: &mut Scratch) -> Option<Features> {
+        self.listed(|how, page| self.tables.read(text, how, page), scratch)
+    }
+
+    /// Returns the features of a normalised text.
+    pub fn features_of_codes(&self, codes: &[u32], scratch: &mut Scratch) -> Option<Features> {
+        let read = |how, page: &mut Page| {
+            self.tables.read_codes(codes, how, page);
+            true
+        };
+        self.listed(read, scratch)
+    }
+
+    fn listed(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Option<Features> {
         scratch.listed = Some(Vec::new());
-        let sketch = self.take(&|how, page: &mut Page| self.tables.read(text, how, page), scratch).map(|found| found.1);
+        let sketch = self.take(&read, scratch).map(|found| found.1);
         let hashes = scratch.listed.take().unwrap_or_default();
         sketch.map(|sketch| Features { hashes, key: self.key_of(&scratch.heaviest), sketch })
     }

@@ -63,7 +63,9 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
     Raises:
         ProfileMismatchError: the table is not here; jieba's is missing, or its content is another.
     """
-    fields = jieba_idf().split() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
+    fields = (
+        jieba_idf().split() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
+    )
     weights = {text: float(text) for text in set(fields[1::2])}  # few: each is that of many words
     table = dict(zip(fields[::2], map(weights.__getitem__, fields[1::2]), strict=True))
     return table, sorted(table.values())[len(table) // 2]

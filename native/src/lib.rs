@@ -18,8 +18,9 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use text::{Recipe, Scratch, Signature};
+use text::{Features, Recipe, Scratch, Signature};
 
+const INTERFACE: u32 = 1; // another number wherever functions take or return something else
 const TEXTS_AT_ONCE: usize = 16;
 
 type Columns<'py> =
@@ -32,8 +33,8 @@ struct Signer {
 }
 
 /// Returns what `each` makes of the numbers below `count`, in order.
-fn spread(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> Signature + Sync) -> Vec<Signature> {
-    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<Signature> {
+fn spread<T: Send>(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
+    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<T> {
         range.map(|number| each(number, scratch)).collect()
     };
     if threads < 2 || count <= TEXTS_AT_ONCE {
@@ -58,6 +59,15 @@ fn spread(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> Si
     parts.into_iter().flat_map(|part| part.1).collect()
 }
 
+/// Hashes of all texts, where those of each end, keys, sketches, and 0 for each text that was not read.
+type FeatureColumns<'py> = (
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u8>>,
+);
+
 fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
     (
         found.iter().map(|one| one.fingerprint).collect::<Vec<_>>().into_pyarray(py),
@@ -65,6 +75,29 @@ fn columns(py: Python<'_>, found: Vec<Signature>) -> Columns<'_> {
         found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
         found.iter().map(|one| one.kind).collect::<Vec<_>>().into_pyarray(py),
     )
+}
+
+fn feature_columns(py: Python<'_>, found: Vec<Option<Features>>) -> FeatureColumns<'_> {
+    let is_read: Vec<u8> = found.iter().map(|one| one.is_some().into()).collect();
+    let found: Vec<_> = found.into_iter().map(Option::unwrap_or_default).collect();
+    let mut end = 0;
+    let ends = found.iter().map(|one| {
+        end += one.hashes.len() as i64;
+        end
+    });
+    (
+        found.iter().flat_map(|one| one.hashes.iter().copied()).collect::<Vec<_>>().into_pyarray(py),
+        ends.collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.key).collect::<Vec<_>>().into_pyarray(py),
+        found.iter().map(|one| one.sketch).collect::<Vec<_>>().into_pyarray(py),
+        is_read.into_pyarray(py),
+    )
+}
+
+/// Returns one of the texts whose code points stand one after the other.
+fn text_at<'a>(codes: &'a [u32], ends: &[i64], number: usize) -> &'a [u32] {
+    let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
+    &codes[start..ends[number] as usize]
 }
 
 #[pymethods]
@@ -84,7 +117,16 @@ impl Signer {
         columns(py, found)
     }
 
-    /// Return the same of normalised texts: code points, of which each text's end where `ends` says; one is between.
+    /// Return what a rarity table is fitted to; see `FeatureColumns`.
+    #[pyo3(signature = (texts, threads = 1))]
+    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> FeatureColumns<'py> {
+        let found = py.detach(|| {
+            spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch))
+        });
+        feature_columns(py, found)
+    }
+
+    /// Return the signatures of normalised texts: code points, of which each text's end where `ends` says; one is between.
     #[pyo3(signature = (codes, ends, threads = 1))]
     fn signatures_of_codes<'py>(
         &self,
@@ -96,15 +138,34 @@ impl Signer {
         let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
         let found = py.detach(|| {
             spread(ends.len(), threads, |number, scratch| {
-                let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
-                self.recipe.of_codes(&codes[start..ends[number] as usize], scratch)
+                self.recipe.of_codes(text_at(codes, ends, number), scratch)
             })
         });
         Ok(columns(py, found))
+    }
+
+    /// Return what a rarity table is fitted to, of normalised texts.
+    #[pyo3(signature = (codes, ends, threads = 1))]
+    fn features_of_codes<'py>(
+        &self,
+        py: Python<'py>,
+        codes: PyReadonlyArray1<'py, u32>,
+        ends: PyReadonlyArray1<'py, i64>,
+        threads: usize,
+    ) -> PyResult<FeatureColumns<'py>> {
+        let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
+        let found = py.detach(|| {
+            spread(ends.len(), threads, |number, scratch| {
+                self.recipe.features_of_codes(text_at(codes, ends, number), scratch)
+            })
+        });
+        Ok(feature_columns(py, found))
     }
 }
 
 #[pymodule]
 fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Signer>()
 }

@@ -83,6 +83,14 @@ pub struct Signature {
     pub kind: u8,
 }
 
+/// What a rarity table is fitted to: the hashes of all features of a text, its key and its sketch.
+#[derive(Default)]
+pub struct Features {
+    pub hashes: Vec<u64>,
+    pub key: u64,
+    pub sketch: u64,
+}
+
 /// A different feature of a text.
 #[derive(Clone, Copy)]
 struct Found {
@@ -105,6 +113,8 @@ pub struct Scratch {
     weighed: Vec<(u64, u64)>,
     votes: Votes,
     heaviest: Heaviest,
+    /// The hashes of all features, where they are wanted.
+    listed: Option<Vec<u64>>,
 }
 
 /// Rounds a number below 2^51, a half to the even one.
@@ -161,10 +171,32 @@ impl Recipe {
         self.of(read, scratch)
     }
 
-    fn of(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Signature {
+    /// Returns the features of a text; none if the caller has to normalise it.
+    pub fn features(&self, text: &str, scratch: &mut Scratch) -> Option<Features> {
+        self.listed(|how, page| self.tables.read(text, how, page), scratch)
+    }
+
+    /// Returns the features of a normalised text.
+    pub fn features_of_codes(&self, codes: &[u32], scratch: &mut Scratch) -> Option<Features> {
+        let read = |how, page: &mut Page| {
+            self.tables.read_codes(codes, how, page);
+            true
+        };
+        self.listed(read, scratch)
+    }
+
+    fn listed(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Option<Features> {
+        scratch.listed = Some(Vec::new());
+        let sketch = self.take(&read, scratch).map(|found| found.1);
+        let hashes = scratch.listed.take().unwrap_or_default();
+        sketch.map(|sketch| Features { hashes, key: self.key_of(&scratch.heaviest), sketch })
+    }
+
+    /// Reads a page, lets its features vote, and returns how it was read, and its sketch.
+    fn take(&self, read: &impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Option<(Reading, u64)> {
         let mut how = Reading { is_simplified: true, has_apostrophes: false };
         if !read(how, &mut scratch.page) {
-            return Signature { kind: UNREAD, ..Default::default() };
+            return None;
         }
         if self.knows_japanese && scratch.page.is_japanese() {
             how.is_simplified = false;
@@ -173,7 +205,13 @@ impl Recipe {
         }
         scratch.units.find(&scratch.page, self.seed);
         self.add_features(scratch);
-        let sketch = self.sketch(scratch);
+        Some((how, self.sketch(scratch)))
+    }
+
+    fn of(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Signature {
+        let Some((mut how, sketch)) = self.take(&read, scratch) else {
+            return Signature { kind: UNREAD, ..Default::default() };
+        };
         if scratch.votes.features >= self.min_features {
             let key = self.key_of(&scratch.heaviest);
             Signature { fingerprint: scratch.votes.fingerprint(self.tie_gives_one), sketch, key, kind: VOTED }
@@ -281,7 +319,10 @@ impl Recipe {
 
     /// Adds what was found: to the vote, or to what will vote.
     fn add(&self, unit: u64, scratch: &mut Scratch) {
-        let Scratch { found, often, votes, heaviest, weighed, .. } = scratch;
+        let Scratch { found, often, votes, heaviest, weighed, listed, .. } = scratch;
+        if let Some(listed) = listed {
+            listed.extend(found.iter().map(|one| one.hash));
+        }
         let Weights::Rarity(rarities) = &self.weights else {
             weighed.extend(found.iter().map(|one| (one.hash, rounded(f64::from(one.count) * one.each) as u64)));
             return;
@@ -301,12 +342,13 @@ impl Recipe {
 
     /// Adds pairs of the words that were counted last: they may be in the key.
     fn add_pairs(&self, rarities: &Rarities, scratch: &mut Scratch) {
-        let Scratch { units, counter, numbers, heaviest, .. } = scratch;
-        if self.key.is_none() {
+        let Scratch { units, counter, numbers, heaviest, listed, .. } = scratch;
+        let is_listed = listed.is_some();
+        if self.key.is_none() && !is_listed {
             return;
         }
         let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
-        let is_heavy = |place: u32| heaviest.may_have(most(counter.found[place as usize].1));
+        let is_heavy = |place: u32| is_listed || heaviest.may_have(most(counter.found[place as usize].1));
         numbers.clear();
         for row in units.words.spans() {
             let (words, places) = (&units.words.all[row.clone()], &counter.places[row]);
@@ -315,6 +357,9 @@ impl Recipe {
             numbers.extend(pairs.filter(|(_, two)| is_heavy(two[0]) && is_heavy(two[1])).map(|(pair, _)| shingle(pair)));
         }
         counter.count(numbers);
+        if let Some(listed) = listed {
+            listed.extend(counter.found.iter().map(|one| one.0));
+        }
         for &(hash, count) in &counter.found {
             if heaviest.may_have(most(count)) {
                 heaviest.add(rounded(rarities.key_weight(self.word_unit, rarities.find(hash), count)), hash);

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
 SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 1  # of the package: what its functions take and return
+_INTERFACE = 2  # of the package: what its functions take and return
 _NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
 _MAKING = threading.Lock()  # of signers
 _WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
@@ -78,8 +78,7 @@ class _Tables(NamedTuple):
     marks: list[tuple[int, int]]
     rarity: _Rarities | None
     english: _Words | None
-    dictionary: str
-    idf: str
+    chinese: Callable[[], tuple[str, str]]
 
 
 def signs_natively(recipe: Recipe) -> bool:
@@ -170,13 +169,11 @@ def _signer(recipe: Recipe) -> Any:
 
 
 def _tables(recipe: Recipe) -> _Tables:
-    cuts_chinese = recipe.tokens == "script"
     return _Tables(
         *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
         rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
         english=_english(recipe.seed) if recipe.english else None,
-        dictionary=jieba_dictionary() if cuts_chinese else "",
-        idf=jieba_idf() if cuts_chinese else "",
+        chinese=lambda: (jieba_dictionary(), jieba_idf()),
     )
 
 

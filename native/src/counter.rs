@@ -15,12 +15,7 @@ pub struct Counter {
 
 impl Default for Counter {
     fn default() -> Self {
-        Counter {
-            odd: RandomState::new().hash_one(0) | 1,
-            slots: Vec::new(),
-            found: Vec::new(),
-            places: Vec::new(),
-        }
+        Counter { odd: RandomState::new().hash_one(0) | 1, slots: Vec::new(), found: Vec::new(), places: Vec::new() }
     }
 }
 

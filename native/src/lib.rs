@@ -20,8 +20,9 @@ use pyo3::pybacked::PyBackedStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use text::{Features, Recipe, Scratch, Signature};
 
-const INTERFACE: u32 = 1; // another number wherever functions take or return something else
+const INTERFACE: u32 = 2; // another number wherever functions take or return something else
 const TEXTS_AT_ONCE: usize = 16;
+const FIRST_HAN: u32 = 0x2E80; // or a character that becomes Han
 
 type Columns<'py> =
     (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
@@ -30,6 +31,23 @@ type Columns<'py> =
 #[pyclass(frozen)]
 struct Signer {
     recipe: Recipe,
+    chinese: Py<PyAny>,
+}
+
+impl Signer {
+    /// Reads the dictionary if a text may need it, the first time.
+    fn prepare(&self, py: Python<'_>, mut needs: impl FnMut() -> bool) -> PyResult<()> {
+        if self.recipe.is_of_words || self.recipe.chinese.get().is_some() || !needs() {
+            return Ok(());
+        }
+        let (dictionary, idf): (String, String) = self.chinese.bind(py).call0()?.extract()?;
+        py.detach(|| self.recipe.read_chinese(&dictionary, &idf));
+        Ok(())
+    }
+}
+
+fn may_have_han(text: &str) -> bool {
+    text.bytes().any(|byte| byte >= 0xE2) && text.chars().any(|one| u32::from(one) >= FIRST_HAN)
 }
 
 /// Returns what `each` makes of the numbers below `count`, in order.
@@ -105,25 +123,26 @@ impl Signer {
     /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and the `Tables` of `hsimhash.fingerprint.native`.
     #[new]
     fn new(recipe: recipe::Rules, tables: recipe::Tables<'_>) -> PyResult<Self> {
-        Ok(Signer { recipe: recipe::recipe(recipe, tables)? })
+        let recipe = recipe::recipe(recipe, &tables)?;
+        Ok(Signer { recipe, chinese: tables.chinese })
     }
 
     /// Return fingerprints, sketches, keys and kinds of texts; the kind 3 is of those that the caller has to normalise.
     #[pyo3(signature = (texts, threads = 1))]
-    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> Columns<'py> {
-        let found = py.detach(|| {
-            spread(texts.len(), threads, |number, scratch| self.recipe.of_text(&texts[number], scratch))
-        });
-        columns(py, found)
+    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> PyResult<Columns<'py>> {
+        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
+        let found =
+            py.detach(|| spread(texts.len(), threads, |number, scratch| self.recipe.of_text(&texts[number], scratch)));
+        Ok(columns(py, found))
     }
 
     /// Return what a rarity table is fitted to; see `FeatureColumns`.
     #[pyo3(signature = (texts, threads = 1))]
-    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> FeatureColumns<'py> {
-        let found = py.detach(|| {
-            spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch))
-        });
-        feature_columns(py, found)
+    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> PyResult<FeatureColumns<'py>> {
+        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
+        let found =
+            py.detach(|| spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch)));
+        Ok(feature_columns(py, found))
     }
 
     /// Return the signatures of normalised texts: code points, of which each text's end where `ends` says; one is between.
@@ -136,10 +155,9 @@ impl Signer {
         threads: usize,
     ) -> PyResult<Columns<'py>> {
         let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
+        self.prepare(py, || codes.iter().any(|&code| code >= FIRST_HAN))?;
         let found = py.detach(|| {
-            spread(ends.len(), threads, |number, scratch| {
-                self.recipe.of_codes(text_at(codes, ends, number), scratch)
-            })
+            spread(ends.len(), threads, |number, scratch| self.recipe.of_codes(text_at(codes, ends, number), scratch))
         });
         Ok(columns(py, found))
     }
@@ -154,6 +172,7 @@ impl Signer {
         threads: usize,
     ) -> PyResult<FeatureColumns<'py>> {
         let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
+        self.prepare(py, || codes.iter().any(|&code| code >= FIRST_HAN))?;
         let found = py.detach(|| {
             spread(ends.len(), threads, |number, scratch| {
                 self.recipe.features_of_codes(text_at(codes, ends, number), scratch)

@@ -4,7 +4,7 @@ use crate::normalize::{self, Given};
 use crate::rarity::Rarities;
 use crate::sketch::Lenders;
 use crate::table::WordTable;
-use crate::text::{Chinese, English, Recipe, Weights};
+use crate::text::{English, Recipe, Weights};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use std::sync::OnceLock;
@@ -57,8 +57,8 @@ pub struct Tables<'py> {
     marks: Vec<(u8, u8)>,
     rarity: Option<RarityTable<'py>>,
     english: Option<Words<'py>>,
-    dictionary: String,
-    idf: String,
+    /// Returns the content of jieba's dictionary and of its idf.txt.
+    pub chinese: Py<PyAny>,
 }
 
 fn weights(tables: &Tables<'_>) -> PyResult<Weights> {
@@ -73,8 +73,8 @@ fn weights(tables: &Tables<'_>) -> PyResult<Weights> {
 }
 
 /// Returns the recipe with its tables.
-pub fn recipe(rules: Rules, tables: Tables<'_>) -> PyResult<Recipe> {
-    let weights = weights(&tables)?;
+pub fn recipe(rules: Rules, tables: &Tables<'_>) -> PyResult<Recipe> {
+    let weights = weights(tables)?;
     let given = Given {
         classes: tables.classes.as_slice()?.to_vec(),
         normal: tables.normal.as_slice()?.to_vec(),
@@ -83,12 +83,12 @@ pub fn recipe(rules: Rules, tables: Tables<'_>) -> PyResult<Recipe> {
         hyphened: tables.hyphened.as_slice()?.to_vec(),
         is_layout_free: tables.is_layout_free,
         simplified: tables.simplified.as_ref().map(|one| one.as_slice().map(<[u32]>::to_vec)).transpose()?,
-        marks: tables.marks,
+        marks: tables.marks.clone(),
     };
     Ok(Recipe {
         tables: normalize::Tables::new(given),
         weights,
-        chinese: Chinese { dictionary: tables.dictionary, idf: tables.idf, made: OnceLock::new() },
+        chinese: OnceLock::new(),
         lenders: Lenders::new(),
         is_of_words: rules.tokens == "words",
         knows_japanese: rules.han.as_deref() == Some("simplified-2"),

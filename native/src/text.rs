@@ -45,17 +45,11 @@ pub struct English {
     pub most_common: f64,
 }
 
-/// What cuts Chinese, read when the first text has some.
-pub struct Chinese {
-    pub dictionary: String,
-    pub idf: String,
-    pub made: OnceLock<(Segmenter, WordTable)>,
-}
-
 /// What decides signatures, with the tables it needs.
 pub struct Recipe {
     pub tables: Tables,
-    pub chinese: Chinese,
+    /// What cuts Chinese, and the inverse document frequencies of words; see `read_chinese`.
+    pub chinese: OnceLock<(Segmenter, WordTable)>,
     pub weights: Weights,
     pub lenders: Lenders,
     /// Whether each character of a script without spaces is a word.
@@ -124,19 +118,6 @@ fn rounded(number: f64) -> f64 {
     (number + UNIT_STEPS) - UNIT_STEPS
 }
 
-impl Chinese {
-    fn read(&self, seed: u64, each: impl Fn(u64, &WordTable) -> f64) -> &(Segmenter, WordTable) {
-        self.made.get_or_init(|| {
-            let idf = idf_table(&self.idf, seed);
-            let word = |word: &str| {
-                let hash = hash_of(word.as_bytes(), seed);
-                Word { hash, each: each(hash, &idf) }
-            };
-            (Segmenter::new(&self.dictionary, word), idf)
-        })
-    }
-}
-
 fn idf_table(lines: &str, seed: u64) -> WordTable {
     let mut fields = lines.split_whitespace();
     let mut words = Vec::new();
@@ -157,6 +138,26 @@ fn hash_of(bytes: &[u8], seed: u64) -> u64 {
 }
 
 impl Recipe {
+    /// Reads what has to be there before texts with Han characters are signed: the content of jieba's files.
+    pub fn read_chinese(&self, dictionary: &str, idf: &str) {
+        self.chinese.get_or_init(|| {
+            let idf = idf_table(idf, self.seed);
+            let word = |word: &str| {
+                let hash = hash_of(word.as_bytes(), self.seed);
+                Word { hash, each: self.each(hash, &idf) }
+            };
+            (Segmenter::new(dictionary, word), idf)
+        });
+    }
+
+    /// Returns the rarity of a Chinese word, or what it weighs each time.
+    fn each(&self, hash: u64, idf: &WordTable) -> f64 {
+        match &self.weights {
+            Weights::Rarity(rarities) => f64::from(rarities.find(hash)),
+            Weights::Count { .. } => idf.find(hash) * SCALE,
+        }
+    }
+
     /// Returns the signature of a text.
     pub fn of_text(&self, text: &str, scratch: &mut Scratch) -> Signature {
         self.of(|how, page| self.tables.read(text, how, page), scratch)
@@ -279,11 +280,7 @@ impl Recipe {
         if units.han.is_empty() {
             return;
         }
-        let each = |hash: u64, idf: &WordTable| match &self.weights {
-            Weights::Rarity(rarities) => f64::from(rarities.find(hash)),
-            Weights::Count { .. } => idf.find(hash) * SCALE,
-        };
-        let (segmenter, idf) = self.chinese.read(self.seed, each);
+        let (segmenter, idf) = self.chinese.get().expect("what the caller read before");
         numbers.clear();
         let mut others = Vec::new();
         segmenter.cut(
@@ -298,7 +295,7 @@ impl Recipe {
             Found { hash, count, each }
         }));
         counter.count(&others);
-        found.extend(counter.found.iter().map(|&(hash, count)| Found { hash, count, each: each(hash, idf) }));
+        found.extend(counter.found.iter().map(|&(hash, count)| Found { hash, count, each: self.each(hash, idf) }));
     }
 
     /// Finds the features that were counted, each of which weighs `each` if its rarity does not count.
@@ -354,7 +351,8 @@ impl Recipe {
             let (words, places) = (&units.words.all[row.clone()], &counter.places[row]);
             // A pair is not found more often than either word.
             let pairs = words.windows(2).zip(places.windows(2));
-            numbers.extend(pairs.filter(|(_, two)| is_heavy(two[0]) && is_heavy(two[1])).map(|(pair, _)| shingle(pair)));
+            numbers
+                .extend(pairs.filter(|(_, two)| is_heavy(two[0]) && is_heavy(two[1])).map(|(pair, _)| shingle(pair)));
         }
         counter.count(numbers);
         if let Some(listed) = listed {

@@ -136,7 +136,7 @@ impl Units {
 }
 
 /// Returns the UTF-8 of each character.
-pub fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.chunk_by(|_, &next| next & 0xC0 == 0x80)
 }
 

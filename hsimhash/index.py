@@ -267,9 +267,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> int:
         """Add documents, or change their signatures; durable on return.
 
-        Up to 100,000 documents are written together: all of them, or none if the call fails. More are written in parts,
-        and others can write in between. If such a call fails, some documents may have been written; repeat it to write
-        the rest. On LMDB a part has up to 1,000,000 documents and goes in by a bulk load, which takes half the time.
+        More than 100,000 documents are written in parts, and others can write in between. If such a call fails, some
+        documents may have been written; repeat it to write the rest. On LMDB up to 100,000 are one transaction; of more
+        a part has up to 1,000,000 and is a bulk load, which takes half the time.
 
         Args:
             signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. If the profile of the index does

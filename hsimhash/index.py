@@ -70,7 +70,7 @@ from hsimhash.store import (
     open_store,
     url_of,
 )
-from hsimhash.store.base import View, ViewInPart, with_view
+from hsimhash.store.base import INSERT_DOCUMENTS, View, ViewInPart, with_view
 from hsimhash.store.capabilities import AnswersInPart, BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.reports import Explanation, ProbeRead
 from hsimhash.store.sliced_load import InsertedLoad
@@ -78,7 +78,6 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, with_options
 
 T = TypeVar("T")
 
-ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
 COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
 
 
@@ -268,8 +267,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> int:
         """Add documents, or change their signatures; durable on return.
 
-        More than ADD_BATCH documents are written in batches, and others can write in between. If the call fails, some
-        batches may have been written. Repeat the call to write the rest.
+        More than 100,000 documents are written in parts, and others can write in between. If such a call fails, some
+        documents may have been written; repeat it to write the rest. On LMDB up to 100,000 are one transaction; of more
+        a part has up to 1,000,000 and is a bulk load, which takes half the time.
 
         Args:
             signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. If the profile of the index does
@@ -287,11 +287,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if first_seen is None:
             first_seen = _now_ms()
         values, encoded, times = check_documents(signatures, doc_ids, first_seen)
-        if len(values) <= ADD_BATCH:
-            return self.store.insert(encoded, values, times)
-        last = last_occurrences(encoded)  # of the whole call
-        parts = (last[start : start + ADD_BATCH] for start in range(0, len(last), ADD_BATCH))
-        return sum(self.store.insert([encoded[place] for place in part], values[part], times[part]) for part in parts)
+        if len(values) > INSERT_DOCUMENTS and len(last := last_occurrences(encoded)) < len(encoded):
+            encoded, values, times = [encoded[place] for place in last], values[last], times[last]
+        return self.store.insert_in_parts(encoded, values, times)
 
     def claim(
         self,

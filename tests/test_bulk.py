@@ -6,7 +6,7 @@ import errno
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,16 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.progress import Observer, Progress
-from hsimhash.store import Mark, Record, Store, create_store
+from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
+from hsimhash.store.conformance.contract import RECORD
+from hsimhash.store.lmdb.files import JOBS
+from hsimhash.store.lmdb.merge import _Merge, merge_documents
+from hsimhash.store.lmdb.session import LmdbView
+from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.runs import write_array
 from hsimhash.store.sliced_load import InsertedLoad
 from tests.support.effort import tries
+from tests.support.half_states import calls_of, files_in, killed_at_each_step
 
 SMALL = 2  # documents that a merge writes at once
 Documents = list[tuple[str, int]]
@@ -47,6 +53,20 @@ def insert(store: Store, documents: Documents, seen: int) -> int:
         Signatures.of(fingerprints),
         np.full(len(documents), seen, np.int64),
     )
+
+
+def merge(store: Store, documents: Mapping[str, int], seen: int) -> int:
+    assert isinstance(store, LmdbStore)
+    ids, fingerprints = [doc_id.encode() for doc_id in documents], np.array(list(documents.values()), np.uint64)
+    return merge_documents(store.session, ids, Signatures.of(fingerprints), np.full(len(ids), seen, np.int64))
+
+
+def _remains(store: Store) -> list[object]:
+    """Return what merges of documents have left: folders, and rows in the record."""
+    assert isinstance(store, LmdbStore)
+    with LmdbView(store.session) as view:
+        names = list(view.transaction.cursor(view.databases["record"]).iternext(values=False))
+    return [*(store.session.path / JOBS).glob("*"), *(name for name in names if name.startswith(b"load:"))]
 
 
 def load(store: Store, folder: Path, runs: list[Documents], seen: int) -> None:
@@ -122,6 +142,80 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
         assert bulk.check(repair=True).problems == 0
         assert bulk.check().leftovers == 0
         assert contents(bulk) == contents(plain)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(60, 15))
+@given(before=batches, added=batches)
+def test_documents_that_are_merged_give_the_index_of_plain_inserts(
+    new_store: Callable[[str], Store], before: list[Documents], added: list[Documents]
+) -> None:
+    with new_store("4") as plain, new_store("4") as merged:
+        for seen, documents in enumerate(before):
+            insert(plain, documents, seen)
+            insert(merged, documents, seen)
+        for seen, documents in enumerate(filter(None, added), start=100):
+            assert merge(merged, dict(documents), seen) == insert(plain, documents, seen)
+            assert contents(merged) == contents(plain)
+        assert merged.check() == plain.check()
+        assert _remains(merged) == []
+
+
+def test_a_kill_during_a_merge_of_documents_leaves_a_sound_index_and_the_next_one_cleans_up(tmp_path: Path) -> None:
+    """Killed at each step with a file, and after each commit."""
+    numbers, before = itertools.count(), {"same": 1, "moved": 2, "other": 2}
+    documents = {"same": 1, "moved": 1 << 40, "new": 3, "x" * 600: 2}
+
+    def url() -> str:
+        return f"lmdb://{tmp_path / f'store-{number}'}"
+
+    def prepare() -> None:
+        nonlocal number
+        number = next(numbers)
+        with create_store(url(), RECORD) as store:
+            insert(store, list(before.items()), 1)
+
+    def work() -> None:
+        with open_store(url()) as store:
+            merge(store, documents, 2)
+
+    def arm(step: Callable[[], None]) -> None:
+        files_in(tmp_path)(step)
+        calls_of(_Merge, "_advance")(step)
+
+    number, reached = 0, set[int]()
+    for _ in killed_at_each_step(prepare, work, arm, every=tries(1, 4)):
+        with open_store(url()) as store:
+            assert store.check().is_sound
+            found = {one.doc_id: one.fingerprint for page in store.walk() for one in page}
+            assert set(before) <= set(found)
+            assert all(value in (before.get(doc_id), documents.get(doc_id)) for doc_id, value in found.items())
+            reached.add(sum(found.get(doc_id) == value for doc_id, value in documents.items()))
+            insert(store, [("moved", 5)], 3)  # is not undone
+            assert merge(store, {"last": 4}, 4) == 1
+            assert store.check().is_sound
+            assert store.lookup([b"moved", b"other"]) == [Document("moved", 5, 3), Document("other", 2, 1)]
+            merge(store, documents, 5)
+            assert {one.doc_id: one.fingerprint for page in store.walk() for one in page} == {
+                "other": 2,
+                "last": 4,
+                **documents,
+            }
+            assert store.check().problems == store.check().leftovers == 0
+            assert _remains(store) == []
+    assert reached == {1, len(documents)}
+
+
+def test_a_merge_of_documents_that_fails_leaves_no_runs(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("6m")
+    with create_store(f"lmdb://{disk / 'index'}", RECORD) as store:
+        insert(store, [("before", 1)], 1)
+        many = {str(number): number << 30 for number in range(20_000)}
+        with pytest.raises(StoreUnavailableError, match=r"[Nn]o space left"):
+            merge(store, many, 2)
+        assert _remains(store) == []
+        assert store.lookup([b"before"]) == [Document("before", 1, 1)]
+        assert store.check().is_sound
+        assert merge(store, {"after": 2}, 2) == 1
 
 
 def test_a_merge_reports_how_far_it_is_also_when_it_goes_on(new_store: Callable[[str], Store], tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ def test_status_counts_documents_and_rows(tmp_path: Path) -> None:
     shown = dict(line.split("  ", 1) for line in run("status", "--store", url).stdout.splitlines())
     assert shown["documents"].strip() == "4"
     assert shown["file bytes"].endswith("KiB")
+    assert f"{facts['free_bytes'] / facts['file_bytes']:.0%} of the file" in shown["free pages"]
+    assert "'hsimhash compact'" in shown["free pages"]
 
 
 def test_status_names_a_crowded_fingerprint(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`hsimhash doctor` on embedded indexes, and where nothing answers."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) ->
     assert (result.exit_code, result.stderr) == (0, "")
     checks, _, block = result.stdout.partition("\n\n")
     assert [line.split(":")[0].split() for line in checks.splitlines()] == [
-        ["ok", name] for name in ("folder", "record", "read", "writer", "disk")
+        ["ok", name] for name in ("folder", "record", "read", "writer", "file", "disk")
     ]
     assert yaml.safe_load(block) == {"store": url, "layout": "4", "profile": "auto-1"}
     (tmp_path / "hsimhash.yaml").write_text(block)
@@ -46,6 +47,23 @@ def test_who_writes_is_named(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 1):
         assert "is writing; others that write wait" in run("doctor", "--store", url).stdout
+
+
+def test_a_file_of_mostly_free_pages_is_named_with_the_remedy(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    assert "ok    file: " in run("doctor", "--store", url).stdout
+    with HSimIndex.open(url) as index:
+        session, name = index.store.session, b"large"  # type: ignore[attr-defined]
+        with session.write() as transaction:
+            transaction.put(name, bytes(80 << 20), db=session.environment.databases["record"])
+        with session.write() as transaction:
+            transaction.delete(name, db=session.environment.databases["record"])
+    result = run("doctor", "--store", url)
+    assert result.exit_code == 0
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("warn"))
+    assert re.fullmatch(r"warn  file: (100|9\d)% of its \d+ MiB are free pages: run 'hsimhash compact' while .*", line)
+    assert run("compact", "--store", url).exit_code == 0
+    assert "ok    file: " in run("doctor", "--store", url).stdout
 
 
 def test_no_index_and_a_damaged_one_have_their_codes(tmp_path: Path) -> None:

@@ -299,12 +299,25 @@ def test_one_text_is_not_a_sequence_of_texts() -> None:
     assert Profile.named("auto-1").fingerprints([]).values.shape == (0,)
 
 
+def test_a_profile_that_weighs_by_rarity_reads_no_idf() -> None:
+    program = (
+        "from hsimhash.fingerprint import Profile, long_texts, segment\n"
+        "for text in ('我们在图书馆', '我们在图书馆里看书，' * (long_texts.LONG_CHARACTERS // 9)):\n"
+        "    Profile.named('auto-3').signature(text)\n"
+        "Profile.named('auto-3').verify()\n"
+        "assert segment.load_idf.cache_info().currsize == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     program = (
         "import sys; from hsimhash.fingerprint import Profile, segment\n"
         "Profile.named('auto-1').fingerprints(['the quick brown fox ' * 9, 'かなและไทย' * 9])\n"
-        "assert not {'jieba', 'rjieba'} & set(sys.modules)\n"
+        "loaded = lambda: {name for name in sys.modules if 'jieba' in name and 'hsimhash' not in name}\n"
+        "assert not loaded()\n"
         "Profile.named('auto-1').fingerprint('我们在图书馆')\n"
-        "assert 'jieba' not in sys.modules and 'rjieba' in sys.modules"
+        "assert loaded() == {'rjieba.rjieba'}  # the package would read the dictionary once more\n"
+        "import rjieba; assert rjieba.Jieba is segment.rjieba_class() and rjieba.cut('中国人民') == ['中国', '人民']\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

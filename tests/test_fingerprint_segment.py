@@ -100,6 +100,18 @@ def test_words_added_to_the_shared_segmenter_change_nothing() -> None:
     assert done.stdout.strip() == "['网页', '的', '识别', '近似']"
 
 
+def test_the_idf_of_words_seen_before_the_first_look_is_that_of_words_seen_later() -> None:
+    known, of = vocabulary(WordLists(IDF_SHA256), 11), load_idf(IDF_SHA256)
+    before = [known[word] for word in ("图书馆", "unknown", "北京大学")]
+    assert known.idf[before].tolist() == [of[0]["图书馆"], of[1], of[0]["北京大学"]]
+    many = [known[f"word{number}"] for number in range(40_000)]  # beyond the first arrays
+    after = [known[word] for word in ("中国", "人民")]
+    assert known.idf[before + after].tolist() == [
+        *(of[0].get(word, of[1]) for word in ("图书馆", "unknown", "北京大学", "中国", "人民"))
+    ]
+    assert set(known.idf[many].tolist()) == {of[1]}
+
+
 def test_the_idf_table_is_jiebas(jieba: ModuleType) -> None:
     loader = jieba.analyse.default_tfidf.idf_loader
     assert load_idf(IDF_SHA256) == (loader.idf_freq, loader.median_idf)

@@ -34,11 +34,11 @@ from hsimhash import (
     StoreClosedError,
 )
 from hsimhash.aio import AsyncHSimIndex
-from hsimhash.index import ADD_BATCH
 from hsimhash.layout import LAYOUT_NAMES
 from hsimhash.matching import MEETINGS_AT_ONCE
 from hsimhash.pairs import find_pairs, iter_pairs
 from hsimhash.plan import layouts_for
+from hsimhash.store.base import INSERT_DOCUMENTS
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.command_line import run
 from tests.support.effort import IS_THOROUGH, thorough, tries
@@ -391,7 +391,7 @@ def test_describe_tells_how_the_index_was_made(index: HSimIndex) -> None:
 
 @thorough
 def test_of_an_id_that_occurs_twice_in_a_large_call_the_last_counts(url: str) -> None:
-    count = ADD_BATCH + 1
+    count = INSERT_DOCUMENTS + 1
     doc_ids = ["twice", *map(str, range(count - 2)), "twice"]
     with HSimIndex.create(url, layout="4") as index:
         assert index.add_many(list(range(count)), doc_ids, first_seen=7) == count - 1

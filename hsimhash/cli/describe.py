@@ -106,7 +106,10 @@ def status_command(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    print_fields({name: value for name, value in facts.items() if not isinstance(value, list)})
+    shown = {name: value for name, value in facts.items() if not isinstance(value, list)}
+    if isinstance(free := own.get("free_bytes"), int) and isinstance(size := own["file_bytes"], int):
+        shown["free_pages"] = f"{free / size:.0%} of the file; later writes reuse them, 'hsimhash compact' removes them"
+    print_fields(shown)
     if survey:
         _print_survey(survey)
     for crowd in crowds:

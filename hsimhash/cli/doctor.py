@@ -38,11 +38,11 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
              hsimhash doctor --store hbase://gw1/crawl:pages --quick
              hsimhash doctor --store hbase://gw1,gw2/crawl:pages --load 200
 
-    doctor prints a line per check: ok, warn or fail. For an embedded index it checks folder, record, writer and disk.
-    On HBase it checks each gateway, the table and its settings, the record, the regions and the round trips; with
-    --write also a write to each server and its clock. On PostgreSQL it checks the server, its version and durability,
-    vacuum and the tables. On Redis it checks the server, persistence, eviction, memory and the record. The last lines
-    are settings to paste into hsimhash.yaml.
+    doctor prints a line per check: ok, warn or fail. For an embedded index it checks folder, record, writer, free pages
+    and disk. On HBase it checks each gateway, the table and its settings, the record, the regions and the round trips;
+    with --write also a write to each server and its clock. On PostgreSQL it checks the server, its version and
+    durability, vacuum and the tables. On Redis it checks the server, persistence, eviction, memory and the record. The
+    last lines are settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 unreachable, 5 no index there, 6 something else failed.
     """

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
+from hsimhash.fingerprint.segment import rjieba_class
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ def extractor(lists: WordLists) -> _Extractor:
 
 def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
     """Return a segmenter that knows these words alone, and the characters in them, as rare ones where they are none."""
-    import rjieba
-
-    segmenter, least = rjieba.Jieba.empty(), min(frequencies.values())
+    segmenter, least = rjieba_class().empty(), min(frequencies.values())
     for word in dict.fromkeys([*frequencies, *"".join(frequencies)]):
         segmenter.add_word(word, frequencies.get(word, least), None)
     return segmenter

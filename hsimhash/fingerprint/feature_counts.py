@@ -51,10 +51,10 @@ class Tally:
         kept, counts = fold_hashes(np.zeros(len(hashes), np.int64), hashes)
         self._keep(hashes[kept], counts, _NO_IDF)
 
-    def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
-        """Count distinct features of a window, given their counts and weights from a table."""
+    def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats | None) -> None:
+        """Count distinct features of a window, given their counts and, if they weigh by a table, their weights."""
         order = np.argsort(hashes)
-        self._keep(hashes[order], counts[order], idf[order])
+        self._keep(hashes[order], counts[order], _NO_IDF if idf is None else idf[order])
 
     def _keep(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
         if len(hashes):

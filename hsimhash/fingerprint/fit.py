@@ -19,7 +19,7 @@ import numpy as np
 
 from hsimhash.fingerprint.features import TextFeatures, feature_hashes
 from hsimhash.fingerprint.native import signs_natively
-from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, GENERAL_SHA256, RarityTable, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
@@ -217,4 +217,4 @@ class _Crowds:
 
 def _hashed(profile: Profile, texts: Sequence[str]) -> list[TextFeatures]:
     """Return the features of each text."""
-    return [one for part in split_batch(texts) for one in feature_hashes(profile, part)]
+    return [one for part in profile.batches(texts) for one in feature_hashes(profile, part)]

@@ -382,7 +382,8 @@ class _Chinese:
         known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)
-        self.tally.add_counted(known.hashes[number], count, known.idf[number])
+        idf = None if self._recipe.weights == BY_RARITY else known.idf[number]
+        self.tally.add_counted(known.hashes[number], count, idf)
 
 
 @dataclass(slots=True)

@@ -68,7 +68,8 @@ class RarityTable:
     @staticmethod
     def of(tags: Uint32s, rarities: Uint8s, documents: int, default: int = DEFAULT) -> RarityTable:
         """Return the table of ascending tags."""
-        first = np.searchsorted(tags >> np.uint32(_TAG_BITS - _LEADING), np.arange(1 << _LEADING))
+        sizes = np.bincount(tags >> np.uint32(_TAG_BITS - _LEADING), minlength=1 << _LEADING)
+        first = np.cumsum(sizes) - sizes
         ended = np.append(tags, np.uint32((1 << _TAG_BITS) - 1)), np.append(rarities, np.uint8(default))
         return RarityTable(*ended, documents, first)
 

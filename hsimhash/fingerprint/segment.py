@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
+import importlib.machinery
 import importlib.util
 import os
 import re
+import sys
 import threading
 from itertools import chain
 from pathlib import Path
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
-from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.fingerprint.murmur3 import HASH_NAME
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
@@ -114,14 +117,24 @@ class Vocabulary(dict[str, int]):
     def __init__(self, lists: WordLists, seed: int, hash_name: str = HASH_NAME) -> None:
         super().__init__({SEPARATOR: _BREAK})
         self.hashes = np.zeros(1 << 14, np.uint64)
-        self.idf = np.zeros(1 << 14)
         self.words = [""] * _FIRST
         self.compounds: list[tuple[int, ...]] = []
-        self._idf_of, self._median = load_idf(lists.idf)
+        self._idf_name, self._idf = lists.idf, np.empty(0)
         self._stops = stop_words(lists.stops)
         self._segmenter, self._own_words = _segmenter(lists.words)
         self._hash, self._seed = HASHES[hash_name].one, seed
         self._lock = threading.RLock()
+
+    @property
+    def idf(self) -> Floats:
+        """The inverse document frequency of each word. The first read loads the table, which not all profiles need."""
+        if not len(self._idf):
+            with self._lock:
+                of, median = load_idf(self._idf_name)
+                found = np.zeros(len(self.hashes))
+                found[_FIRST : len(self.words)] = [of.get(word, median) for word in self.words[_FIRST:]]
+                self._idf = found
+        return self._idf
 
     def cut(self, text: str) -> list[str]:
         """Return the words of a text, one after the other."""
@@ -145,9 +158,11 @@ class Vocabulary(dict[str, int]):
         number = len(self.words)
         if number == len(self.hashes):
             self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
-            self.idf = np.concatenate((self.idf, np.zeros_like(self.idf)))
+            self._idf = np.concatenate((self._idf, np.zeros_like(self._idf)))
         self.hashes[number] = self._hash(word.encode(), self._seed)
-        self.idf[number] = self._idf_of.get(word, self._median)
+        if len(self._idf):
+            of, median = load_idf(self._idf_name)
+            self._idf[number] = of.get(word, median)
         self.words.append(word)
         return number
 
@@ -176,12 +191,28 @@ def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_
 @functools.cache
 def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
     """Return our own segmenter, with the words of a list: others' in rjieba's shared one change no fingerprints."""
-    import rjieba
-
-    segmenter, lines = rjieba.Jieba(), list_entries(WORDS, words) if words else []
+    segmenter, lines = rjieba_class()(), list_entries(WORDS, words) if words else []
     for word, *frequency in lines:
         segmenter.add_word(word, int(frequency[0]) if frequency else None, None)
     return segmenter, frozenset(line[0] for line in lines)
+
+
+def rjieba_class() -> type[rjieba.Jieba]:
+    """Return rjieba's class without its package's module, which reads the dictionary into a segmenter for all users."""
+    name = "rjieba.rjieba"
+    if name not in sys.modules:
+        package = importlib.util.find_spec("rjieba")
+        places = package.submodule_search_locations if package else None
+        spec = importlib.machinery.PathFinder.find_spec(name, places) if places else None
+        if spec is None or spec.loader is None:
+            name = "rjieba"
+            importlib.import_module(name)
+        else:
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules.setdefault(name, module)
+    found: type[rjieba.Jieba] = sys.modules[name].Jieba
+    return found
 
 
 def plain_text(text: str) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.long_texts import is_cut_in_windows
 from hsimhash.fingerprint.native import signs_natively
-from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
@@ -103,10 +103,12 @@ def worked(
         return
     if in_threads:
         with ThreadPoolExecutor(workers, "signer") as threads:
-            yield from _in_order(lambda tasks: threads.submit(attempt.all_here, tasks), batches, 2 * workers + 2)
+            yield from _in_order(
+                lambda tasks: threads.submit(attempt.all_here, tasks), profile, batches, 2 * workers + 2
+            )
         return
     with KillableWorkers(attempt, workers, TEXT_LIMITS, attempt.prepare) as pool:
-        yield from _in_order(pool.submit, batches, 2 * workers + 2)
+        yield from _in_order(pool.submit, profile, batches, 2 * workers + 2)
 
 
 class _Attempt(Generic[T]):
@@ -150,7 +152,9 @@ _Failure = RefusedText | HsimhashError | NoResult
 _Submit = Callable[[list[_Texts]], Future[list[T | _Failure]]]
 
 
-def _in_order(submit: _Submit[T], batches: Iterable[_Texts], most_tasks: int) -> Iterator[list[T | RefusedText]]:
+def _in_order(
+    submit: _Submit[T], profile: Profile, batches: Iterable[_Texts], most_tasks: int
+) -> Iterator[list[T | RefusedText]]:
     waiting: deque[list[tuple[_Texts, Future[list[T | _Failure]]]]] = deque()  # each batch's tasks
 
     def finished() -> list[T | RefusedText]:
@@ -160,7 +164,7 @@ def _in_order(submit: _Submit[T], batches: Iterable[_Texts], most_tasks: int) ->
         return [part for parts in made for part in parts]
 
     for batch in batches:
-        waiting.append([(task, submit([task])) for task in list(split_batch(batch)) or [batch]])
+        waiting.append([(task, submit([task])) for task in list(profile.batches(batch)) or [batch]])
         while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
             yield finished()
     while waiting:

@@ -45,6 +45,7 @@ DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout
 IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
 LIST_PIECE_BYTES = 1 << 20
 SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
+INSERT_DOCUMENTS = 100_000  # written in one step; bounds memory, and how long other writers wait
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # the same for a job that takes minutes: losing a region server takes two
@@ -483,6 +484,14 @@ class Store(View, AbstractContextManager["Store"]):
         LMDB and in memory, after the documents on HBase.
         """
 
+    def insert_in_parts(self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s) -> int:
+        """Insert any number of documents, each once; a kill may leave some of them. Others can write between parts.
+
+        Up to `INSERT_DOCUMENTS` are one `insert`.
+        """
+        parts = even_parts(len(doc_ids), INSERT_DOCUMENTS)
+        return sum(self.insert(doc_ids[part], signatures[part], first_seen[part]) for part in parts)
+
     def claim(self, claims: Claims) -> None:
         """Store documents without a near one, and decide all claims; concurrent claimants see all or nothing."""
 
@@ -587,6 +596,12 @@ def resumed(work: Callable[[], T]) -> T:
         with suppress(LostRightError):
             return work()
     return work()
+
+
+def even_parts(count: int, most: int) -> list[slice]:
+    """Return slices of about the same length, up to `most`, that cover `count` items; one if there are none."""
+    parts = max(1, -(-count // most))
+    return [slice(count * number // parts, count * (number + 1) // parts) for number in range(parts)]
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:

@@ -274,9 +274,13 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         last = last_occurrences(ids)
         if len(last) < len(ids):
             ids, signatures, times = [ids[position] for position in last], signatures[last], times[last]
+        self.add_distinct(signatures, ids, times)
+
+    def add_distinct(self, signatures: Signatures, ids: list[bytes], first_seen: Int64s) -> None:
+        """Write checked documents with distinct ids as one run; durable on return."""
         with file_errors(self.folder):
             path = self._path(self.runs)
-            Run.write(path, signatures, ids, times, has_signatures=self._has_signatures)
+            Run.write(path, signatures, ids, first_seen, has_signatures=self._has_signatures)
             self._runs.append(Run(path))
 
     @property

@@ -1,9 +1,10 @@
 """Loading ids with fingerprints: `python -m tests.bench.bench_load [--large]`.
 
 `hsimhash ingest` of a file, the command itself in a process of its own, from its start to its end; the same documents
-by `add_many`, 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids. Besides `add` from
-one thread and from many. In turns; rates are medians. Of the command also: its memory, what it wrote, and how large
-the index is.
+by `add_many`, all at once and 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids.
+Besides `add` from one thread and from many, and the two ways of `add_many`, one transaction and a merge, for several
+numbers of documents into an empty and into a large index. In turns; rates are medians. Of the command also: its memory,
+what it wrote, and how large the index is.
 
 Peak memory is what the kernel says of the process: it counts pages of mapped files, which are the kernel's to take
 back at any time. So the peak of what is the process's own is shown too, read about every 50 ms.
@@ -15,17 +16,21 @@ import functools
 import itertools
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from hsimhash import HSimIndex
+from hsimhash.rowkey import check_documents
+from hsimhash.store.lmdb.merge import merge_documents
+from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.registry import default_backend
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
 from tests.support.programs import (
@@ -42,7 +47,8 @@ from tests.support.programs import (
 MADE = {"layout": "10", "profile": "auto-1"}  # how the index is
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3
-ADD_MANY_DOCUMENTS = 100_000  # a tenth, for it takes minutes; it only gets slower with more
+SMALL_DOCUMENTS = 100_000  # 1,000 at a time: a tenth, for it takes minutes; it only gets slower with more
+WAYS_DOCUMENTS = (1_000, 3_000, 10_000, 30_000, 100_000)
 LARGE = 10_000_000
 THREADS, SINGLES, SINGLE_S = 16, 100_000, 3.0  # of documents that are added one by one
 BATCH = 1_000
@@ -108,14 +114,14 @@ def _own_bytes_while_running(pid: int) -> Iterator[int]:
         time.sleep(POLL_S)
 
 
-def add_many_s(fingerprints: Numbers, folder: Path) -> float:
-    """Return the seconds that `add_many` takes."""
+def add_many(fingerprints: Numbers, folder: Path, batch: int) -> tuple[float, int]:
+    """Return the seconds that `add_many` takes, so many documents at a time, and the bytes of the index's file."""
     with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
+        ids = page_ids(0, len(fingerprints))
         began = time.perf_counter()
-        for start in range(0, len(fingerprints), BATCH):
-            part = fingerprints[start : start + BATCH]
-            index.add_many(part, page_ids(start, len(part)))
-        return time.perf_counter() - began
+        for start in range(0, len(fingerprints), batch):
+            index.add_many(fingerprints[start : start + batch], ids[start : start + batch])
+        return time.perf_counter() - began, index.describe()["file_bytes"]
 
 
 def faiss_s(fingerprints: Numbers) -> float:
@@ -159,19 +165,72 @@ def usual(folder: Path) -> None:
         runs.append(ingest(source, folder))
         return runs[-1].rate
 
+    file_bytes: list[int] = []
+
+    def add_many_rate() -> float:
+        seconds, size = add_many(fingerprints, folder, DOCUMENTS)
+        file_bytes.append(size)
+        return DOCUMENTS / seconds
+
     taken = in_turns(
         {
             "hsimhash ingest": ingest_rate,
-            "hsimhash add_many": lambda: ADD_MANY_DOCUMENTS / add_many_s(fingerprints[:ADD_MANY_DOCUMENTS], folder),
+            "add_many at once": add_many_rate,
+            "add_many, 1,000": lambda: SMALL_DOCUMENTS / add_many(fingerprints[:SMALL_DOCUMENTS], folder, BATCH)[0],
             "faiss add": lambda: DOCUMENTS / faiss_s(fingerprints),
         },
         ROUNDS,
     )
-    print(f"\n## {DOCUMENTS:,} documents (add_many: {ADD_MANY_DOCUMENTS:,})")
+    print(f"\n## {DOCUMENTS:,} documents (add_many, {BATCH:,} at a time: {SMALL_DOCUMENTS:,})")
     for name, rates in taken.items():
         print(f"{name:20}{statistics.median(rates):12,.0f} documents/s  ({min(rates):,.0f} to {max(rates):,.0f})")
     print_ingested(runs[-1], source)
     print_bars(runs[-1], statistics.median(one.rate for one in runs), 40_000, "1e6")
+    slower = median_ratio(taken["hsimhash ingest"], taken["add_many at once"])
+    print_bar("1e6: time of add_many / of ingest", slower, at_most=1.2)
+    print_bar("1e6: file of add_many / of ingest", file_bytes[-1] / runs[-1].index["file_bytes"], at_most=1.2)
+
+
+def ways(folder: Path) -> None:
+    """Add documents to an empty and to a large index, in one transaction and by a merge."""
+    rng = np.random.default_rng(SEED)
+    for held in (0, DOCUMENTS):
+        print(f"\n## add_many into {held:,} documents: one transaction, a merge; ms, and the file's MiB afterwards")
+        with scratch_folder(folder) as place:
+            with HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
+                if held:
+                    index.add_many(random_fingerprints(rng, held), page_ids(0, held))
+            for count in WAYS_DOCUMENTS:
+                one_way(place, held, random_fingerprints(rng, count))
+
+
+def one_way(place: Path, held: int, fingerprints: Numbers) -> None:
+    """Add documents to copies of the index at a place, both ways."""
+    documents = check_documents(fingerprints, page_ids(held, len(fingerprints)), 1)
+    signatures, ids, first_seen = documents
+    file_bytes: dict[str, int] = {}
+
+    def added(name: str, add: Callable[[LmdbStore], int]) -> float:
+        with scratch_folder(place) as copied:
+            copy = shutil.copytree(place / "index", copied / "index")
+            os.sync()
+            with LmdbStore(f"lmdb://{copy}", copy) as store:
+                took = seconds(lambda: add(store))
+                file_bytes[name] = store.session.file_bytes()
+        return took
+
+    def merge(store: LmdbStore) -> int:
+        return merge_documents(store.session, ids, signatures, first_seen)
+
+    taken = in_turns(
+        {
+            "insert": lambda: added("insert", lambda store: store.insert(ids, signatures, first_seen)),
+            "merge": lambda: added("merge", merge),
+        },
+        ROUNDS,
+    )
+    shown = [f"{1_000 * statistics.median(times):8,.0f} {file_bytes[name] >> 20:6,}" for name, times in taken.items()]
+    print(f"{len(ids):9,} documents{'   '.join(shown)}   insert / merge {median_ratio(*taken.values()):.2f}")
 
 
 def single(folder: Path) -> None:
@@ -219,7 +278,7 @@ def large(folder: Path) -> None:
 def main() -> None:
     given = options(__doc__, large=(False, "also 10 million documents: minutes, and 6 GB of disk"))
     print_conditions("load", packages=("faiss-cpu",), seed=SEED, **MADE, rounds=ROUNDS, rows=DOCUMENTS)
-    for measure in (single, usual, large) if given.large else (single, usual):
+    for measure in (single, usual, ways, large) if given.large else (single, usual, ways):
         with scratch_folder(given.scratch) as folder:
             measure(folder)
 

@@ -50,6 +50,14 @@ def rows_of(store: Store, *fingerprints: int) -> set[bytes]:
     return {row.tobytes() for row in store.scan(prefixes)}
 
 
+def test_documents_that_are_inserted_in_parts_are_counted_and_stored(store: Store) -> None:
+    ids, first_seen = [b"a", b"b", b"c"], np.array([5, 6, 7], np.int64)
+    put(store, ("a", 1), ("b", 9), seen=3)
+    assert store.insert_in_parts(ids, Signatures.of([1, 2, 3]), first_seen) == 2
+    assert store.lookup(ids) == [Document("a", 1, 3), Document("b", 2, 6), Document("c", 3, 7)]
+    assert store.insert_in_parts([], Signatures.of([]), first_seen[:0]) == 0
+
+
 def test_scan_returns_the_rowkeys_of_the_buckets(store: Store) -> None:
     near = 5 ^ 1  # shares nine of the ten buckets
     put(store, ("a", 5), ("b", near), ("c", 5))

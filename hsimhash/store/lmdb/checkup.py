@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, disk."""
+"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, free pages, disk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.lmdb.store import LmdbStore
 
 _SPARE_BYTES = 1 << 30
+_FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26  # of the file: more than a write needs to copy the pages it changes
 
 
 def checks(url: str, folder: Path) -> Iterator[Check]:
-    """Check an embedded index: folder, record, locks, disk."""
+    """Check an embedded index: folder, record, locks, free pages, disk."""
     try:
         store = LmdbStore(url, folder)
     except HsimhashError as error:
@@ -28,6 +29,7 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
         yield check_record(store.record)
         yield check_read(store)
         yield _check_writer(store.session.path)
+        yield _check_file(store.free_bytes(), store.session.file_bytes())
         yield _check_disk(store.session.path, store.session.file_bytes())
 
 
@@ -46,6 +48,13 @@ def _check_writer(folder: Path) -> Check:
     if holder is None:
         return Check("writer", "ok", "nobody is writing")
     return Check("writer", "ok", f"process {holder} is writing; others that write wait for it")
+
+
+def _check_file(free: int, file_bytes: int) -> Check:
+    said = f"{free / file_bytes:.0%} of its {file_bytes >> 20:,} MiB are free pages"
+    if free <= max(_FREE_BYTES, _FREE_SHARE * file_bytes):
+        return Check("file", "ok", f"{said}, which later writes reuse")
+    return Check("file", "warn", f"{said}: run 'hsimhash compact' while nobody has the index open")
 
 
 def _check_disk(folder: Path, file_bytes: int) -> Check:

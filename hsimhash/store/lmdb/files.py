@@ -6,7 +6,7 @@
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
 | `data.….mdb` | an unfinished data file; the next `create` or `compact` deletes it after a kill |
-| `jobs/` | job folders of `hsimhash ingest` |
+| `jobs/` | job folders of `hsimhash ingest`; `jobs/add_many` while a large `add_many` merges |
 
 A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated.
 In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.

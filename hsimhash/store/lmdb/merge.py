@@ -29,9 +29,11 @@ from numpy.typing import NDArray
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
+from hsimhash.store.lmdb.files import JOBS
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
     TOKEN_FILE,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 COMMIT_DOCUMENTS = 200_000  # whose listings or registers are written in one transaction
 ROWS_A_DOCUMENT = 2  # likewise, of drawer rows, but for a larger bucket
+ADDED = "add_many"  # among the job folders: what a large `add_many` merges
 _DONE = "done"  # the stage after the last
 
 _log = logging.getLogger("hsimhash.store")
@@ -84,13 +87,33 @@ class SortedRuns(BulkLoad):
             return None
 
     def delete(self) -> None:
-        """Remove the runs, after the index's record of their merge."""
+        """Remove the runs, and the index's record of their merge."""
+        with file_errors(self.folder):
+            while self._runs:  # first: the disk may be full
+                self._runs.pop().delete()
         with LmdbView(self._session) as view:
             is_remembered = view.transaction.get(self._state_key, db=view.databases["record"]) is not None
         if is_remembered:
             with self._session.write() as transaction:
                 transaction.delete(self._state_key, db=self._session.environment.databases["record"])
         super().delete()
+
+
+def merge_documents(session: Session, doc_ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> int:
+    """Bring documents with distinct ids into the index by a bulk load; return how many are new or changed.
+
+    A kill leaves a part of them, and a folder that the next call deletes.
+    """
+    folder = session.path / JOBS / ADDED
+    with session.writing():  # so nobody else uses the folder
+        if folder.exists():
+            SortedRuns(session, folder, None).delete()
+        load = SortedRuns(session, folder, None)
+        try:
+            load.add_distinct(signatures, doc_ids, first_seen)
+            return load.merge() or 0
+        finally:
+            load.delete()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -13,16 +13,17 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
-from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
+from hsimhash.store.base import INSERT_DOCUMENTS, LOCK_TIMEOUT_S, Document, Mark, Record, Store, even_parts
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page, register_fields
 from hsimhash.store.lmdb.environment import close_alone
-from hsimhash.store.lmdb.merge import SortedRuns
+from hsimhash.store.lmdb.merge import SortedRuns, merge_documents
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 from hsimhash.store.runs import BulkLoad
 
+MERGED_DOCUMENTS = 1_000_000  # of `add_many`, in one bulk load; bounds memory, and how long other writers wait
 _PAGE_DOCUMENTS = 10_000
 
 
@@ -81,6 +82,14 @@ class LmdbStore(Store):
                 transaction.put(mark.key, mark.value, db=self.session.environment.databases["record"])
             self.session.verify_lock()
         return len(new)
+
+    def insert_in_parts(self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s) -> int:
+        if len(doc_ids) <= INSERT_DOCUMENTS:
+            return self.insert(doc_ids, signatures, first_seen)
+        return sum(
+            merge_documents(self.session, list(doc_ids[part]), signatures[part], first_seen[part])
+            for part in even_parts(len(doc_ids), MERGED_DOCUMENTS)
+        )
 
     def marked(self, token: str) -> int:
         with LmdbView(self.session) as view:
@@ -141,20 +150,22 @@ class LmdbStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""
-        with LmdbView(self.session) as view:
-            stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
-        used = {
-            f"{name}_bytes": stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
-            for name, stat in stats.items()
-        }
-        size = self.session.file_bytes()
+        stats = self._stats()
         return {
             "path": str(self.session.path),
             "drawer_rows": stats["drawers"]["entries"],
-            **used,
-            "file_bytes": size,
-            "free_bytes": max(0, size - sum(used.values())),
+            **{f"{name}_bytes": _used_bytes(stat) for name, stat in stats.items()},
+            "file_bytes": self.session.file_bytes(),
+            "free_bytes": self.free_bytes(),
         }
+
+    def free_bytes(self) -> int:
+        """Return the bytes of the data file's free pages."""
+        return max(0, self.session.file_bytes() - sum(map(_used_bytes, self._stats().values())))
+
+    def _stats(self) -> dict[str, dict[str, int]]:
+        with LmdbView(self.session) as view:
+            return {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
         """See `Store.crowds`; registers are in order of a digest of their id, so the first ones are a random sample."""
@@ -201,3 +212,7 @@ class LmdbStore(Store):
 
     def close(self) -> None:
         self.session.close()
+
+
+def _used_bytes(stat: Mapping[str, int]) -> int:
+    return stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

@@ -173,7 +173,7 @@ def _tables(recipe: Recipe) -> _Tables:
         *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
         rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
         english=_english(recipe.seed) if recipe.english else None,
-        chinese=lambda: (jieba_dictionary(), jieba_idf()),
+        chinese=lambda: (jieba_dictionary(), "" if recipe.weights == "rarity" else jieba_idf()),
     )
 
 

@@ -65,7 +65,7 @@ class _Rarities(NamedTuple):
     default: int
 
 
-class _Tables(NamedTuple):
+class _SignerTables(NamedTuple):
     """What `hsimhash_native.Signer` needs to know beside a recipe; see there."""
 
     classes: Uint8s
@@ -127,7 +127,7 @@ class NativeFeatures(NamedTuple):
 
 def native_features(recipe: Recipe, texts: Sequence[str]) -> NativeFeatures | None:
     """Return the features of texts; None if the package does not sign by this recipe."""
-    if not (recipe.sketch and recipe.key and signs_natively(recipe)):
+    if not (recipe.weights == "rarity" and recipe.sketch and recipe.key and signs_natively(recipe)):
         return None
     signer = _signer_of(recipe)
     try:
@@ -168,8 +168,8 @@ def _signer(recipe: Recipe) -> Any:
     return hsimhash_native.Signer(recipe, _tables(recipe))
 
 
-def _tables(recipe: Recipe) -> _Tables:
-    return _Tables(
+def _tables(recipe: Recipe) -> _SignerTables:
+    return _SignerTables(
         *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
         rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
         english=_english(recipe.seed) if recipe.english else None,

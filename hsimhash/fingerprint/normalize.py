@@ -115,7 +115,7 @@ def _with_variants(tables: _Tables) -> _Tables:
 def native_tables(
     name: str, *, is_simplified: bool
 ) -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s | None, list[tuple[int, int]]]:
-    """Return the tables of a normalisation, of simplified characters and of marks, in the order of `native._SignerTables`."""
+    """Return the tables of a normalisation, of simplified characters and of marks, in `native`'s order."""
     tables = _tables(name)
     normal = tables.normal, tables.many_start, tables.many_codes
     simplified = _simplified() if is_simplified else None

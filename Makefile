@@ -103,6 +103,7 @@ lint: $(VENV)/.lint
 
 bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_fingerprint
+	$(BIN)/python -m tests.bench.bench_native
 	$(BIN)/python -m tests.bench.bench_recipes
 	$(BIN)/python -m tests.bench.bench_quality
 	$(BIN)/python -m tests.bench.bench_signatures

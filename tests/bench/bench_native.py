@@ -35,7 +35,8 @@ BATCHES = 12
 def texts_of(path: Path, ends: str, between: str, count: int) -> list[str]:
     """Return texts of sentences that are chosen by chance."""
     rng = random.Random(SEED)
-    pool = [one for document in read_documents(path) for one in re.split(ends, document["text"]) if 15 < len(one) < 400]
+    sentences = (one for document in read_documents(path) for one in re.split(ends, document["text"]))
+    pool = [one for one in sentences if 15 < len(one) < 400]
     texts = []
     for _ in range(count):
         parts, size = [], 0

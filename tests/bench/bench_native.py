@@ -82,9 +82,8 @@ def main() -> int:
             in_turns(ways, 1)
             taken = in_turns(ways, ROUNDS)
             numpy_us, native_us = (statistics.median(taken[way]) for way in ("numpy", "native"))
-            print(
-                f"{name}, {language}: numpy {numpy_us:.0f} µs, native {native_us:.1f} µs, {1e6 / native_us:,.0f} texts/s"
-            )
+            rate = f"{1e6 / native_us:,.0f} texts/s"
+            print(f"{name}, {language}: numpy {numpy_us:.0f} µs, native {native_us:.1f} µs, {rate}")
             print_bar("native, times numpy", median_ratio(taken["numpy"], taken["native"]), at_least=4)
         streams = in_turns({str(count): partial(stream_s, profile, texts, count) for count in (1, 2)}, ROUNDS)
         print_bar(f"two threads on {language}, times one", median_ratio(streams["1"], streams["2"]), at_least=1.8)

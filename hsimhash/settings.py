@@ -32,7 +32,7 @@ from hsimhash.store.urls import masked, may_be_url
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA")  # known, and no settings
+OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA", f"{PREFIX}NATIVE")  # known, and no settings
 # What Kubernetes and `docker run --link` set in a container for a service whose name is or begins with hsimhash.
 _SERVICE_VARIABLE = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?|NAME|ENV_\w+)", re.ASCII

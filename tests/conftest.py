@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint.native import SWITCH
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import IS_THOROUGH, cases_left_out, tries
@@ -54,6 +55,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
         first = len(share) * worker // (2 * workers)  # the first worker starts the server, others wait
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
+
+
+@pytest.fixture
+def signed_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave all texts to numpy, also those of processes that the test starts."""
+    monkeypatch.setenv(SWITCH, "0")
 
 
 def pytest_collection_finish() -> None:

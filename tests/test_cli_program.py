@@ -21,6 +21,7 @@ from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS, main
+from hsimhash.fingerprint.native import signer_name
 from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.store import titles
@@ -55,8 +56,8 @@ OPENING = [  # commands that need an index, complete but for it
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
-def test_version_is_the_packages_own() -> None:
-    assert run("--version").stdout == f"hsimhash, version {version('hsimhash')}\n"
+def test_version_is_the_packages_own_and_says_what_signs_texts() -> None:
+    assert run("--version").stdout == f"hsimhash, version {version('hsimhash')}\ntexts are signed by {signer_name()}\n"
 
 
 def test_help_lists_every_command_and_imports_none() -> None:

@@ -310,6 +310,7 @@ def test_a_profile_that_weighs_by_rarity_reads_no_idf() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.usefixtures("signed_by_numpy")
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     program = (
         "import sys; from hsimhash.fingerprint import Profile, segment\n"

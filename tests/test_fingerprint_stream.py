@@ -21,6 +21,7 @@ from hsimhash.processes import CallLimits
 from tests.support.effort import thorough
 from tests.support.processes import children
 
+pytestmark = pytest.mark.usefixtures("signed_by_numpy")  # else threads sign, not processes
 AUTO = Profile.named("auto-1")
 TEXTS = [f"我们在图书馆研究第{i}个近似重复网页 and the quick brown fox {i} jumps" * 2 for i in range(700)]
 

@@ -11,6 +11,7 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.native import signer_name
 from hsimhash.store import backend_of
 from hsimhash.store.checkup import Check
 
@@ -56,7 +57,8 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     code = ExitCode.DONE if all(check.status != "fail" for check in found) else _exit_code(found, is_quick=is_quick)
     if as_json:
         checks = [{"name": one.name, "status": one.status, "message": one.message} for one in found]
-        print_json({"url": settings.store, "is_well": code == ExitCode.DONE, "checks": checks})
+        is_well = code == ExitCode.DONE
+        print_json({"url": settings.store, "is_well": is_well, "signed_by": signer_name(), "checks": checks})
     elif not is_quick:
         _print_settings(settings, found)
     return code
@@ -74,6 +76,7 @@ def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
 
 def _print_settings(settings: Settings, found: list[Check]) -> None:
     print_line("")
+    print_line(f"# texts are signed by {signer_name()}")
     print_line("# hsimhash.yaml")
     print_line(f"store: {settings.store}")
     for record in (check.record for check in found if check.record):

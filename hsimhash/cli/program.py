@@ -6,12 +6,13 @@ import importlib
 import io
 import sys
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from hsimhash.cli.console import log_to_stderr, send
+from hsimhash.cli.console import log_to_stderr, print_line, send
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.help import help_command
 from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
@@ -141,6 +142,17 @@ def _write_utf8() -> None:
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if not is_wanted or context.resilient_parsing:
+        return
+    from hsimhash.fingerprint.native import signer_name
+
+    print_line(f"hsimhash, version {version('hsimhash')}")
+    print_line(f"texts are signed by {signer_name()}")
+    send()
+    context.exit()
+
+
 @click.group(
     cls=Program,
     commands={name: click.Command(name) for name in COMMANDS},  # only their names, to suggest the nearest one
@@ -149,7 +161,9 @@ def _write_utf8() -> None:
 )
 @click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors show a traceback.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read the settings from FILE.")
-@click.version_option(package_name="hsimhash", help="Show the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command reads it from the context)
     """Find near-duplicate documents. Start with: hsimhash dedup DIR --out RESULT
 

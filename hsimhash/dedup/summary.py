@@ -44,6 +44,7 @@ ROWS = 4_000  # fingerprints compared with all, at least,
 CELLS = 250_000_000  # or more while comparisons are fewer than that
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # of a tile that stays in the processor's cache
 HITS = 2_000_000  # pairs beyond, after which no more fingerprints are compared: in a crowd each has many
+FEW_HITS = 1 << 14  # of fewer the number of pairs hardly decides the time
 HELD = 1_000  # pairs of a distance among which some are chosen
 
 Couples = list[tuple[int, int]]
@@ -326,8 +327,9 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
     held: dict[int, Couples] = {bits: [] for bits in met}
     rows = np.random.default_rng(len(rows)).permutation(rows)  # so that the first of them are a sample too
     hits = compared = 0
+    together = ROWS_AT_ONCE
     while compared < sampled and hits < HITS:
-        mine = rows[compared : compared + ROWS_AT_ONCE]
+        mine, before = rows[compared : compared + together], hits
         for block in _near(values, mine, max_distance, last):
             hits += len(block.left)
             is_added = _is_added(signatures[first[block.left]], signatures[first[block.right]], options.max_sketch)
@@ -337,6 +339,8 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
                 some = slice(0, HELD - len(held[bits]))
                 held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
         compared += len(mine)
+        if hits - before < FEW_HITS:  # each block takes a while, however few pairs it has
+            together *= 2
     sampled = compared
     # Each pair is met from both its ends, where both are among the rows.
     pairs = {bits: round(count * len(values) / (2 * sampled)) if sampled else 0 for bits, count in met.items()}
@@ -344,13 +348,22 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
 
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
-    """Yield the pairs of a row and any value whose distance is in (least, most]."""
-    for column in range(0, len(values), COLUMNS_AT_ONCE):
-        bits = np.bitwise_count(values[rows, None] ^ values[column : column + COLUMNS_AT_ONCE])
-        is_near = bits - np.uint8(least + 1) < most - least  # below `least` it wraps around
-        if is_near.any():
-            left, right = np.nonzero(is_near)
-            yield PairBlock(rows[left], right + column, bits[left, right])
+    """Yield the pairs of a row and any value whose distance is in (least, most], in blocks of `FEW_HITS` or more."""
+    met, count = list[PairBlock](), 0
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[start : start + ROWS_AT_ONCE]
+        for column in range(0, len(values), COLUMNS_AT_ONCE):
+            bits = np.bitwise_count(values[some, None] ^ values[column : column + COLUMNS_AT_ONCE])
+            is_near = bits - np.uint8(least + 1) < most - least  # below `least` it wraps around
+            if is_near.any():
+                left, right = np.nonzero(is_near)
+                met.append(PairBlock(some[left], right + column, bits[left, right]))
+                count += len(left)
+            if count >= FEW_HITS:
+                yield PairBlock(*map(np.concatenate, zip(*met, strict=True)))
+                met, count = [], 0
+    if met:
+        yield PairBlock(*map(np.concatenate, zip(*met, strict=True)))
 
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:

@@ -29,7 +29,7 @@ WHOLE = 64  # parts of a text that is all English
 # Words by these weigh times their inverse document frequency; shingles, and words by the others, times a unit.
 BY_IDF = ("tfidf", "tfidf+count", "log-idf")
 _LEADING = np.uint64(48)  # after the 16 leading bits
-_COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
+MOST_COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _by_hash(lines: bytes, weights: Floats, seed: int, *, median: float) -> Word
     leading = (hashes >> _LEADING).astype(np.int64)
     first = np.searchsorted(leading, np.arange(1 << 64 - int(_LEADING)))
     ended = np.append(hashes, np.uint64((1 << 64) - 1)), np.append(weights, median)
-    return WordWeights(*ended, ended[1] <= _COMMON, median, first)
+    return WordWeights(*ended, ended[1] <= MOST_COMMON, median, first)
 
 
 def weigh(name: str, count: Int64s, each: Floats | float) -> Floats:

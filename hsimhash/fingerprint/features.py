@@ -17,6 +17,7 @@ from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.native import native_features, native_signatures
 from hsimhash.fingerprint.normalize import (
     SEPARATOR,
     to_codes,
@@ -105,6 +106,8 @@ def _joined(parts: Sequence[Floats | None]) -> Floats | None:
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
     """Return the texts' signatures, with sketches and keys if the recipe makes them and they are wanted."""
     none = np.zeros(len(texts), np.uint64)
+    if (signed := native_signatures(recipe, texts)) is not None:
+        return signed if has_sketches else replace(signed, sketches=none, keys=none)
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts), recipe.tie)
@@ -181,6 +184,8 @@ class TextFeatures(NamedTuple):
 
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     """Return what a rarity table is fitted to, of each text."""
+    if (native := native_features(recipe, texts)) is not None:
+        return list(map(TextFeatures, native.hashes, native.keys.tolist(), native.sketches.tolist()))
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     key = _keys(recipe, found, batch.count)

@@ -18,7 +18,8 @@ import mmh3
 import numpy as np
 
 from hsimhash.fingerprint.features import TextFeatures, feature_hashes
-from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.native import signs_natively
+from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, GENERAL_SHA256, RarityTable, rarity_table
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
@@ -131,7 +132,8 @@ def sample_size(below: int) -> int:
 def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> Iterator[TextFeatures | RefusedText]:
     """Yield the features of each text, in order, or why they cannot be found."""
     batches = (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
-    for part in (part for parts in worked(profile, batches, workers, _hashed) for part in parts):
+    done = worked(profile, batches, workers, _hashed, in_threads=signs_natively(profile))
+    for part in (part for parts in done for part in parts):
         yield from [part] if isinstance(part, RefusedText) else part
 
 
@@ -215,4 +217,4 @@ class _Crowds:
 
 def _hashed(profile: Profile, texts: Sequence[str]) -> list[TextFeatures]:
     """Return the features of each text."""
-    return [one for part in split_batch(texts) for one in feature_hashes(profile, part)]
+    return [one for part in profile.batches(texts) for one in feature_hashes(profile, part)]

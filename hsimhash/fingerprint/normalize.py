@@ -45,6 +45,9 @@ _KANA = range(0x3041, 0x3100)
 _LEAST_KANA = 10  # one in so many kana and Han characters, and the text is Japanese
 _NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # of Devanagari
 _NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # of Thai and Lao, with the first of their tone marks
+_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of living scripts; letters of Hangul
+_IOTA = 0x3B9  # which a mark of Greek becomes
+_COMPOSED = range(0x3100)  # no others are composed of `_MARKED`
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -107,6 +110,46 @@ def _with_variants(tables: _Tables) -> _Tables:
             hyphened=np.repeat(stored["hyphen_values"], np.diff(stored["hyphen_starts"], append=_CODE_POINTS)),
             variants=variants,
         )
+
+
+def native_tables(
+    name: str, *, is_simplified: bool
+) -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s | None, list[tuple[int, int]]]:
+    """Return the tables of a normalisation, of simplified characters and of marks, in `native`'s order."""
+    tables = _tables(name)
+    normal = tables.normal, tables.many_start, tables.many_codes
+    simplified = _simplified() if is_simplified else None
+    return tables.classes, *normal, tables.hyphened, tables.is_layout_free, simplified, _marks(tables)
+
+
+def _marks(tables: _Tables) -> list[tuple[int, int]]:
+    """Return the combining class of each of `_MARKED`, and what it is as to marks.
+
+    1 is a letter that NFKC leaves as it is, 2 a mark that it leaves, 4 a mark that is dropped afterwards; 8 and 16 are
+    the first and the second of two that compose. 0: none of these, or more than that is to be known of it.
+    """
+    pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
+    composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
+    first, second = ({int(pair[place], 16) for pair in composed} for place in (0, 1))
+    others = {_IOTA, *(nikhahit for nikhahit, _ in _NIKHAHITS)}
+
+    def what(code: int) -> int:
+        kept = tables.variants[code] if tables.is_layout_free else code
+        is_mark, letter = tables.normal[code] == _JOINING, chr(code)
+        is_composed = unicodedata.normalize("NFKD", letter) != letter
+        if code in others or (is_composed and is_mark) or unicodedata.normalize("NFKC", letter.casefold()) != letter:
+            return 0
+        is_kept = kept == code if is_mark else tables.normal[code] == code
+        is_dropped = is_mark and kept == _DROPPED
+        if not (is_kept or is_dropped):
+            return 0
+        return (2 if is_mark else 1) | 4 * is_dropped | 8 * (is_composed or code in first) | 16 * (code in second)
+
+    return [(unicodedata.combining(chr(code)), what(code) if code not in _JAMO else 0) for code in _MARKED]
+
+
+def _is_nfc(letter: str) -> bool:
+    return unicodedata.is_normalized("NFC", letter)
 
 
 def classify(codes: Uint32s) -> Uint8s:

@@ -20,6 +20,7 @@ from hsimhash.fingerprint.custom_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
+from hsimhash.fingerprint.native import signs_natively
 from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.rarity import RarityTable, read_table
@@ -34,6 +35,7 @@ _FIELDS_OF = {
     version: tuple(name for name in FIELDS if _ADDED_IN.get(name, 1) <= version) for version in (1, *ADDED_FIELDS)
 }
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
+NATIVE_DOCUMENTS = 1024  # fewer calls, each of which waits for other threads to let go of the interpreter
 BATCH_CHARACTERS = 1 << 19
 PIECES_BATCH_CHARACTERS = 1 << 16  # where each character begins a piece, more take twice as long
 
@@ -169,13 +171,17 @@ class Profile(Recipe):
         return found.at(0)
 
     def _signed(self, texts: Iterable[str], *, has_sketches: bool) -> Signatures:
-        most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return Signatures.joined(
             long_signature(self, batch[0], has_sketches=has_sketches)
             if is_long(self, batch)
             else signature_batch(self, batch, has_sketches=has_sketches)
-            for batch in split_batch(as_texts(texts), most)
+            for batch in self.batches(as_texts(texts))
         )
+
+    def batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Split texts into those that are best signed together."""
+        most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
+        return split_batch(texts, most, NATIVE_DOCUMENTS if signs_natively(self) else BATCH_DOCUMENTS)
 
     def document(self, fields: Mapping[str, str]) -> str:
         """Join the texts of a document's fields into one text for the other methods; a missing field is empty.
@@ -273,13 +279,15 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
     return profile
 
 
-def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:
-    """Split texts into batches of at most `BATCH_DOCUMENTS` and a bounded size; a long text is a batch alone."""
+def split_batch(
+    texts: Sequence[str], most_characters: int = BATCH_CHARACTERS, most_documents: int = BATCH_DOCUMENTS
+) -> Iterator[Sequence[str]]:
+    """Split texts into batches of a bounded number and size; a long text is a batch alone."""
     start = characters = 0
     for index, text in enumerate(texts):
         is_long = len(text) > LONG_CHARACTERS
         size = max(len(text), most_characters + 1) if is_long else len(text)
-        full = index - start == BATCH_DOCUMENTS or characters + size > most_characters
+        full = index - start == most_documents or characters + size > most_characters
         if full and index > start:
             yield texts[start:index]
             start, characters = index, 0

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 IDF_NAME = "jieba-0.42.1"
 IDF_SHA256 = "501b70ec56c34d90f3f590f1918ca4b1bd617d5b46cd99bd6d17c7de6e4f80ed"
+_DICTIONARY_SHA256 = "7197c3211ddd98962b036cdf40324d1ea2bfaa12bd028e68faa70111a88e12a8"
+_TWICE = "B超 3 n\n"  # in jieba's dictionary; once in rjieba's, which is the same else
 SEGMENTER_NAME = "rjieba-0.2/jieba-0.42.1"
 SEPARATOR = "\0"  # the segmenter makes one token of it, and cuts there
 MEMO_LIMIT = 1_000_000  # words; then the memo starts afresh
@@ -64,26 +66,39 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
     Raises:
         ProfileMismatchError: the table is not here; jieba's is missing, or its content is another.
     """
-    fields = _jieba_idf() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
+    fields = (
+        jieba_idf().split() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
+    )
     weights = {text: float(text) for text in set(fields[1::2])}  # few: each is that of many words
     table = dict(zip(fields[::2], map(weights.__getitem__, fields[1::2]), strict=True))
     return table, sorted(table.values())[len(table) // 2]
 
 
-def _jieba_idf() -> list[str]:
+def jieba_idf() -> str:
+    """Return the content of jieba's idf.txt."""
+    return _jieba_file(IDF_SHA256, "analyse", "idf.txt")
+
+
+def jieba_dictionary() -> str:
+    """Return the words that rjieba knows, with frequency and tag, a line each."""
+    return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, "", 1)
+
+
+def _jieba_file(sha256: str, *names: str) -> str:
+    """Return the content of a file of the installed jieba; `ProfileMismatchError` if it is missing or another one."""
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            "jieba is not installed, whose idf.txt weighs Chinese words; pip install jieba==0.42.1"
+            f"jieba is not installed, whose {names[-1]} decides about Chinese words; pip install jieba==0.42.1"
         )
-    content = Path(spec.submodule_search_locations[0], "analyse", "idf.txt").read_bytes()
+    content = Path(spec.submodule_search_locations[0], *names).read_bytes()
     found = hashlib.sha256(content).hexdigest()
-    if found != IDF_SHA256:
+    if found != sha256:
         raise ProfileMismatchError(
-            f"the installed jieba's idf.txt has SHA-256 {found[:16]}…, the profile's {IDF_SHA256[:16]}…: "
+            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, the profile's {sha256[:16]}…: "
             f"fingerprints would differ from those stored; {IDF_NAME} goes with jieba 0.42.1"
         )
-    return content.decode().split()
+    return content.decode()
 
 
 @functools.cache

@@ -1,17 +1,17 @@
-"""Process a stream of texts in worker processes, in order, with a bounded number of texts in memory.
+"""Process a stream of texts in workers, in order, with a bounded number of texts in memory.
 
 No text can end the stream. A text is rejected with a reason if its signature raises an error, takes too long or too
 much memory, or kills its worker. To find such a text, a failed batch is processed again text by text.
 
-Threads would not help: the segmenter releases the interpreter lock only while it cuts. Two threads reach 0.84 of the
-speed of one, two processes 1.87.
+Workers are threads where hsimhash-native signs, otherwise processes: the segmenter releases the interpreter lock only
+while it cuts, so two threads reach 0.84 of the speed of one, two processes 1.87.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,8 @@ import numpy as np
 
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.long_texts import is_cut_in_windows
-from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.native import signs_natively
+from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
@@ -57,12 +58,12 @@ def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) 
     Args:
         profile: what makes them.
         batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
-        workers: how many processes. 1 works in this process, unless a text may cost the profile any time or memory.
+        workers: how many. 1 works in this thread, unless a text may cost the profile any time or memory.
 
     Raises:
         HsimhashError: the profile cannot be used here.
     """
-    for parts in worked(profile, batches, workers, Profile.signatures):
+    for parts in worked(profile, batches, workers, Profile.signatures, in_threads=signs_natively(profile)):
         yield _signed(profile, parts)
 
 
@@ -82,11 +83,16 @@ def _signed(profile: Profile, parts: Sequence[Signatures | RefusedText]) -> Sign
 
 
 def worked(
-    profile: Profile, batches: Iterable[_Texts], workers: int, work: Callable[[Profile, _Texts], T]
+    profile: Profile,
+    batches: Iterable[_Texts],
+    workers: int,
+    work: Callable[[Profile, _Texts], T],
+    *,
+    in_threads: bool = False,
 ) -> Iterator[list[T | RefusedText]]:
     """Yield what `work` makes of the parts of each batch, in order; see `signature_stream`.
 
-    Refused texts are parts of their own.
+    Refused texts are parts of their own. In threads no text is limited in time or memory.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -95,8 +101,14 @@ def worked(
         for batch in batches:
             yield _parts(batch, attempt.here(batch), partial(map, attempt.here))
         return
+    if in_threads:
+        with ThreadPoolExecutor(workers, "signer") as threads:
+            yield from _in_order(
+                lambda tasks: threads.submit(attempt.all_here, tasks), profile, batches, 2 * workers + 2
+            )
+        return
     with KillableWorkers(attempt, workers, TEXT_LIMITS, attempt.prepare) as pool:
-        yield from _in_order(pool, batches, 2 * workers + 2)
+        yield from _in_order(pool.submit, profile, batches, 2 * workers + 2)
 
 
 class _Attempt(Generic[T]):
@@ -126,6 +138,10 @@ class _Attempt(Generic[T]):
         except MemoryError:
             return RefusedText("no fingerprint found within the memory of this machine")
 
+    def all_here(self, tasks: Sequence[_Texts]) -> list[T | _Failure]:
+        """Return the same of several tasks."""
+        return list(map(self.here, tasks))
+
     def prepare(self) -> None:
         """Load what the profile needs, so that it does not count against any text; errors come with the first text."""
         with suppress(Exception):
@@ -133,21 +149,22 @@ class _Attempt(Generic[T]):
 
 
 _Failure = RefusedText | HsimhashError | NoResult
-_Pool = KillableWorkers[_Texts, T | RefusedText | HsimhashError]
+_Submit = Callable[[list[_Texts]], Future[list[T | _Failure]]]
 
 
-def _in_order(pool: _Pool[T], batches: Iterable[_Texts], most_tasks: int) -> Iterator[list[T | RefusedText]]:
+def _in_order(
+    submit: _Submit[T], profile: Profile, batches: Iterable[_Texts], most_tasks: int
+) -> Iterator[list[T | RefusedText]]:
     waiting: deque[list[tuple[_Texts, Future[list[T | _Failure]]]]] = deque()  # each batch's tasks
 
     def finished() -> list[T | RefusedText]:
         made = [
-            _parts(texts, work.result()[0], lambda alone: pool.submit(alone).result())
-            for texts, work in waiting.popleft()
+            _parts(texts, work.result()[0], lambda alone: submit(alone).result()) for texts, work in waiting.popleft()
         ]
         return [part for parts in made for part in parts]
 
     for batch in batches:
-        waiting.append([(task, pool.submit([task])) for task in list(split_batch(batch)) or [batch]])
+        waiting.append([(task, submit([task])) for task in list(profile.batches(batch)) or [batch]])
         while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
             yield finished()
     while waiting:

@@ -66,7 +66,8 @@ def text_of(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
     try:
-        value.encode()
+        if not value.isascii():
+            value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
     return value

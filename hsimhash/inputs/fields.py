@@ -18,10 +18,12 @@ _SHOWN = 20  # fields that a message names
 TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
 
-def value_at(record: Mapping[str, object], name: str) -> object:
-    """Return the value of a field, or None if the field does not exist. See `has_field`."""
+def value_at(record: Mapping[str, object], name: str, default: object = None) -> object:
+    """Return the value of a field, or the default if the field does not exist. See `has_field`."""
+    if name in record:
+        return record[name]
     value = _at(record, name)
-    return None if value is _MISSING else value
+    return default if value is _MISSING else value
 
 
 def has_field(record: Mapping[str, object], name: str) -> bool:

@@ -21,7 +21,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 
 RECORD_LIMIT_BYTES = 16 << 20
-BLOCK_BYTES = 256 << 10  # about so much is read at once; more only where a single record is larger
+BLOCK_BYTES = 1 << 20  # about so much is read at once; more only where a single record is larger
 IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
 PREVIEW_BYTES = 200
 _SNIFFED_BYTES = 64 << 10  # of a file, that tell whether it is a text

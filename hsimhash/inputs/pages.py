@@ -69,7 +69,9 @@ def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
     """
     if extract == "text":
         return Content(text)
-    values = text.split(FIELD_SEPARATOR) if has_fields else [text]
+    if not has_fields:
+        return Content(text, is_page=True) if is_page(text) else Content(_text_of_value(text, extract))
+    values = text.split(FIELD_SEPARATOR)
     if any(map(is_page, values)):
         return Content(text, is_page=True)
     return Content(FIELD_SEPARATOR.join([_text_of_value(value, extract) for value in values]))

@@ -33,6 +33,7 @@ from hsimhash.inputs.pages import Content, content_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
+_MISSING = object()
 _BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # a tab may separate fields, and is what an error is about then
 PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
 _HEAVIEST = 192  # bytes that a character of JSON may need at most, whatever the values are
@@ -269,10 +270,11 @@ class RecordReader:
             record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
-            doc_id = self._doc_id(record, number)
+            named = self._doc_id(record)
             content, is_page = self._content(record)
+            doc_id = numbered_id(self._input, number) if named is None else named
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
-            found.numbered += self._is_numbered(record)
+            found.numbered += named is None
 
         documents = found.take_each(((number, data) for number, _, data in records), take)
         return replace(documents, formats=self._narrowing.formats, note=note)
@@ -287,14 +289,11 @@ class RecordReader:
             if problem:
                 raise ValueError(f"input {self._input.label}: " + problem)
 
-    def _is_numbered(self, record: Mapping[str, object]) -> bool:
-        return self._options.id_field is None and value_at(record, self._options.named_id_field) is None
-
-    def _doc_id(self, record: Mapping[str, object], number: int) -> str:
-        if self._is_numbered(record):
-            return numbered_id(self._input, number)
-        name = self._options.named_id_field
-        return doc_id_of(field_value(record, name), name)
+    def _doc_id(self, record: Mapping[str, object]) -> str | None:
+        """Return the id of a record, or None if it goes by its number."""
+        name, is_asked = self._options.named_id_field, self._options.id_field is not None
+        value = field_value(record, name) if is_asked else value_at(record, name)
+        return None if value is None and not is_asked else doc_id_of(value, name)
 
     def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
         """Return the text or the signature of a record, and whether it is a page."""
@@ -317,9 +316,10 @@ def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
 
 def field_value(record: Mapping[str, object], field: str) -> object:
     """Return the value of a field; raise `ValueError` if the record does not have it."""
-    if not has_field(record, field):
+    value = value_at(record, field, _MISSING)
+    if value is _MISSING:
         raise ValueError(f'no field "{field}"')
-    return value_at(record, field)
+    return value
 
 
 def json_object(text: str) -> Mapping[str, object]:

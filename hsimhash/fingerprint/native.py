@@ -1,0 +1,187 @@
+"""Sign texts with the package hsimhash-native where it is installed: the same bits in a fraction of the time.
+
+It knows the profiles `auto-*` and `words-1`, and those of your own that differ from them in numbers or in the rarity
+table. `HSIMHASH_NATIVE=0` turns it off. While it signs, other threads run, so threads do what otherwise takes worker
+processes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+try:
+    import hsimhash_native
+except ImportError:
+    hsimhash_native = None
+
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint.feature_weights import ENGLISH_NAME, MOST_COMMON, english
+from hsimhash.fingerprint.murmur3 import HASH_NAME
+from hsimhash.fingerprint.normalize import NORMALIZE_NAMES, SEPARATOR, native_tables, normalize
+from hsimhash.fingerprint.rarity import rarity_table
+from hsimhash.fingerprint.segment import IDF_NAME, jieba_dictionary, jieba_idf
+from hsimhash.fingerprint.signature import Signatures
+
+if TYPE_CHECKING:
+    from hsimhash.fingerprint.recipe import Recipe
+
+SWITCH = "HSIMHASH_NATIVE"
+_INTERFACE = 2  # of the package: what its functions take and return
+_NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
+_MAKING = threading.Lock()  # of signers
+_WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
+_KNOWN = {
+    "hash": (HASH_NAME,),
+    "normalize": NORMALIZE_NAMES,
+    "english": (None, ENGLISH_NAME),
+    "idf": (IDF_NAME,),
+    "top": (None,),
+    "words": (None,),
+    "stops": (None,),
+    "fields": (None,),
+}
+
+
+class _Words(NamedTuple):
+    """The table of English words."""
+
+    hashes: Uint64s
+    weights: Floats
+    median: float
+    most_common: int
+
+
+class _Rarities(NamedTuple):
+    """A rarity table."""
+
+    tags: Uint32s
+    rarities: Uint8s
+    default: int
+
+
+class _SignerTables(NamedTuple):
+    """What `hsimhash_native.Signer` needs to know beside a recipe; see there."""
+
+    classes: Uint8s
+    normal: Uint32s
+    many_start: Int64s
+    many_codes: Uint32s
+    hyphened: Uint8s
+    is_layout_free: bool
+    simplified: Uint32s | None
+    marks: list[tuple[int, int]]
+    rarity: _Rarities | None
+    english: _Words | None
+    chinese: Callable[[], tuple[str, str]]
+
+
+def signs_natively(recipe: Recipe) -> bool:
+    """Return whether the package signs texts by this recipe."""
+    return _knows(recipe) and os.environ.get(SWITCH) != "0" and _is_usable()
+
+
+def signer_name() -> str:
+    """Return what signs texts: the package and its version, or numpy and why."""
+    if hsimhash_native is None:
+        return "numpy"
+    name = f"hsimhash-native {hsimhash_native.__version__}"
+    if not _is_usable():
+        return f"numpy ({name} does not fit this release; reinstall it)"
+    return f"numpy ({name} is turned off by {SWITCH}=0)" if os.environ.get(SWITCH) == "0" else name
+
+
+def _is_usable() -> bool:
+    return getattr(hsimhash_native, "INTERFACE", None) == _INTERFACE
+
+
+def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None:
+    """Return the signatures of texts; None if the package does not sign by this recipe."""
+    if not signs_natively(recipe):
+        return None
+    signer = _signer_of(recipe)
+    try:
+        columns: Any = signer.signatures(texts)
+    except UnicodeEncodeError:  # lone surrogates
+        return _of_normalized(recipe, signer, texts)
+    left = np.flatnonzero(columns[3] == _NOT_NORMALIZED)
+    if len(left):
+        found = _of_normalized(recipe, signer, [texts[place] for place in left.tolist()])
+        for column, values in zip(columns, (found.fingerprints, found.sketches, found.keys, found.kinds), strict=True):
+            column[left] = values
+    return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
+
+
+class NativeFeatures(NamedTuple):
+    """What a rarity table is fitted to, of texts."""
+
+    hashes: Sequence[Uint64s]
+    keys: Uint64s
+    sketches: Uint64s
+
+
+def native_features(recipe: Recipe, texts: Sequence[str]) -> NativeFeatures | None:
+    """Return the features of texts; None if the package does not sign by this recipe."""
+    if not (recipe.weights == "rarity" and recipe.sketch and recipe.key and signs_natively(recipe)):
+        return None
+    signer = _signer_of(recipe)
+    try:
+        hashes, ends, keys, sketches, is_read = signer.features(texts)
+    except UnicodeEncodeError:  # lone surrogates
+        codes = normalize(texts, recipe.normalize)
+        hashes, ends, keys, sketches, is_read = signer.features_of_codes(codes, np.flatnonzero(codes == SEPARATOR))
+    listed = np.split(hashes, ends[:-1])
+    for place in np.flatnonzero(is_read == 0).tolist():
+        codes = normalize([texts[place]], recipe.normalize)
+        listed[place], _, (keys[place],), (sketches[place],), _ = signer.features_of_codes(
+            codes, np.array([len(codes) - 1])
+        )
+    return NativeFeatures(listed, keys, sketches)
+
+
+def _signer_of(recipe: Recipe) -> Any:
+    with _MAKING:
+        return _signer(recipe)
+
+
+def _knows(recipe: Recipe) -> bool:
+    is_known = all(getattr(recipe, name) in values for name, values in _KNOWN.items())
+    has_cap = recipe.cap is not None and recipe.weights == "rarity"
+    return is_known and recipe.weights in _WEIGHTS.get(recipe.tokens, ()) and not has_cap
+
+
+def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatures:
+    codes = normalize(texts, recipe.normalize)
+    columns: tuple[Uint64s, Uint64s, Uint64s, Uint8s] = signer.signatures_of_codes(
+        codes, np.flatnonzero(codes == SEPARATOR)
+    )
+    return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
+
+
+@lru_cache(maxsize=8)  # each has tens of MB of tables
+def _signer(recipe: Recipe) -> Any:
+    return hsimhash_native.Signer(recipe, _tables(recipe))
+
+
+def _tables(recipe: Recipe) -> _SignerTables:
+    return _SignerTables(
+        *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
+        rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
+        english=_english(recipe.seed) if recipe.english else None,
+        chinese=lambda: (jieba_dictionary(), "" if recipe.weights == "rarity" else jieba_idf()),
+    )
+
+
+def _rarities(sha256: str | None) -> _Rarities:
+    table = rarity_table(sha256)
+    return _Rarities(table.tags[:-1], table.rarities[:-1], table.default)
+
+
+def _english(seed: int) -> _Words:
+    table = english(seed)
+    return _Words(table.hashes[:-1], table.weights[:-1], table.median, MOST_COMMON)

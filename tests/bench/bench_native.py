@@ -1,0 +1,94 @@
+"""How fast hsimhash-native signs, against numpy: `python -m tests.bench.bench_native [--data DIR] [--documents N]`.
+
+Texts of 2 KB of UTF-8 in sentences of labelled sets. CPU time a text in one thread, numpy and native in turns, medians
+over the rounds; and the wall time of a stream with one and with two threads.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.native import SWITCH, signer_name
+from hsimhash.fingerprint.stream import signature_stream
+from tests.support.fingerprint_sets import read_documents
+from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions
+
+SETS = {
+    "English": ("debian-install-guide", r"(?<=[.!?])\s+", " "),
+    "Chinese": ("zh-wiki-paragraphs", r"(?<=。)", ""),
+}
+TEXT_BYTES = 2_000
+PROFILES = ("auto-3", "auto-2")
+SEED, ROUNDS = 11, 5
+BATCHES = 12
+
+
+def texts_of(path: Path, ends: str, between: str, count: int) -> list[str]:
+    """Return texts of sentences that are chosen by chance."""
+    rng = random.Random(SEED)
+    sentences = (one for document in read_documents(path) for one in re.split(ends, document["text"]))
+    pool = [one for one in sentences if 15 < len(one) < 400]
+    texts = []
+    for _ in range(count):
+        parts, size = [], 0
+        while size < TEXT_BYTES:
+            parts.append(rng.choice(pool))
+            size += len(parts[-1].encode())
+        texts.append(between.join(parts))
+    return texts
+
+
+def cpu_us(profile: Profile, texts: Sequence[str], switch: str) -> float:
+    """Return the CPU time of a text."""
+    os.environ[SWITCH] = switch
+    start = time.process_time()
+    profile.signatures(texts)
+    return 1e6 * (time.process_time() - start) / len(texts)
+
+
+def stream_s(profile: Profile, texts: Sequence[str], workers: int) -> float:
+    """Return the wall time of a stream."""
+    start = time.perf_counter()
+    for _ in signature_stream(profile, [texts] * BATCHES, workers):
+        pass
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    """Measure, and print the bars."""
+    given = options(__doc__, has_data=True, documents=(2_000, "texts of each language"))
+    print_conditions(f"{signer_name()} and numpy", packages=("rjieba",), texts=given.documents, rounds=ROUNDS)
+    paths = {language: data_file(given.data, f"{name}/docs.jsonl.gz") for language, (name, _, _) in SETS.items()}
+    if not signer_name().startswith("hsimhash-native") or None in paths.values():
+        print("nothing to measure: `make native` builds the package, and --data names labelled texts")
+        return 0
+    for language, path in paths.items():
+        assert path is not None
+        texts = texts_of(path, *SETS[language][1:], given.documents)
+        for name in PROFILES:
+            profile = Profile.named(name)
+            ways: dict[str, Callable[[], float]] = {
+                way: partial(cpu_us, profile, texts, switch) for way, switch in (("numpy", "0"), ("native", "1"))
+            }
+            in_turns(ways, 1)
+            taken = in_turns(ways, ROUNDS)
+            numpy_us, native_us = (statistics.median(taken[way]) for way in ("numpy", "native"))
+            rate = f"{1e6 / native_us:,.0f} texts/s"
+            print(f"{name}, {language}: numpy {numpy_us:.0f} µs, native {native_us:.1f} µs, {rate}")
+            print_bar("native, times numpy", median_ratio(taken["numpy"], taken["native"]), at_least=4)
+        streams = in_turns({str(count): partial(stream_s, profile, texts, count) for count in (1, 2)}, ROUNDS)
+        print_bar(f"two threads on {language}, times one", median_ratio(streams["1"], streams["2"]), at_least=1.8)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

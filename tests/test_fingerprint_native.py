@@ -1,0 +1,130 @@
+"""Signatures of hsimhash-native, where it is installed, are those of numpy; `make native` installs it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from itertools import chain
+from typing import TypeVar
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hsimhash import Profile, Signatures, sample
+from hsimhash.fingerprint import DEFAULT_PROFILE
+from hsimhash.fingerprint.features import feature_hashes
+from hsimhash.fingerprint.fit import Fit
+from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
+from hsimhash.fingerprint.native import SWITCH, signer_name, signs_natively
+from hsimhash.fingerprint.rarity import RarityTable
+from hsimhash.fingerprint.stream import signature_stream
+from tests.support.effort import tries
+
+pytest.importorskip("hsimhash_native", reason="hsimhash-native is not installed; make native")
+
+T = TypeVar("T")
+DEFAULT = Profile.named(DEFAULT_PROFILE)
+# First and last code points: Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, Lao, Burmese, Khmer, Hangul,
+# punctuation, kana, Han of three planes, lone surrogates, compatibility forms, emoji.
+BLOCKS = [
+    (0x00, 0x7F), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x600, 0x6FF),
+    (0x900, 0x97F), (0xE01, 0xE5B), (0xE81, 0xEDF), (0x1000, 0x109F), (0x1780, 0x17DD), (0x1100, 0x11FF),
+    (0xAC00, 0xD7A3), (0x2000, 0x206F), (0x3040, 0x30FF), (0x3400, 0x34FF), (0x4E00, 0x9FFF), (0xD800, 0xDFFF),
+    (0xF900, 0xFAFF), (0xFB00, 0xFDFF), (0xFF00, 0xFFEF), (0x1F600, 0x1F640), (0x20000, 0x20100),
+]  # fmt: skip
+LAYOUT = st.sampled_from(
+    [" ", "  ", "\n", "\r\n", "\t", "-\n", "\u00ad", "\u00ad\n", "\u2010 \n", "'", "’", ".", "<p>"]
+)
+
+
+def characters(first: int, last: int) -> st.SearchStrategy[str]:
+    return st.text(st.characters(min_codepoint=first, max_codepoint=last, categories=None), min_size=1, max_size=30)
+
+
+RUNS = st.one_of([characters(*block) for block in BLOCKS])
+SENTENCES = re.findall(r'"text": "([^"\\]{20,})"', sample.documents().read_text("utf-8"))
+TEXTS = st.lists(st.one_of(RUNS, LAYOUT, st.sampled_from(SENTENCES)), max_size=12).map("".join)
+
+
+def by_numpy(make: Callable[[], T]) -> T:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, "0")
+        return make()
+
+
+def columns(found: Signatures) -> list[list[int]]:
+    return [column.tolist() for column in (found.fingerprints, found.sketches, found.keys, found.kinds)]
+
+
+def features(texts: list[str]) -> list[tuple[list[int], int, int]]:
+    return [(sorted(one.hashes.tolist()), one.key, one.sketch) for one in feature_hashes(DEFAULT, texts)]
+
+
+def check_equal(profile: Profile, texts: list[str]) -> None:
+    assert signs_natively(profile)
+    assert columns(profile.signatures(texts)) == columns(by_numpy(lambda: profile.signatures(texts)))
+
+
+@settings(max_examples=tries(3000, 200), deadline=None)
+@example(["", " ", "\0", "a\0b", "\ud800", "\ufdfa" * 9, "が" + "か\u3099", "e\u0301" * 3, "-\n", "a-\nb", "a'", "'a"])
+@given(st.lists(TEXTS, max_size=6))
+def test_any_texts_have_the_same_signatures(texts: list[str]) -> None:
+    check_equal(DEFAULT, texts)
+
+
+@settings(max_examples=tries(1000, 50), deadline=None)
+@example(["", "\ud800", "e\u0301" * 3, "a-\nb"])
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_a_rarity_table_is_fitted_to_the_same_features(texts: list[str]) -> None:
+    assert features(texts) == by_numpy(lambda: features(texts))
+
+
+@settings(max_examples=tries(1000, 50), deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 60), LAYOUT)
+def test_texts_that_repeat_themselves_have_the_same_signatures(parts: list[str], times: int, between: str) -> None:
+    check_equal(DEFAULT, [between.join(parts * times), *(between.join([part] * times) for part in parts)])
+
+
+def test_texts_of_the_sample_have_the_same_signatures_also_with_a_fitted_table() -> None:
+    def table() -> RarityTable:
+        fit = Fit(DEFAULT)
+        fit.add(SENTENCES)
+        return fit.table(workers=2)
+
+    assert table().content() == by_numpy(table).content()
+    for profile in (DEFAULT, DEFAULT.fitted(table())):
+        check_equal(profile, SENTENCES)
+
+
+def test_texts_around_the_size_from_which_they_are_signed_in_windows() -> None:
+    text = " ".join(chain.from_iterable([SENTENCES] * (1 + LONG_CHARACTERS // sum(map(len, SENTENCES)))))
+    check_equal(DEFAULT, [text[: LONG_CHARACTERS + more] for more in (-1, 0, 1)])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_stream_signs_in_order_and_in_threads(workers: int) -> None:
+    batches = [[f"{sentence} {number}" for sentence in SENTENCES[:300]] for number in range(8)]
+    found = [batch.signatures for batch in signature_stream(DEFAULT, batches, workers)]
+    assert list(map(columns, found)) == [columns(by_numpy(lambda one=one: DEFAULT.signatures(one))) for one in batches]
+    assert not [one for one in threading.enumerate() if one.name.startswith("signer")]
+
+
+def test_it_can_be_turned_off_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"hsimhash-native \d+\.\d+\.\d+", signer_name())
+    monkeypatch.setenv(SWITCH, "0")
+    assert not signs_natively(DEFAULT)
+    assert re.fullmatch(rf"numpy \(hsimhash-native \d+\.\d+\.\d+ is turned off by {SWITCH}=0\)", signer_name())
+
+
+OTHERS = ["auto-3:key=off", "auto-3:sketch=off", "auto-2", "auto-1", "words-1", "words-1:n=3", "zh-1", "chars-1"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@settings(max_examples=tries(500, 25), deadline=None)
+@given(st.lists(TEXTS, max_size=6))
+def test_other_profiles_have_the_same_signatures_whoever_signs(name: str, texts: list[str]) -> None:
+    profile = Profile.named(name)
+    given_texts = [*texts, *SENTENCES[:40]]
+    assert columns(profile.signatures(given_texts)) == columns(by_numpy(lambda: profile.signatures(given_texts)))

@@ -10,7 +10,7 @@ help:
 	@echo 'make demo    index a small corpus and show the near-duplicates in it'
 	@echo 'make test    run the tests that need no server: a few minutes'
 	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; fetches what they need, skips what it cannot get'
-	@echo 'make native  build and install hsimhash-native, which signs texts three times as fast (needs Rust: cargo)'
+	@echo 'make native  build and install hsimhash-native, which signs texts four times as fast (needs Rust: cargo)'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'

@@ -185,7 +185,7 @@ class TextFeatures(NamedTuple):
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     """Return what a rarity table is fitted to, of each text."""
     if (native := native_features(recipe, texts)) is not None:
-        return list(map(TextFeatures, native.hashes, native.keys.tolist(), native.sketches.tolist()))
+        return [TextFeatures(*one) for one in native]
     batch = TextBatch.of(recipe, texts)
     found = _found(batch, texts)
     key = _keys(recipe, found, batch.count)

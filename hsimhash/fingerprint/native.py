@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
 SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 2  # of the package: what its functions take and return
+_INTERFACE = 3  # of the package: what its functions take and return
 _NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
 _MAKING = threading.Lock()  # of signers
 _WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
@@ -117,31 +117,23 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
     return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 
-class NativeFeatures(NamedTuple):
-    """What a rarity table is fitted to, of texts."""
+def native_features(recipe: Recipe, texts: Sequence[str]) -> list[tuple[Uint64s, int, int]] | None:
+    """Return the feature hashes, the key and the sketch of each text, which a rarity table is fitted to.
 
-    hashes: Sequence[Uint64s]
-    keys: Uint64s
-    sketches: Uint64s
-
-
-def native_features(recipe: Recipe, texts: Sequence[str]) -> NativeFeatures | None:
-    """Return the features of texts; None if the package does not sign by this recipe."""
+    None if the package does not sign by this recipe.
+    """
     if not (recipe.weights == "rarity" and recipe.sketch and recipe.key and signs_natively(recipe)):
         return None
     signer = _signer_of(recipe)
     try:
         hashes, ends, keys, sketches, is_read = signer.features(texts)
     except UnicodeEncodeError:  # lone surrogates
-        codes = normalize(texts, recipe.normalize)
-        hashes, ends, keys, sketches, is_read = signer.features_of_codes(codes, np.flatnonzero(codes == SEPARATOR))
-    listed = np.split(hashes, ends[:-1])
+        hashes, ends, keys, sketches, is_read = signer.features_of_codes(*_codes_of(recipe, texts))
+    found = list(zip(np.split(hashes, ends[:-1]), keys.tolist(), sketches.tolist(), strict=False))
     for place in np.flatnonzero(is_read == 0).tolist():
-        codes = normalize([texts[place]], recipe.normalize)
-        listed[place], _, (keys[place],), (sketches[place],), _ = signer.features_of_codes(
-            codes, np.array([len(codes) - 1])
-        )
-    return NativeFeatures(listed, keys, sketches)
+        own, _, (key,), (sketch,), _ = signer.features_of_codes(*_codes_of(recipe, [texts[place]]))
+        found[place] = own, int(key), int(sketch)
+    return found
 
 
 def _signer_of(recipe: Recipe) -> Any:
@@ -155,11 +147,14 @@ def _knows(recipe: Recipe) -> bool:
     return is_known and recipe.weights in _WEIGHTS.get(recipe.tokens, ()) and not has_cap
 
 
-def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatures:
+def _codes_of(recipe: Recipe, texts: Sequence[str]) -> tuple[Uint32s, Int64s]:
+    """Return the code points of normalised texts, and where the separator of each is."""
     codes = normalize(texts, recipe.normalize)
-    columns: tuple[Uint64s, Uint64s, Uint64s, Uint8s] = signer.signatures_of_codes(
-        codes, np.flatnonzero(codes == SEPARATOR)
-    )
+    return codes, np.flatnonzero(codes == SEPARATOR)
+
+
+def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatures:
+    columns: tuple[Uint64s, Uint64s, Uint64s, Uint8s] = signer.signatures_of_codes(*_codes_of(recipe, texts))
     return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 

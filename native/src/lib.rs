@@ -17,12 +17,10 @@ mod vote;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use text::{Features, Recipe, Scratch, Signature};
+use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 2; // another number wherever functions take or return something else
-const TEXTS_AT_ONCE: usize = 16;
-const FIRST_HAN: u32 = 0x2E80; // or a character that becomes Han
+const INTERFACE: u32 = 3; // another number wherever functions take or return something else
+const MAYBE_HAN: u32 = 0x2E80; // from here on characters are Han, or may become so
 
 type Columns<'py> =
     (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
@@ -44,37 +42,44 @@ impl Signer {
         py.detach(|| self.recipe.read_chinese(&dictionary, &idf));
         Ok(())
     }
+
+    /// Returns what `each` makes of texts, one after the other.
+    fn of_texts<T: Send>(
+        &self,
+        py: Python<'_>,
+        texts: &[PyBackedStr],
+        each: impl Fn(&Recipe, Text<'_>, &mut Scratch) -> T + Sync,
+    ) -> PyResult<Vec<T>> {
+        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
+        Ok(py.detach(|| {
+            let mut scratch = Scratch::default();
+            texts.iter().map(|text| each(&self.recipe, Text::Given(text), &mut scratch)).collect()
+        }))
+    }
+
+    /// Returns the same of normalised texts: code points, of which each text's end where `ends` says; one is between.
+    fn of_codes<T: Send>(
+        &self,
+        py: Python<'_>,
+        codes: &[u32],
+        ends: &[i64],
+        each: impl Fn(&Recipe, Text<'_>, &mut Scratch) -> T + Sync,
+    ) -> PyResult<Vec<T>> {
+        self.prepare(py, || codes.iter().any(|&code| code >= MAYBE_HAN))?;
+        Ok(py.detach(|| {
+            let (mut scratch, mut start) = (Scratch::default(), 0);
+            let texts = ends.iter().map(|&end| {
+                let text = &codes[start..end as usize];
+                start = end as usize + 1;
+                text
+            });
+            texts.map(|text| each(&self.recipe, Text::Normal(text), &mut scratch)).collect()
+        }))
+    }
 }
 
 fn may_have_han(text: &str) -> bool {
-    text.bytes().any(|byte| byte >= 0xE2) && text.chars().any(|one| u32::from(one) >= FIRST_HAN)
-}
-
-/// Returns what `each` makes of the numbers below `count`, in order.
-fn spread<T: Send>(count: usize, threads: usize, each: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
-    let work = |range: std::ops::Range<usize>, scratch: &mut Scratch| -> Vec<T> {
-        range.map(|number| each(number, scratch)).collect()
-    };
-    if threads < 2 || count <= TEXTS_AT_ONCE {
-        return work(0..count, &mut Scratch::default());
-    }
-    let next = AtomicUsize::new(0);
-    let run = || {
-        let (mut found, mut scratch) = (Vec::new(), Scratch::default());
-        loop {
-            let start = next.fetch_add(TEXTS_AT_ONCE, Ordering::Relaxed);
-            if start >= count {
-                return found;
-            }
-            found.push((start, work(start..count.min(start + TEXTS_AT_ONCE), &mut scratch)));
-        }
-    };
-    let mut parts = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        running.into_iter().flat_map(|one| one.join().expect("a thread that signs texts")).collect::<Vec<_>>()
-    });
-    parts.sort_unstable_by_key(|part| part.0);
-    parts.into_iter().flat_map(|part| part.1).collect()
+    text.bytes().any(|byte| byte >= 0xE2) && text.chars().any(|one| u32::from(one) >= MAYBE_HAN)
 }
 
 /// Hashes of all texts, where those of each end, keys, sketches, and 0 for each text that was not read.
@@ -112,15 +117,9 @@ fn feature_columns(py: Python<'_>, found: Vec<Option<Features>>) -> FeatureColum
     )
 }
 
-/// Returns one of the texts whose code points stand one after the other.
-fn text_at<'a>(codes: &'a [u32], ends: &[i64], number: usize) -> &'a [u32] {
-    let start = if number == 0 { 0 } else { ends[number - 1] as usize + 1 };
-    &codes[start..ends[number] as usize]
-}
-
 #[pymethods]
 impl Signer {
-    /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and the `Tables` of `hsimhash.fingerprint.native`.
+    /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and what `hsimhash.fingerprint.native` calls its tables.
     #[new]
     fn new(recipe: recipe::Rules, tables: recipe::Tables<'_>) -> PyResult<Self> {
         let recipe = recipe::recipe(recipe, &tables)?;
@@ -128,57 +127,33 @@ impl Signer {
     }
 
     /// Return fingerprints, sketches, keys and kinds of texts; the kind 3 is of those that the caller has to normalise.
-    #[pyo3(signature = (texts, threads = 1))]
-    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> PyResult<Columns<'py>> {
-        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
-        let found =
-            py.detach(|| spread(texts.len(), threads, |number, scratch| self.recipe.of_text(&texts[number], scratch)));
-        Ok(columns(py, found))
+    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<Columns<'py>> {
+        Ok(columns(py, self.of_texts(py, &texts, Recipe::signature)?))
     }
 
-    /// Return what a rarity table is fitted to; see `FeatureColumns`.
-    #[pyo3(signature = (texts, threads = 1))]
-    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>, threads: usize) -> PyResult<FeatureColumns<'py>> {
-        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
-        let found =
-            py.detach(|| spread(texts.len(), threads, |number, scratch| self.recipe.features(&texts[number], scratch)));
-        Ok(feature_columns(py, found))
-    }
-
-    /// Return the signatures of normalised texts: code points, of which each text's end where `ends` says; one is between.
-    #[pyo3(signature = (codes, ends, threads = 1))]
+    /// Return the same of normalised texts; see `of_codes`.
     fn signatures_of_codes<'py>(
         &self,
         py: Python<'py>,
         codes: PyReadonlyArray1<'py, u32>,
         ends: PyReadonlyArray1<'py, i64>,
-        threads: usize,
     ) -> PyResult<Columns<'py>> {
-        let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
-        self.prepare(py, || codes.iter().any(|&code| code >= FIRST_HAN))?;
-        let found = py.detach(|| {
-            spread(ends.len(), threads, |number, scratch| self.recipe.of_codes(text_at(codes, ends, number), scratch))
-        });
-        Ok(columns(py, found))
+        Ok(columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::signature)?))
     }
 
-    /// Return what a rarity table is fitted to, of normalised texts.
-    #[pyo3(signature = (codes, ends, threads = 1))]
+    /// Return what a rarity table is fitted to; see `FeatureColumns`.
+    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
+        Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
+    }
+
+    /// Return the same of normalised texts; see `of_codes`.
     fn features_of_codes<'py>(
         &self,
         py: Python<'py>,
         codes: PyReadonlyArray1<'py, u32>,
         ends: PyReadonlyArray1<'py, i64>,
-        threads: usize,
     ) -> PyResult<FeatureColumns<'py>> {
-        let (codes, ends) = (codes.as_slice()?, ends.as_slice()?);
-        self.prepare(py, || codes.iter().any(|&code| code >= FIRST_HAN))?;
-        let found = py.detach(|| {
-            spread(ends.len(), threads, |number, scratch| {
-                self.recipe.features_of_codes(text_at(codes, ends, number), scratch)
-            })
-        });
-        Ok(feature_columns(py, found))
+        Ok(feature_columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::features)?))
     }
 }
 

@@ -69,6 +69,13 @@ pub struct Recipe {
     pub is_key_in_parts: bool,
 }
 
+/// A text as it was given, or the code points of one that is normalised.
+#[derive(Clone, Copy)]
+pub enum Text<'a> {
+    Given(&'a str),
+    Normal(&'a [u32]),
+}
+
 #[derive(Clone, Copy, Default)]
 pub struct Signature {
     pub fingerprint: u64,
@@ -158,50 +165,23 @@ impl Recipe {
         }
     }
 
-    /// Returns the signature of a text.
-    pub fn of_text(&self, text: &str, scratch: &mut Scratch) -> Signature {
-        self.of(|how, page| self.tables.read(text, how, page), scratch)
-    }
-
-    /// Returns the signature of a normalised text.
-    pub fn of_codes(&self, codes: &[u32], scratch: &mut Scratch) -> Signature {
-        let read = |how, page: &mut Page| {
-            self.tables.read_codes(codes, how, page);
-            true
-        };
-        self.of(read, scratch)
-    }
-
     /// Returns the features of a text; none if the caller has to normalise it.
-    pub fn features(&self, text: &str, scratch: &mut Scratch) -> Option<Features> {
-        self.listed(|how, page| self.tables.read(text, how, page), scratch)
-    }
-
-    /// Returns the features of a normalised text.
-    pub fn features_of_codes(&self, codes: &[u32], scratch: &mut Scratch) -> Option<Features> {
-        let read = |how, page: &mut Page| {
-            self.tables.read_codes(codes, how, page);
-            true
-        };
-        self.listed(read, scratch)
-    }
-
-    fn listed(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Option<Features> {
+    pub fn features(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Features> {
         scratch.listed = Some(Vec::new());
-        let sketch = self.take(&read, scratch).map(|found| found.1);
+        let sketch = self.take(text, scratch).map(|found| found.1);
         let hashes = scratch.listed.take().unwrap_or_default();
         sketch.map(|sketch| Features { hashes, key: self.key_of(&scratch.heaviest), sketch })
     }
 
     /// Reads a page, lets its features vote, and returns how it was read, and its sketch.
-    fn take(&self, read: &impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Option<(Reading, u64)> {
+    fn take(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<(Reading, u64)> {
         let mut how = Reading { is_simplified: true, has_apostrophes: false };
-        if !read(how, &mut scratch.page) {
+        if !self.read(text, how, &mut scratch.page) {
             return None;
         }
         if self.knows_japanese && scratch.page.is_japanese() {
             how.is_simplified = false;
-            read(how, &mut scratch.page);
+            self.read(text, how, &mut scratch.page);
             scratch.page.take_han_as_kana();
         }
         scratch.units.find(&scratch.page, self.seed);
@@ -209,8 +189,20 @@ impl Recipe {
         Some((how, self.sketch(scratch)))
     }
 
-    fn of(&self, read: impl Fn(Reading, &mut Page) -> bool, scratch: &mut Scratch) -> Signature {
-        let Some((mut how, sketch)) = self.take(&read, scratch) else {
+    /// Reads a text onto a page; false if the caller has to normalise it.
+    fn read(&self, text: Text<'_>, how: Reading, page: &mut Page) -> bool {
+        match text {
+            Text::Given(text) => self.tables.read(text, how, page),
+            Text::Normal(codes) => {
+                self.tables.read_codes(codes, how, page);
+                true
+            }
+        }
+    }
+
+    /// Returns the signature of a text.
+    pub fn signature(&self, text: Text<'_>, scratch: &mut Scratch) -> Signature {
+        let Some((mut how, sketch)) = self.take(text, scratch) else {
             return Signature { kind: UNREAD, ..Default::default() };
         };
         if scratch.votes.features >= self.min_features {
@@ -218,7 +210,7 @@ impl Recipe {
             Signature { fingerprint: scratch.votes.fingerprint(self.tie_gives_one), sketch, key, kind: VOTED }
         } else if scratch.page.has_letters() {
             how.has_apostrophes = true;
-            read(how, &mut scratch.page);
+            self.read(text, how, &mut scratch.page);
             let whole = scratch.page.whole();
             Signature { fingerprint: murmur(whole.bytes, whole.size, self.seed), sketch, key: 0, kind: EXACT }
         } else {

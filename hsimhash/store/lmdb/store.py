@@ -156,12 +156,15 @@ class LmdbStore(Store):
             "drawer_rows": stats["drawers"]["entries"],
             **{f"{name}_bytes": _used_bytes(stat) for name, stat in stats.items()},
             "file_bytes": self.session.file_bytes(),
-            "free_bytes": self.free_bytes(),
+            "free_bytes": self._free_bytes(stats),
         }
 
     def free_bytes(self) -> int:
         """Return the bytes of the data file's free pages."""
-        return max(0, self.session.file_bytes() - sum(map(_used_bytes, self._stats().values())))
+        return self._free_bytes(self._stats())
+
+    def _free_bytes(self, stats: Mapping[str, Mapping[str, int]]) -> int:
+        return max(0, self.session.file_bytes() - sum(map(_used_bytes, stats.values())))
 
     def _stats(self) -> dict[str, dict[str, int]]:
         with LmdbView(self.session) as view:

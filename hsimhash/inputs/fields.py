@@ -19,31 +19,25 @@ TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
 
 def value_at(record: Mapping[str, object], name: str, default: object = None) -> object:
-    """Return the value of a field, or the default if the field does not exist. See `has_field`."""
-    if name in record:
-        return record[name]
-    value = _at(record, name)
-    return default if value is _MISSING else value
-
-
-def has_field(record: Mapping[str, object], name: str) -> bool:
-    """Whether a record has a field, which may be null.
+    """Return the value of a field, or the default if the field does not exist.
 
     `meta.url` is the field of that name, else the field `url` in the object `meta`.
     """
-    return _at(record, name) is not _MISSING
-
-
-def _at(record: Mapping[str, object], name: str) -> object:
     if name in record:
         return record[name]
     outer, dot, inner = name.partition(".")
     while dot:
-        if isinstance(value := record.get(outer), Mapping) and (found := _at(value, inner)) is not _MISSING:
+        value = record.get(outer)
+        if isinstance(value, Mapping) and (found := value_at(value, inner, _MISSING)) is not _MISSING:
             return found
         more, dot, inner = inner.partition(".")
         outer = f"{outer}.{more}"
-    return _MISSING
+    return default
+
+
+def has_field(record: Mapping[str, object], name: str) -> bool:
+    """Whether a record has a field, which may be null; see `value_at`."""
+    return value_at(record, name, _MISSING) is not _MISSING
 
 
 def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:

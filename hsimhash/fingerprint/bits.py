@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,13 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
     """Return the concatenated ranges of `lengths` numbers that begin at `starts`."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+
+
+def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
+    """Return where each of the numbers below `count` begins among ascending ones, or would stand: shape (count,)."""
+    sizes = np.bincount(ordered, minlength=count)
+    starts: Int64s = np.cumsum(sizes) - sizes
+    return starts
 
 
 def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s, starts_of
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.segment import load_idf, stop_words
 from hsimhash.fingerprint.vote import SCALE
@@ -81,7 +81,7 @@ def _by_hash(lines: bytes, weights: Floats, seed: int, *, median: float) -> Word
     order = np.argsort(hashes)
     hashes, weights = hashes[order], weights[order]
     leading = (hashes >> _LEADING).astype(np.int64)
-    first = np.searchsorted(leading, np.arange(1 << 64 - int(_LEADING)))
+    first = starts_of(leading, 1 << 64 - int(_LEADING))
     ended = np.append(hashes, np.uint64((1 << 64) - 1)), np.append(weights, median)
     return WordWeights(*ended, ended[1] <= MOST_COMMON, median, first)
 

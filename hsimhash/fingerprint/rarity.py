@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct, starts_of
 from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
 from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
@@ -68,8 +68,7 @@ class RarityTable:
     @staticmethod
     def of(tags: Uint32s, rarities: Uint8s, documents: int, default: int = DEFAULT) -> RarityTable:
         """Return the table of ascending tags."""
-        sizes = np.bincount(tags >> np.uint32(_TAG_BITS - _LEADING), minlength=1 << _LEADING)
-        first = np.cumsum(sizes) - sizes
+        first = starts_of(tags >> np.uint32(_TAG_BITS - _LEADING), 1 << _LEADING)
         ended = np.append(tags, np.uint32((1 << _TAG_BITS) - 1)), np.append(rarities, np.uint8(default))
         return RarityTable(*ended, documents, first)
 

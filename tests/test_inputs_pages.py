@@ -22,7 +22,7 @@ from hsimhash.inputs.charsets import codec_of, decoded
 from hsimhash.inputs.extraction import PageTexts, text_of_page
 from hsimhash.inputs.markup import is_markup, is_page, text_of_markup
 from hsimhash.inputs.pages import MAIN_TEXT_CHARACTERS, page_text
-from hsimhash.inputs.reader import read_batches, texts_at
+from hsimhash.inputs.reader import Batch, HeldBatches, raw_batches, read_again, read_batches, texts_at
 from hsimhash.processes import CallLimits, NoResult
 from hsimhash.sample import documents
 from tests.support.archives import response
@@ -290,6 +290,41 @@ def test_a_second_look_reads_values_as_the_first_did(form: str, tmp_path: Path) 
     texts, _ = read(path)
     lines = range(2, 5) if form == "csv" else range(1, 4)
     assert {doc_id: text for _, doc_id, text in texts_at(one, InputOptions(), lines)} == texts
+
+
+@pytest.mark.parametrize("form", [*FORMS, "warc", "files"])
+def test_what_was_held_from_a_first_reading_is_read_as_without_it(form: str, tmp_path: Path) -> None:
+    """Several inputs, so several batches; some records have no id, others are rejected."""
+    for number in range(4):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        values = {f"{number}.{name}": value for name, value in VALUES.items()}
+        if form == "files":
+            for name, value in values.items():
+                (folder / f"{name}.html").write_text(value)
+            continue
+        path = written(form, folder, values)
+        if form == "jsonl":
+            with path.open("a") as file:
+                file.write(json.dumps({"text": VALUES["fragment"], "rank": 3}) + '\n{"id": 7}\nno record\n')
+    for extract in ("auto", "html", "none", "text"):
+        options = InputOptions(extract=extract, format="files" if form == "files" else "auto")
+        inputs = find_inputs([str(tmp_path / f"{number}") for number in range(4)], options)
+        fields = ("rank",) if form == "jsonl" else ()
+        wanted = list(read_batches(inputs, options, fields=fields))
+        assert sum(len(batch.documents.doc_ids) for batch in wanted) >= 12
+        for most_bytes in (0, 2_000, 8_000, 1 << 20):
+            held = HeldBatches(fields, most_bytes)
+            assert len(list(raw_batches(inputs, options, held=held))) == len(wanted)
+            again = list(read_again(inputs, options, held))
+            assert [facts_of(batch) for batch in again] == [facts_of(batch) for batch in wanted]
+            assert not list(held.release())
+
+
+def facts_of(batch: Batch) -> tuple[object, ...]:
+    one = batch.documents
+    facts = one.doc_ids, one.texts, one.lines, one.rejects, one.fields, one.is_page, one.numbered, one.note
+    return batch.input, batch.end, *facts
 
 
 def test_each_field_of_a_document_decides_by_itself(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.inputs.field_values import integer_in
 from hsimhash.inputs.files import Input, usual_workers
-from hsimhash.inputs.reader import Batch, read_batches
+from hsimhash.inputs.reader import Batch, HeldBatches, read_again
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
-from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy, needed_fields
+from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy
 from hsimhash.progress import Observer
 
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
@@ -156,13 +156,18 @@ class Collected:
 
 
 def collect(
-    inputs: Sequence[Input], options: DedupOptions, profile: Profile, folder: Path, listener: Listener
+    inputs: Sequence[Input],
+    options: DedupOptions,
+    profile: Profile,
+    folder: Path,
+    listener: Listener,
+    held: HeldBatches,
 ) -> Collected:
-    """Read the inputs once, with the documents in `folder`, which the caller deletes."""
+    """Read the inputs, but for what is `held`, with the documents in `folder`, which the caller deletes."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
     workers = options.workers or usual_workers(inputs)
-    batches = read_batches(inputs, options.reading, fields=needed_fields(options.keep), workers=workers)
+    batches = read_again(inputs, options.reading, held, workers)
     columns = _Columns(inputs, options.keep, folder)
     with closing(fingerprinted(inputs, batches, profile, workers)) as found:
         for batch, made in found:

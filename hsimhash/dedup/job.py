@@ -37,8 +37,9 @@ from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
+from hsimhash.inputs.reader import HeldBatches
 from hsimhash.load.fitting import fitted_profile
-from hsimhash.pairs.keep_policies import needs_lengths
+from hsimhash.pairs.keep_policies import needed_fields, needs_lengths
 from hsimhash.progress import UNWATCHED, Observer
 
 
@@ -115,12 +116,12 @@ class _DedupRun:
     _documents: int = 0
 
     def outcome(self) -> Outcome:
-        options = self.options
+        options, held = self.options, HeldBatches(needed_fields(self.options.keep))
         if self.profile.weights == BY_RARITY and not isinstance(self.against, HSimIndex):
             with self._stage("fit"):
-                self.profile = self._fitted(self.against)
+                self.profile = self._fitted(self.against, held)
         with self._stage("read"):
-            documents = self._read()
+            documents = self._read(held)
             self._documents = len(documents.doc_ids)
             self._warn_of_fields(documents)
         with self._stage("find"):
@@ -159,17 +160,17 @@ class _DedupRun:
     def _report(self, stage: str, done: int = 0, total: int = 0) -> None:
         self.observer.report(stage, done, total, self._documents)
 
-    def _fitted(self, profile: Profile) -> Profile:
+    def _fitted(self, profile: Profile, held: HeldBatches) -> Profile:
         options, observer = self.options, self.observer
         return fitted_profile(
-            self.inputs, options.reading, profile, options.fit, workers=options.workers, observer=observer
+            self.inputs, options.reading, profile, options.fit, workers=options.workers, observer=observer, held=held
         )
 
-    def _read(self) -> Collected:
+    def _read(self, held: HeldBatches) -> Collected:
         rejects, short = (AppendLog(self.folder / name, errors=output_errors) for name in (REJECTS, SHORT))
         with closing(rejects), closing(short):
             listener = Listener(rejects.append, short.append, self.observer)
-            return collect(self.inputs, self.options, self.profile, self.folder, listener)
+            return collect(self.inputs, self.options, self.profile, self.folder, listener, held)
 
     def _warn_of_pairs(self, documents: Collected) -> None:
         """Warn if there are more near pairs than documents."""

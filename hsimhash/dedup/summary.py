@@ -40,8 +40,8 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
 
 BEYOND_BITS = 3
-ROWS = 4_000  # fingerprints compared with all, at least,
-CELLS = 250_000_000  # or more while comparisons are fewer than that
+ROWS = 2_000  # fingerprints compared with all, at least,
+CELLS = 100_000_000  # or more while comparisons are fewer than that
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # of a tile that stays in the processor's cache
 HITS = 2_000_000  # pairs beyond, after which no more fingerprints are compared: in a crowd each has many
 FEW_HITS = 1 << 14  # of fewer the number of pairs hardly decides the time

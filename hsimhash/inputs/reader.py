@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,6 +36,7 @@ from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
+HELD_BYTES = 256 << 20  # of texts that are kept from a first reading for a second
 _KNOWN_PAGES = ("files", "warc")  # inputs whose pages are known by more than their text
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 
@@ -55,6 +57,31 @@ class Batch:
     input: int
     documents: Documents
     end: Position
+
+
+class HeldBatches:
+    """The first batches of inputs that are read twice, with their HTML as it is: they need not be parsed again.
+
+    Args:
+        fields: as for `read_batches`, which the second reading wants.
+        most_bytes: of texts that are held.
+    """
+
+    def __init__(self, fields: Sequence[str] = (), most_bytes: int = HELD_BYTES) -> None:
+        self.fields = fields
+        self._left = most_bytes
+        self._batches = deque[Batch]()
+
+    def take(self, batch: Batch) -> None:
+        """Keep a batch of the first reading, unless it is too large or follows one that was."""
+        self._left -= sum(map(sys.getsizeof, batch.documents.texts))
+        if self._left >= 0:
+            self._batches.append(batch)
+
+    def release(self) -> Iterator[Batch]:
+        """Yield the batches, in order; each is forgotten."""
+        while self._batches:
+            yield self._batches.popleft()
 
 
 def read_batches(
@@ -85,10 +112,45 @@ def read_batches(
 
 
 def raw_batches(
-    inputs: Sequence[Input], options: InputOptions, *, stop: Callable[[], bool] = lambda: False
+    inputs: Sequence[Input],
+    options: InputOptions,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    held: HeldBatches | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches of documents with their HTML as it is; `texts_of_raw` takes the texts of some of them."""
-    return _batches(inputs, options, None, stop, (), BLOCK_BYTES, is_raw=True)
+    """Yield batches of documents with their HTML as it is; `texts_of_raw` takes the texts of some of them.
+
+    The first ones are kept in `held` too, for `read_again`.
+    """
+    held = held or HeldBatches(most_bytes=0)
+    for batch in _batches(inputs, options, None, stop, held.fields, BLOCK_BYTES, is_raw=True):
+        held.take(batch)
+        yield batch
+
+
+def read_again(
+    inputs: Sequence[Input], options: InputOptions, held: HeldBatches, workers: int | None = None
+) -> Iterator[Batch]:
+    """Yield all batches as `read_batches` does, those that `raw_batches` left in `held` from memory."""
+
+    def batches() -> Iterator[Batch]:
+        end, is_told = Position(), False
+        for batch in held.release():
+            end, is_told = batch.end, is_told or batch.documents.numbered > 0
+            yield _with_pages(batch, inputs[batch.input], options) if batch.documents.texts else batch
+        yield from _batches(inputs, options, end, lambda: False, held.fields, BLOCK_BYTES, is_told=is_told)
+
+    return _with_texts(inputs, batches(), options, workers or usual_workers(inputs))
+
+
+def _with_pages(batch: Batch, one: Input, options: InputOptions) -> Batch:
+    """Return a batch of `raw_batches` as `read_batches` reads it, before the texts of pages are taken."""
+    documents = batch.documents
+    if one.kind in _KNOWN_PAGES or options.has_features or options.extract == "text":
+        return batch
+    contents = [content_in(text, options.extract, has_fields=bool(options.fields)) for text in documents.texts]
+    texts, is_page = ([*column] for column in zip(*contents, strict=True))
+    return replace(batch, documents=replace(documents, texts=texts, is_page=is_page if any(is_page) else ()))
 
 
 def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Sequence[int]) -> Sequence[str | NoResult]:
@@ -110,9 +172,10 @@ def _batches(
     block_bytes: int,
     *,
     is_raw: bool = False,
+    is_told: bool = False,
 ) -> Iterator[Batch]:
+    """Yield batches from a position on; `is_told`: that ids stand for places has been said before it."""
     start = start or Position()
-    is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)

@@ -11,7 +11,7 @@ from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.rarity import FIT_AUTO, RarityTable
 from hsimhash.inputs.extraction import PageTexts, refusal
 from hsimhash.inputs.files import Input, InputOptions, usual_workers
-from hsimhash.inputs.reader import Batch, raw_batches, texts_of_raw
+from hsimhash.inputs.reader import Batch, HeldBatches, raw_batches, texts_of_raw
 from hsimhash.load.intake import bytes_before
 from hsimhash.processes import NoResult
 from hsimhash.progress import UNWATCHED, Observer
@@ -33,6 +33,7 @@ def fit_inputs(
     workers: int | None = None,
     observer: Observer = UNWATCHED,
     on_rejected: Callable[[str, str], None] = lambda *_: None,
+    held: HeldBatches | None = None,
 ) -> Fitted:
     """Read the inputs once, and fit a table to a sample of their texts; see `Fit`.
 
@@ -46,13 +47,14 @@ def fit_inputs(
         workers: processes that look at them.
         observer: watches; if its `stop` asks to end, `StopAskedError` is raised.
         on_rejected: called with the file and line, and the reason, of each record without a text that can be used.
+        held: takes what was read, for `read_again`.
 
     Raises:
         ValueError: there is nothing to learn, or the profile does not weigh features by their rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
     with PageTexts(reading, workers) as pages:
-        for batch in raw_batches(inputs, reading, stop=observer.stop):
+        for batch in raw_batches(inputs, reading, stop=observer.stop, held=held):
             one, documents = inputs[batch.input], batch.documents
             for reject in documents.rejects:
                 on_rejected(f"{reject.path or one.name}:{reject.line}", reject.reason)
@@ -77,6 +79,7 @@ def fitted_profile(
     *,
     workers: int | None = None,
     observer: Observer = UNWATCHED,
+    held: HeldBatches | None = None,
 ) -> Profile:
     """Return the profile with a rarity table.
 
@@ -90,6 +93,7 @@ def fitted_profile(
             fewer than `LEAST_DOCUMENTS`.
         workers: processes that look at the sample.
         observer: watches.
+        held: takes what was read, for `read_again`.
 
     Raises:
         ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
@@ -98,7 +102,7 @@ def fitted_profile(
     def learn() -> RarityTable | None:
         if any(one.is_stream or one.has_fingerprints for one in inputs):
             return None
-        return fit_inputs(inputs, reading, profile, workers=workers, observer=observer).table
+        return fit_inputs(inputs, reading, profile, workers=workers, observer=observer, held=held).table
 
     return profile_with_table(profile, fit, learn)
 

@@ -17,7 +17,7 @@ import html.entities
 import io
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 _BLOCKS = """
     address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
@@ -60,6 +60,7 @@ _TAG = rf"(?: /?+ (?!{_SPECIAL}) [a-zA-Z][^\s/>]*+ {_ATTRIBUTES} | (?!!--) [!?] 
 _COMMENT = "!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)"
 
 
+@cache  # of patterns that take long to compile: only a text with tags needs them
 def _tags(tag: str) -> re.Pattern[str]:
     """Return a pattern of runs of tags: one that begins with what breaks the line, or what comes before it.
 
@@ -77,7 +78,7 @@ def _tags(tag: str) -> re.Pattern[str]:
 
 
 _BLOCK_GROUP = 1  # `block`, the first group: a number is found faster than a name
-_TAGS, _TAGS_AFTER_COMMENTS = _tags(f"(?: {_TAG} | {_COMMENT} )"), _tags(_TAG)
+_TAG_OR_COMMENT = f"(?: {_TAG} | {_COMMENT} )"
 _ENDS = {name: re.compile(rf"</{_either_case(name)}(?=[\s/>])[^>]*+>", re.ASCII) for name in _HIDDEN}
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")
 
@@ -97,11 +98,18 @@ _PAGE = re.compile(
     r"[hH][tT][mM][lL](?![\w:-])"
 )
 _ANY_NAME = rf"(?:{_one_of([*_BLOCKS, *_PRE, *_HIDDEN, *_INLINE])}|[a-zA-Z]++-[\w-]++)"
-_MARKUP = re.compile(
-    rf"<(?=[a-zA-Z/])(?:/{_ANY_NAME}\s*+>|{_ANY_NAME}(?:\s*+/>|\s++[a-zA-Z_:@#][\w:.-]*+\s*+=\s*+[^\s>=])"
-    rf"|(?:{_one_of(_PLAIN)}|p)\s*+>)",
-    re.ASCII,
-)
+
+
+@cache
+def _markup() -> re.Pattern[str]:
+    """Return a pattern of tags that nobody writes in plain text."""
+    return re.compile(
+        rf"<(?=[a-zA-Z/])(?:/{_ANY_NAME}\s*+>|{_ANY_NAME}(?:\s*+/>|\s++[a-zA-Z_:@#][\w:.-]*+\s*+=\s*+[^\s>=])"
+        rf"|(?:{_one_of(_PLAIN)}|p)\s*+>)",
+        re.ASCII,
+    )
+
+
 # References that people do not type: not those that may stand in a program, such as &sum; &copy; or &num;.
 _TYPED_BY_NOBODY = re.compile(
     r"&(?=[a-zA-Z#])(?:\#[0-9]{2,7}|\#[xX][0-9a-fA-F]{2,6}|nbsp|amp|lt|gt|quot|apos|[lr][sd]quo|[lr]aquo|[mn]dash|hellip|bull|middot"
@@ -126,7 +134,7 @@ def is_markup(text: str) -> bool:
     brackets is none, even if it is the name of an element, nor is anything that could be a comparison or a type.
     """
     if "<" in text:
-        if _MARKUP.search(text):
+        if _markup().search(text):
             return True
         comment = text.find("<!--")
         if comment >= 0 and text.find("-->", comment + 4) >= 0:
@@ -166,8 +174,8 @@ def _visible(text: str) -> str:
     is_plain = "&" not in text and "\n" not in text
     is_done = False
     while not is_done:
-        is_done, tags = True, _TAGS if place < last_comment else _TAGS_AFTER_COMMENTS
-        for match in tags.finditer(text, place, last):
+        is_done, may_be_comment = True, place < last_comment
+        for match in _tags(_TAG_OR_COMMENT if may_be_comment else _TAG).finditer(text, place, last):
             start, end = match.span()
             if start > place:
                 write(text[place:start] if is_plain else _piece(text[place:start], is_wrapped=not pre))
@@ -190,7 +198,7 @@ def _visible(text: str) -> str:
                     endless.add(name)
                     continue
                 place = closing.end()
-            elif tags is _TAGS_AFTER_COMMENTS:
+            elif not may_be_comment:
                 continue
             is_done = False  # go on from there
             break

@@ -148,6 +148,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.crowd
 	$(BIN)/python -m tests.stress.claims
 	$(BIN)/python -m tests.stress.serve_fuzz
+	$(if $(wildcard $(VENV)/.native),$(BIN)/python -m tests.stress.native_identity)
 
 stress-hbase: $(VENV)/.test $(VENV)/.spark $(VENV)/.postgresql $(VENV)/.redis hbase-jars
 	$(BIN)/python -m tests.stress.protocol

@@ -21,22 +21,13 @@ from hsimhash.fingerprint.native import SWITCH, signer_name, signs_natively
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import signature_stream
 from tests.support.effort import tries
+from tests.support.random_texts import BLOCKS, LAYOUT
 
 pytest.importorskip("hsimhash_native", reason="hsimhash-native is not installed; make native")
 
 T = TypeVar("T")
 DEFAULT = Profile.named(DEFAULT_PROFILE)
-# First and last code points: Latin, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, Lao, Burmese, Khmer, Hangul,
-# punctuation, kana, Han of three planes, lone surrogates, compatibility forms, emoji.
-BLOCKS = [
-    (0x00, 0x7F), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x600, 0x6FF),
-    (0x900, 0x97F), (0xE01, 0xE5B), (0xE81, 0xEDF), (0x1000, 0x109F), (0x1780, 0x17DD), (0x1100, 0x11FF),
-    (0xAC00, 0xD7A3), (0x2000, 0x206F), (0x3040, 0x30FF), (0x3400, 0x34FF), (0x4E00, 0x9FFF), (0xD800, 0xDFFF),
-    (0xF900, 0xFAFF), (0xFB00, 0xFDFF), (0xFF00, 0xFFEF), (0x1F600, 0x1F640), (0x20000, 0x20100),
-]  # fmt: skip
-LAYOUT = st.sampled_from(
-    [" ", "  ", "\n", "\r\n", "\t", "-\n", "\u00ad", "\u00ad\n", "\u2010 \n", "'", "’", ".", "<p>"]
-)
+LAYOUTS = st.sampled_from(LAYOUT)
 
 
 def characters(first: int, last: int) -> st.SearchStrategy[str]:
@@ -45,7 +36,7 @@ def characters(first: int, last: int) -> st.SearchStrategy[str]:
 
 RUNS = st.one_of([characters(*block) for block in BLOCKS])
 SENTENCES = re.findall(r'"text": "([^"\\]{20,})"', sample.documents().read_text("utf-8"))
-TEXTS = st.lists(st.one_of(RUNS, LAYOUT, st.sampled_from(SENTENCES)), max_size=12).map("".join)
+TEXTS = st.lists(st.one_of(RUNS, LAYOUTS, st.sampled_from(SENTENCES)), max_size=12).map("".join)
 
 
 def by_numpy(make: Callable[[], T]) -> T:
@@ -82,7 +73,7 @@ def test_a_rarity_table_is_fitted_to_the_same_features(texts: list[str]) -> None
 
 
 @settings(max_examples=tries(1000, 50), deadline=None)
-@given(st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 60), LAYOUT)
+@given(st.lists(TEXTS, min_size=1, max_size=3), st.integers(1, 60), LAYOUTS)
 def test_texts_that_repeat_themselves_have_the_same_signatures(parts: list[str], times: int, between: str) -> None:
     check_equal(DEFAULT, [between.join(parts * times), *(between.join([part] * times) for part in parts)])
 

@@ -2,6 +2,9 @@
 
 Texts of 2 KB of UTF-8 in sentences of labelled sets. CPU time a text in one thread, numpy and native in turns, medians
 over the rounds; and the wall time of a stream with one and with two threads.
+
+Then both languages half and half, against the MinHash libraries in Rust: rensa of 128 permutations, whose shingles
+Python has to find, and gaoya, which finds them itself, of 125 hashes in 25 bands.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.native import SWITCH, signer_name
 from hsimhash.fingerprint.stream import signature_stream
 from tests.support.fingerprint_sets import read_documents
@@ -63,17 +66,64 @@ def stream_s(profile: Profile, texts: Sequence[str], workers: int) -> float:
     return time.perf_counter() - start
 
 
+def shingles(text: str) -> list[str]:
+    """Return what rensa is given: rows of three words, of Chinese of five characters."""
+    words = re.findall(r"\w+", text.lower())
+    if max(text) <= "\u2fff":
+        return [" ".join(words[at : at + 3]) for at in range(len(words) - 2)]
+    joined = "".join(words)
+    return [joined[at : at + 5] for at in range(len(joined) - 4)]
+
+
+def sign_with_rensa(texts: Sequence[str]) -> None:
+    import rensa
+
+    for text in texts:
+        rensa.RMinHash(128, SEED).update(shingles(text))
+
+
+def sign_with_gaoya(texts: Sequence[str]) -> None:
+    import gaoya
+
+    index = gaoya.minhash.MinHashStringIndex(32, 0.7, 25, 5, 125, "char", True, (5, 5))
+    for number, text in enumerate(texts):
+        index.insert_document(number, text)
+
+
+def print_peers(texts: Sequence[str]) -> None:
+    """Measure the default profile against the peers."""
+    profile = Profile.named(DEFAULT_PROFILE)
+
+    def taken_us(sign: Callable[[Sequence[str]], object]) -> float:
+        start = time.process_time()
+        sign(texts)
+        return 1e6 * (time.process_time() - start) / len(texts)
+
+    os.environ[SWITCH] = "1"
+    signers = {"hsimhash": profile.signatures, "rensa": sign_with_rensa, "gaoya": sign_with_gaoya}
+    ways: dict[str, Callable[[], float]] = {name: partial(taken_us, sign) for name, sign in signers.items()}
+    in_turns(ways, 1)
+    taken = in_turns(ways, ROUNDS)
+    print("; ".join(f"{name} {statistics.median(one):.0f} µs a text" for name, one in taken.items()))
+    for peer in ("rensa", "gaoya"):
+        print_bar(f"{peer}, times hsimhash-native", median_ratio(taken[peer], taken["hsimhash"]), at_least=2.2)
+
+
 def main() -> int:
     """Measure, and print the bars."""
     given = options(__doc__, has_data=True, documents=(2_000, "texts of each language"))
-    print_conditions(f"{signer_name()} and numpy", packages=("rjieba",), texts=given.documents, rounds=ROUNDS)
+    print_conditions(
+        f"{signer_name()} and numpy", packages=("rjieba", "rensa", "gaoya"), texts=given.documents, rounds=ROUNDS
+    )
     paths = {language: data_file(given.data, f"{name}/docs.jsonl.gz") for language, (name, _, _) in SETS.items()}
     if not signer_name().startswith("hsimhash-native") or None in paths.values():
         print("nothing to measure: `make native` builds the package, and --data names labelled texts")
         return 0
+    mixed: list[str] = []
     for language, path in paths.items():
         assert path is not None
         texts = texts_of(path, *SETS[language][1:], given.documents)
+        mixed += texts[::2]
         for name in PROFILES:
             profile = Profile.named(name)
             ways: dict[str, Callable[[], float]] = {
@@ -87,6 +137,7 @@ def main() -> int:
             print_bar("native, times numpy", median_ratio(taken["numpy"], taken["native"]), at_least=4)
         streams = in_turns({str(count): partial(stream_s, profile, texts, count) for count in (1, 2)}, ROUNDS)
         print_bar(f"two threads on {language}, times one", median_ratio(streams["1"], streams["2"]), at_least=1.8)
+    print_peers(mixed)
     return 0
 
 

@@ -59,7 +59,23 @@ def check_equal(profile: Profile, texts: list[str]) -> None:
 
 
 @settings(max_examples=tries(3000, 200), deadline=None)
-@example(["", " ", "\0", "a\0b", "\ud800", "\ufdfa" * 9, "が" + "か\u3099", "e\u0301" * 3, "-\n", "a-\nb", "a'", "'a"])
+@example(
+    [
+        "",
+        " ",
+        "\0",
+        "a\0b",
+        "\ud800",
+        "\ufdfa" * 9,
+        "が" + "か\u3099",
+        "e\u0301" * 3,
+        "-\n",
+        "a-\nb",
+        "a'",
+        "'a",
+        "a\u00ad\u06e8\u00ad\nb",
+    ]
+)
 @given(st.lists(TEXTS, max_size=6))
 def test_any_texts_have_the_same_signatures(texts: list[str]) -> None:
     check_equal(DEFAULT, texts)

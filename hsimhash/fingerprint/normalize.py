@@ -284,6 +284,7 @@ def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -
     after = solid[np.searchsorted(solid, at, side="right")]
     is_broken = np.searchsorted(breaks, after) > np.searchsorted(breaks, at)
     is_broken &= tables.hyphened[raw[after]] == 1
+    is_broken[1:] &= after[1:] != after[:-1]  # the first of several hyphens before a letter has all that goes
     edges = np.zeros(len(raw), np.int8)
     edges[at[is_broken]] = 1
     edges[after[is_broken]] = -1

@@ -16,6 +16,7 @@ from hsimhash.fingerprint.long_texts import (
     LONG_CHARACTERS,
     MOST_RUN,
     is_cut_in_windows,
+    long_shingles,
     long_signature,
 )
 from hsimhash.fingerprint.normalize import (
@@ -27,6 +28,7 @@ from hsimhash.fingerprint.normalize import (
 )
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
 from hsimhash.fingerprint.signature import EXACT
+from hsimhash.fingerprint.sketch import sketches
 from tests.support.effort import tries
 
 # Each window may end inside a word, a run of Han, a combining sequence, a row of spaces or a shingle.
@@ -110,6 +112,11 @@ def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text:
     whole = signature_batch(profile, [text], has_sketches=True)
     assert list(found) == list(whole)
     assert found.kinds.tolist() == whole.kinds.tolist()
+    if profile.sketch is not None:
+        (shingles,) = profile.shingles([text])
+        assert long_shingles(profile, text, profile.sketch, window=window).tolist() == shingles.tolist()
+        assert sketches(np.zeros(len(shingles), np.int64), shingles, 1).tolist() == whole.sketches.tolist()
+        assert shingles.tolist() == sorted(set(shingles.tolist()))
 
 
 @pytest.mark.parametrize("name", NORMALIZE_NAMES)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in, sorted_distinct
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
@@ -203,9 +203,20 @@ def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
 
 def _sketches(batch: TextBatch, n: int) -> Uint64s:
     """Return the sketches by shingles of n words and characters of scripts without spaces."""
+    return sketches(*_hashed_shingles(batch, n), batch.count)
+
+
+def _hashed_shingles(batch: TextBatch, n: int) -> tuple[Int64s, Uint64s]:
+    """Return the document and the hash of each shingle, in order of the documents."""
     units, hashes = batch.sketch_units()
     start, stop = units.rows(n)
-    return sketches(units.doc[start], shingle_hashes(hashes, start, stop), batch.count)
+    return units.doc[start], shingle_hashes(hashes, start, stop)
+
+
+def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64s]:
+    """Return the hashes of each text's distinct shingles, ascending, as its sketch of shingles of n units has them."""
+    doc, hashes = _hashed_shingles(TextBatch.of(recipe, texts), n)
+    return list(map(sorted_distinct, np.split(hashes, np.searchsorted(doc, np.arange(1, len(texts))))))
 
 
 def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uint8s]:

@@ -129,6 +129,18 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
     return _signed(whole, features, sketch, keyed if has_sketches else None)
 
 
+def long_shingles(recipe: Recipe, text: str, n: int, *, window: int = WINDOW_CHARACTERS) -> Uint64s:
+    """Return the shingles of one text, as `sketch_shingles` does; see `long_signature`."""
+    shingles, found = _HashedShingles(n), np.empty(0, np.uint64)
+    held, count = list[Uint64s](), 0
+    for batch in _LongText(recipe, text, window).word_windows():
+        held.append(sorted_distinct(shingles.take(batch)))
+        count += len(held[-1])
+        if count > len(found) + WINDOW_CHARACTERS:
+            found, held, count = sorted_distinct(np.concatenate([found, *held])), [], 0
+    return sorted_distinct(np.concatenate([found, *held]))
+
+
 class _LongText:
     """A text that is read in windows, as often as it is needed."""
 
@@ -320,24 +332,35 @@ def _last(units: Spans, count: int) -> Spans:
     return Spans(units.buffer[at:], units.starts[-count:] - at, units.ends[-count:] - at, units.doc[-count:])
 
 
-class _Sketch:
-    """The least shingle of each bit of a sketch."""
+class _HashedShingles:
+    """The hashes of a sketch's shingles of n words and characters."""
 
     def __init__(self, n: int) -> None:
         self._rows = _Rows(n)
         self._hashes = np.empty(0, np.uint64)
-        self.least = least_values(np.empty(0, np.int64), self._hashes, 1)
+
+    def take(self, batch: TextBatch) -> Uint64s:
+        """Return the shingles that a window completes."""
+        units, hashes = batch.sketch_units()
+        self._hashes = np.concatenate((self._hashes, hashes))
+        shingles = shingle_hashes(self._hashes, *self._rows.take(units.stretch, _breaks(batch, every_script=True)))
+        self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
+        return shingles
+
+
+class _Sketch:
+    """The least shingle of each bit of a sketch."""
+
+    def __init__(self, n: int) -> None:
+        self._shingles = _HashedShingles(n)
+        self.least = least_values(np.empty(0, np.int64), np.empty(0, np.uint64), 1)
         self.is_done = False
 
     def take(self, batch: TextBatch) -> None:
         """Add a window's words and characters."""
         self.is_done = True
-        units, hashes = batch.sketch_units()
-        self._hashes = np.concatenate((self._hashes, hashes))
-        start, stop = self._rows.take(units.stretch, _breaks(batch, every_script=True))
-        shingles = shingle_hashes(self._hashes, start, stop)
-        self.least = np.minimum(self.least, least_values(np.zeros(len(start), np.int64), shingles, 1))
-        self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
+        shingles = self._shingles.take(batch)
+        self.least = np.minimum(self.least, least_values(np.zeros(len(shingles), np.int64), shingles, 1))
 
 
 class _WordPairs:

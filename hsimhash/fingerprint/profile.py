@@ -14,12 +14,18 @@ from typing import Any
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
-from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.bits import Uint64s, format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.cppjieba import FILES, WHENCE
 from hsimhash.fingerprint.custom_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.document_fields import join_fields
-from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
-from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
+from hsimhash.fingerprint.features import (
+    Fingerprints,
+    find_features,
+    normalized_words,
+    signature_batch,
+    sketch_shingles,
+)
+from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_shingles, long_signature
 from hsimhash.fingerprint.native import signs_natively
 from hsimhash.fingerprint.normalize import CHINESE_ONLY_NAME
 from hsimhash.fingerprint.profile_grammar import name_with_lists, split_lists
@@ -177,6 +183,21 @@ class Profile(Recipe):
             else signature_batch(self, batch, has_sketches=has_sketches)
             for batch in self.batches(as_texts(texts))
         )
+
+    def shingles(self, texts: Iterable[str]) -> Iterator[Uint64s]:
+        """Yield the distinct shingles that the sketch of each text is made of: their hashes, ascending.
+
+        Raises:
+            ValueError: the profile makes no sketches.
+        """
+        n = self.sketch
+        if n is None:
+            raise ValueError(f"profile {self.name} makes no sketches, so its texts have no shingles")
+        for batch in split_batch(as_texts(texts)):
+            if is_long(self, batch):
+                yield long_shingles(self, batch[0], n)
+            else:
+                yield from sketch_shingles(self, batch, n)
 
     def batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
         """Split texts into those that are best signed together."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.pairs.clusters import components, star
+from hsimhash.pairs.clusters import KeyCheck, components, star
 from hsimhash.pairs.crowds import CrowdedPairs, without_subsets
 from hsimhash.pairs.search import find_crowded, find_pairs
 from tests.support.effort import tries
@@ -113,6 +113,38 @@ def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, keying: Keying | N
     }
     is_large &= ~np.isin(whole, list(equal_only))
     assert cut.kept.tolist() == np.where(is_large, stars, whole).tolist()
+
+
+def refused(signatures: Signatures, rank: NDArray[np.int64], fails: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Pairs of signatures one of whose documents fails with the one that is kept of the other, which comes first."""
+    _, vertex = np.unique(
+        np.stack([signatures.fingerprints, signatures.sketches, signatures.keys]), axis=1, return_inverse=True
+    )
+    order = np.argsort(rank)
+    best = order[np.unique(vertex[order], return_index=True)[1]]
+    found = np.zeros((len(best), len(best)), np.bool_)
+    np.logical_or.at(found, (vertex[:, None], np.arange(len(best))), fails[:, best])
+    found &= rank[best][:, None] > rank[best]
+    return (found | found.T)[vertex[:, None], vertex]
+
+
+@settings(max_examples=tries(30, 4), deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(Keying), st.integers(0, 6), st.sampled_from([0.02, 0.3]))
+def test_clusters_do_without_the_pairs_that_a_check_refuses(seed: int, keying: Keying, k: int, share: float) -> None:
+    signatures = crowded(seed, 1_000, signed=True, keying=keying)
+    rng = np.random.default_rng(seed)
+    rank, fails = rng.permutation(len(signatures)), rng.random((len(signatures), len(signatures))) < share
+    order, values = np.argsort(rank).tolist(), signatures.fingerprints
+    is_far = np.bitwise_count(values[:, None] ^ values) > k
+    near = all_near(signatures, k, 16) & ~(is_far & refused(signatures, rank, fails))
+    stars, whole = plain_stars(near, order), plain_components(near, order)
+    check = KeyCheck(k, lambda dropped, kept: fails[dropped, kept])
+    for found in (
+        find_crowded(signatures, max_distance=k, max_sketch=16),
+        find_pairs(signatures, max_distance=k, max_sketch=16),
+    ):
+        assert star(values, found, rank, check).kept.tolist() == stars
+        assert components(values, found, rank, check=check).kept.tolist() == whole
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 17])

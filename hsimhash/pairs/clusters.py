@@ -9,18 +9,22 @@ are numbered by their most preferred document: of two vertices, the one with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import AnyFingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
+from hsimhash.fingerprint.bits import AnyFingerprints, Bools, Int64s, Uint8s, Uint64s, are_in, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
-from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs
+from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs, pair_words
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
+ROUNDS = 20  # of a check, in which documents that fail are clustered again
+_NONE = np.empty(0, np.int64)
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
 
 
@@ -40,62 +44,75 @@ class Diameters(NamedTuple):
     bits: Uint8s
 
 
-def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyCheck:
+    """Decides which documents that share a key, and are farther apart than the distance, are no pair after all."""
+
+    max_distance: int
+    refuses: Callable[[Int64s, Int64s], Bools]  # takes documents, and for each of them the one that would be kept
+
+
+def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, check: KeyCheck | None = None) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and repeat with the rest.
 
     Args:
         fingerprints: shape (n,), those that `pairs` were found in, or their signatures'.
         pairs: all near pairs, those in crowds need not be listed.
         rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
+        check: refuses some of the pairs; the clusters are those of the others.
     """
-    graph = _Graph.of(pairs, rank)
-    return graph.clusters(fingerprints, star_centres(graph.low, graph.high, len(graph.vertices), graph.crowds))
+    graph = _Graph.of(pairs, rank, fingerprints)
+    return graph.clusters(_checked(graph, _starred, check).label)
 
 
 def components(
-    fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
+    fingerprints: AnyFingerprints,
+    pairs: Pairs,
+    rank: Int64s,
+    *,
+    max_cluster_size: int | None = None,
+    check: KeyCheck | None = None,
 ) -> Clusters:
     """Join connected documents into clusters, and keep the most preferred document of each.
 
     Args:
-        fingerprints: as for `star`, like `pairs` and `rank`.
+        fingerprints: as for `star`, like `pairs`, `rank` and `check`.
         pairs: all near pairs.
         rank: 0 is the most preferred document.
         max_cluster_size: a component of more documents is cut into stars instead.
+        check: see `star`.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
         raise ValueError(f"max_cluster_size must be at least 1, got {max_cluster_size}")
-    graph = _Graph.of(pairs, rank)
-    label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
-    _join(label, graph.low, graph.high)
-    for crowd in graph.crowds:
-        for lowest, others in links(crowd):
-            _join(label, np.full(len(others), lowest), others)
+    graph = _Graph.of(pairs, rank, fingerprints)
+    found = _checked(graph, partial(_connected, None if check is None else check.max_distance), check)
     if max_cluster_size is None:
-        return graph.clusters(fingerprints, label)
+        return graph.clusters(found.label)
     documents = np.bincount(pairs.groups, minlength=len(rank))[graph.vertices]
-    is_large = np.bincount(label, documents, len(label)) > max_cluster_size
-    is_cut = is_large[label]
-    edges = is_cut[graph.low]
-    crowds = [some for crowd in graph.crowds if len(some := crowd.at(is_cut[crowd.members]))]
-    stars = star_centres(graph.low[edges], graph.high[edges], len(label), crowds)
-    return graph.clusters(fingerprints, np.where(is_cut, stars, label), split=int(is_large.sum()))
+    is_large = np.bincount(found.label, documents, len(found.label)) > max_cluster_size
+    is_cut = is_large[found.label]
+    stars = _checked(found.graph.of_vertices(is_cut), _starred, check)
+    return graph.clusters(np.where(is_cut, stars.label, found.label), split=int(is_large.sum()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
     """The fingerprints, or signatures, that are in a pair, and the pairs."""
 
+    values: Uint64s  # of the documents
     groups: Int64s  # as in `Pairs`
     best: Int64s  # shape (n,), at the index of a vertex's first document its most preferred one
     vertices: Int64s  # the first document of each vertex
     low: Int64s  # the vertices of each pair
     high: Int64s  # the vertices of each pair
     crowds: Sequence[Crowd]  # of vertices, with more pairs
+    refused: Int64s  # ascending `pair_words` of edges that were removed
 
     @classmethod
-    def of(cls, pairs: Pairs, rank: Int64s) -> _Graph:
-        count = len(pairs.groups)
+    def of(cls, pairs: Pairs, rank: Int64s, fingerprints: AnyFingerprints) -> _Graph:
+        values, count = np.asarray(fingerprints, np.uint64), len(pairs.groups)
+        if len(values) != count:
+            raise ValueError(f"{len(values)} fingerprints, but the pairs are of {count}")
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
         np.minimum.at(best_rank, pairs.groups, rank)
@@ -111,17 +128,122 @@ class _Graph:
         number[vertices] = np.arange(len(vertices))
         left, right = number[pairs.left], number[pairs.right]
         renumbered = [crowd.renumbered(number) for crowd in crowds]
-        return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right), renumbered)
+        low, high = np.minimum(left, right), np.maximum(left, right)
+        return cls(values, pairs.groups, best, vertices, low, high, renumbered, _NONE)
 
-    def clusters(self, fingerprints: AnyFingerprints, kept: Int64s, *, split: int = 0) -> Clusters:
+    def clusters(self, kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is the kept vertex of each vertex."""
-        values = np.asarray(fingerprints, np.uint64)
-        if len(values) != len(self.groups):
-            raise ValueError(f"{len(values)} fingerprints, but the pairs are of {len(self.groups)}")
-        first = np.arange(len(values))
+        first = np.arange(len(self.values))
         first[self.vertices] = self.vertices[kept]
         kept_document = self.best[first[self.groups]]
-        return Clusters(kept_document, np.bitwise_count(values ^ values[kept_document]), split)
+        return Clusters(kept_document, np.bitwise_count(self.values ^ self.values[kept_document]), split)
+
+    def distances(self, some: Int64s, others: Int64s) -> Uint8s:
+        """Return the distance of each pair of vertices."""
+        values = self.values[self.vertices]
+        found: Uint8s = np.bitwise_count(values[some] ^ values[others])
+        return found
+
+    def of_vertices(self, is_wanted: Bools) -> _Graph:
+        """Return the graph without the edges of some vertices."""
+        chosen = is_wanted[self.low] & is_wanted[self.high]
+        crowds = [some for crowd in self.crowds if len(some := crowd.at(is_wanted[crowd.members]))]
+        return replace(self, low=self.low[chosen], high=self.high[chosen], crowds=crowds)
+
+    def without(self, words: Int64s) -> _Graph:
+        """Return the graph without some edges, given as `pair_words`."""
+        refused = np.sort(np.concatenate([self.refused, words]))
+        is_left = ~are_in(pair_words(self.low.astype(np.int64), self.high.astype(np.int64)), refused)
+        crowds = [replace(crowd, refused=refused) for crowd in self.crowds]
+        return replace(self, low=self.low[is_left], high=self.high[is_left], crowds=crowds, refused=refused)
+
+    def refused_by(self, check: KeyCheck, low: Int64s, high: Int64s) -> Bools:
+        """Return which edges a check refuses, for one document of the higher vertex at least."""
+        refused = np.zeros(len(low), np.bool_)
+        at = np.flatnonzero(self.distances(low, high) > check.max_distance)
+        if not len(at):
+            return refused
+        members = np.argsort(self.groups, kind="stable")
+        starts = np.searchsorted(self.groups[members], self.vertices[high[at]])
+        sizes = np.bincount(self.groups)[self.vertices[high[at]]]
+        edge = np.repeat(at, sizes)
+        fails = check.refuses(members[spans(starts, sizes)], self.best[self.vertices[low[edge]]])
+        refused[edge[fails]] = True
+        return refused
+
+
+class _Labelled(NamedTuple):
+    """Clusters of vertices: the kept one of each, and the edges that they rest on, by lower and higher vertex."""
+
+    graph: _Graph
+    label: Int64s
+    low: Int64s
+    high: Int64s
+
+
+def _checked(graph: _Graph, cluster: Callable[[_Graph], _Labelled], check: KeyCheck | None) -> _Labelled:
+    """Cluster until the check refuses none of the edges that the clusters rest on.
+
+    These are the clusters of all edges except those that it refuses or would refuse: no other edge would change them.
+    After ROUNDS, vertices that still fail are kept by themselves.
+    """
+    looked_at, rounds = _NONE, 0
+    while True:
+        found = cluster(graph)
+        if check is None:
+            return found
+        words = pair_words(found.low, found.high)
+        is_new = ~are_in(words, looked_at)
+        low, high, words = found.low[is_new], found.high[is_new], words[is_new]
+        fails = graph.refused_by(check, low, high)
+        if not fails.any():
+            return found
+        looked_at, rounds = np.sort(np.concatenate([looked_at, words])), rounds + 1
+        graph = graph.without(words[fails])
+        if rounds > ROUNDS:
+            is_left = np.ones(len(graph.vertices), np.bool_)
+            is_left[high[fails]] = False
+            graph = graph.of_vertices(is_left)
+
+
+def _starred(graph: _Graph) -> _Labelled:
+    kept = star_centres(graph.low, graph.high, len(graph.vertices), graph.crowds)
+    joined = np.flatnonzero(kept != np.arange(len(kept)))
+    return _Labelled(graph, kept, kept[joined], joined)
+
+
+def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
+    """Return the components; of their edges those, as few as it takes, that connect what nearer ones do not."""
+    label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
+    far = [(_NONE, _NONE)]
+    for some, others in chain([(graph.low, graph.high)], *map(links, graph.crowds)):
+        if max_distance is None:
+            _join(label, some, others)
+            continue
+        is_far = graph.distances(some, others) > max_distance
+        _join(label, some[~is_far], others[~is_far])
+        far.append((some[is_far], others[is_far]))
+    ends = [np.concatenate(side).astype(np.int64) for side in zip(*far, strict=True)]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    at = _bridges(label, low, high)
+    return _Labelled(graph, label, low[at], high[at])
+
+
+def _bridges(root: Int64s, some: Int64s, others: Int64s) -> Int64s:
+    """Join as `_join` does; return the places of the edges that did it, one less than the components that they join."""
+    open_at, found = np.arange(len(some)), [_NONE]
+    while True:
+        ends = root[some[open_at]], root[others[open_at]]
+        is_open = ends[0] != ends[1]
+        if not is_open.any():
+            return np.concatenate(found)
+        low, high, open_at = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open], open_at[is_open]
+        order = np.lexsort((low, high))
+        hooking = order[np.append(True, np.diff(high[order]) != 0)]  # of each higher root one edge, to its lowest
+        found.append(open_at[hooking])
+        root[high[hooking]] = low[hooking]
+        while ((next_root := root[root]) != root).any():
+            root[:] = next_root
 
 
 def _inverse(rank: Int64s, count: int) -> Int64s:

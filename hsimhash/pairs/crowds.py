@@ -8,15 +8,15 @@ with those of its crowds that no document preferred to it has taken, so time gro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Int64s, spans
+from hsimhash.fingerprint.bits import Bools, Int64s, are_in, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
-from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs
+from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs, pair_words
 
 CELLS = 1 << 17  # comparisons of many members with many others, at once
 SAMPLE = 64  # members by which the pairs of a crowd are estimated
@@ -31,6 +31,9 @@ class NearRule:
     is_plain: bool  # the signatures are fingerprints alone
 
 
+_NONE = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Crowd:
     """Members in ascending order, and their signatures."""
@@ -38,13 +41,14 @@ class Crowd:
     members: Int64s
     signatures: Signatures
     rule: NearRule
+    refused: Int64s = field(default_factory=lambda: _NONE)  # pairs that are not near: ascending `pair_words`
 
     def __len__(self) -> int:
         return len(self.members)
 
     def at(self, chosen: Bools | Int64s | slice) -> Crowd:
         """Return the chosen members as a crowd."""
-        return Crowd(self.members[chosen], self.signatures[chosen], self.rule)
+        return Crowd(self.members[chosen], self.signatures[chosen], self.rule, self.refused)
 
     def renumbered(self, number: NDArray[np.integer[Any]]) -> Crowd:
         """Return the crowd with the new numbers of its members, again in order."""
@@ -63,6 +67,9 @@ class Crowd:
         rows, columns = np.nonzero(alike & ~is_near)
         if len(rows):  # of unlike texts few are left, or none: comparing keys takes longer than all of this
             is_near[rows, columns] = mine.keying.shared(mine.keys[rows], its.keys[columns])
+            if len(self.refused):
+                words = pair_words(self.members[rows], others.members[columns])
+                is_near[rows, columns] &= ~are_in(words, self.refused)
         return is_near & alike
 
     def possible(self, one: Crowd) -> Crowd:
@@ -77,14 +84,6 @@ class Crowd:
         """Estimate the number of near pairs, from a sample of the members."""
         some = self.at(np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).astype(np.int64))
         return round((int(np.count_nonzero(some.near(self))) / len(some) - 1) * len(self) / 2)
-
-    def near_any(self, others: Crowd) -> Bools:
-        """Return which of `others` are near any member."""
-        found = np.zeros(len(others), np.bool_)
-        step = max(1, CELLS // max(1, len(others)))
-        for start in range(0, len(self), step):
-            found |= self.at(slice(start, start + step)).near(others).any(axis=0)
-        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,28 +124,30 @@ def outside(words: Int64s, crowd: Int64s) -> Int64s:
     return found
 
 
-def links(crowd: Crowd) -> Iterator[tuple[int, Int64s]]:
-    """Yield the components of a crowd: the lowest member of each, and the others."""
+def links(crowd: Crowd) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield for each component of a crowd near pairs that connect its members, one less than those."""
     left = crowd
     while len(left) > 1:
-        first, new, left = int(left.members[0]), left.at(slice(1)), left.at(slice(1, None))
-        joined = []
+        new, left = left.at(slice(1)), left.at(slice(1, None))
+        some, others = list[Int64s](), list[Int64s]()
         while len(new) and len(left):
             step = max(1, CELLS // len(left))
             block, waiting = new.at(slice(step)), new.at(slice(step, None))
-            is_near = block.near_any(left)
-            found = left.at(is_near)
-            joined.append(found.members)
-            new, left = _both(waiting, found), left.at(~is_near)
-        if members := [one for one in joined if len(one)]:
-            yield first, np.concatenate(members)
+            near = block.near(left)
+            nearest = np.where(near.any(axis=0), near.argmax(axis=0), -1)
+            found = left.at(nearest >= 0)
+            some.append(block.members[nearest[nearest >= 0]])
+            others.append(found.members)
+            new, left = _both(waiting, found), left.at(nearest < 0)
+        if any(map(len, others)):
+            yield np.concatenate(some), np.concatenate(others)
 
 
 def _both(some: Crowd, others: Crowd) -> Crowd:
     if not len(others):
         return some
     signatures = Signatures.joined([some.signatures, others.signatures])
-    return Crowd(np.concatenate([some.members, others.members]), signatures, some.rule)
+    return Crowd(np.concatenate([some.members, others.members]), signatures, some.rule, some.refused)
 
 
 class CrowdQueues:

@@ -106,8 +106,8 @@ def crowd_links(crowds: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
 def _linked(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for members in gathered(batches):
         for crowd in _crowds_in(members, rule, keying):
-            for lowest, others in links(crowd):
-                yield pa.RecordBatch.from_arrays([np.full(len(others), lowest), others], ["low", "high"])
+            for pair in links(crowd):
+                yield pa.RecordBatch.from_arrays([np.minimum(*pair), np.maximum(*pair)], ["low", "high"])
 
 
 def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:

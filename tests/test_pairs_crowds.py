@@ -145,6 +145,8 @@ def test_clusters_do_without_the_pairs_that_a_check_refuses(seed: int, keying: K
     ):
         assert star(values, found, rank, check).kept.tolist() == stars
         assert components(values, found, rank, check=check).kept.tolist() == whole
+        cut = components(values, found, rank, max_cluster_size=1, check=check)
+        assert cut.kept.tolist() == stars
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 17])

@@ -140,7 +140,9 @@ def dedup_command(
 
     Documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they share a key
     (with auto-3: three of their five heaviest words). If both have sketches, these must agree too. Profiles without
-    keys and sketches, such as auto-1, compare only fingerprints.
+    keys and sketches, such as auto-1, compare only fingerprints. Before a document is dropped for its key alone, its
+    text is read again, and the document is kept if less than half of its shingles are in the text kept for it; a text
+    that cannot be read again, such as that of stdin, is not compared. --max-sketch off compares neither.
 
     The results in DIR are report.html to look at, keep.txt and drop.txt with ids, the tables pairs and clusters, and
     stats.json, which appears last. A document too short for a fingerprint is kept, and listed in short.jsonl.

@@ -249,9 +249,9 @@ def spark_dedup_command(
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
 
-    The results are those of 'hsimhash dedup'. INPUTs are files, folders, globs or URLs that Spark can read. The results
-    are folders of Parquet: pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the
-    exit code is 7.
+    The results are those of 'hsimhash dedup', but no texts are compared: sketches alone decide about documents that
+    only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are folders of Parquet:
+    pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)

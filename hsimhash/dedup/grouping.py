@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.ids import SpilledIds
+from hsimhash.dedup.key_check import Looked
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import ColumnValues
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.index import HSimIndex
 from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
-from hsimhash.pairs.clusters import Clusters, components, diameters, star
+from hsimhash.pairs.clusters import Clusters, KeyCheck, components, diameters, star
 from hsimhash.pairs.crowds import CrowdedPairs
 from hsimhash.pairs.keep_policies import Policy, needs_lengths, needs_places, rank
 from hsimhash.pairs.pair_blocks import pair_words, sorted_block
@@ -33,6 +34,7 @@ MATCHES_AT_ONCE = 4  # asked for first, where only the nearest stranger counts
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
 MatchRows = Sequence[ColumnValues]
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +81,14 @@ def find_near(
     )
 
 
-def cluster_near(fingerprints: Uint64s, pairs: Pairs, rank: Int64s, options: DedupOptions) -> Clusters:
+def cluster_near(
+    fingerprints: Uint64s, pairs: Pairs, rank: Int64s, options: DedupOptions, check: KeyCheck | None = None
+) -> Clusters:
     """Cluster documents by the options; of each cluster the one with the lowest rank is kept."""
     ranks = np.argsort(np.argsort(rank))  # in the same order, from 0 on without gaps
     if options.clusters == "star":
-        return star(fingerprints, pairs, ranks)
-    return components(fingerprints, pairs, ranks, max_cluster_size=options.max_cluster_size)
+        return star(fingerprints, pairs, ranks, check)
+    return components(fingerprints, pairs, ranks, max_cluster_size=options.max_cluster_size, check=check)
 
 
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
@@ -104,7 +108,13 @@ def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
     return documents.comparable[is_near[pairs.groups]]
 
 
-def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOptions, stored: Stored) -> Grouping:
+def group(
+    documents: Collected,
+    pairs: Pairs,
+    options: DedupOptions,
+    stored: Stored,
+    refuses: Callable[[Int64s, Int64s], Bools],
+) -> Grouping:
     """Group documents.
 
     A document that has a match in a stored index gives way to the nearest one; the others are clustered among
@@ -113,11 +123,11 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
     Args:
         documents: all of them.
         pairs: those of the comparable ones, by their number among these.
-        rank: shape (n,), a permutation; the document of the lowest rank in a cluster is the one to keep.
         options: how.
         stored: what `match_stored` found.
+        refuses: as for `KeyCheck`.
     """
-    count = len(documents.doc_ids)
+    count, rank = len(documents.doc_ids), rank_documents(documents, pairs, options.keep)
     fingerprints = np.concatenate([documents.fingerprints, stored.fingerprints])
     kept = np.arange(len(fingerprints))
     among = documents.comparable
@@ -126,21 +136,49 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
         kept[:count][has_match] = count + stored.nearest[has_match]
         among = among[~has_match[among]]
         pairs = find_near(documents.signatures(among), options)
-    clusters = cluster_near(fingerprints[among], pairs, rank[among], options)
+    check = None
+    if documents.has_signatures:
+        check = KeyCheck(options.max_distance, lambda some, others: refuses(among[some], among[others]))
+    clusters = cluster_near(fingerprints[among], pairs, rank[among], options, check)
     kept[among] = among[clusters.kept]
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
 
 
-def kept_pairs(documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions) -> Pairs:
+def dropped_pairs(grouping: Grouping) -> tuple[Int64s, Int64s]:
+    """Return the documents that are dropped for another one, and that one; not those dropped for a stored document."""
+    kept, count = grouping.kept, len(grouping.kept)
+    dropped = np.flatnonzero((kept != np.arange(count)) & (kept < count))
+    return dropped, kept[dropped]
+
+
+def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptions) -> tuple[Int64s, Int64s]:
+    """Return what `dropped_pairs` does, of documents that only a key makes near."""
+    if not documents.has_signatures:
+        return _NONE, _NONE
+    dropped, kept = dropped_pairs(grouping)
+    chosen = pairs_found_by(documents, dropped, kept, options) == "key"
+    return dropped[chosen], kept[chosen]
+
+
+def kept_pairs(
+    documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions, looked: Looked
+) -> Pairs:
     """Return each dropped document that is near the one kept for it, with that one; `groups` is `Pairs.groups`."""
-    among, count = documents.comparable, len(documents.doc_ids)
-    kept = grouping.kept[among]
-    dropped = np.flatnonzero((kept != among) & (kept < count))  # not for a stored document
-    centre = np.searchsorted(among, kept[dropped])
-    some, others = documents.signatures(among[dropped]), documents.signatures(among[centre])
-    chosen = found_by(some, others, options) != "chain"
-    words = pair_words(dropped[chosen], centre[chosen])
+    among, (dropped, kept) = documents.comparable, dropped_pairs(grouping)
+    chosen = pairs_found_by(documents, dropped, kept, options, looked.refused) != "chain"
+    words = pair_words(np.searchsorted(among, dropped[chosen]), np.searchsorted(among, kept[chosen]))
     return Pairs(*sorted_block([words], documents.fingerprints[among]), groups)
+
+
+def pairs_found_by(
+    documents: Collected, some: Int64s, others: Int64s, options: DedupOptions, refused: Int64s = _NONE
+) -> NDArray[np.str_]:
+    """Return what makes each pair of documents near, see `found_by`; `chain` for pairs that were `refused`.
+
+    If all pairs are listed, signatures decide: neither of two near documents need be dropped for the other.
+    """
+    found = found_by(documents.signatures(some), documents.signatures(others), options)
+    return found if options.pairs == "all" else np.where(are_in(pair_words(some, others), refused), "chain", found)
 
 
 def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDArray[np.str_]:

@@ -19,13 +19,14 @@ from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import (
     Stored,
     about_pairs,
+    dropped_by_key,
     find_near,
     group,
     kept_pairs,
     match_stored,
     none_stored,
-    rank_documents,
 )
+from hsimhash.dedup.key_check import TextCheck
 from hsimhash.dedup.options import DedupOptions, DedupSummary
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
@@ -133,12 +134,15 @@ class _DedupRun:
             with self._stage("match"):
                 stored = self._match(self.against, documents)
         documents.doc_ids.settle()
-        with self._stage("cluster"):
-            ranks = rank_documents(documents, pairs, options.keep)
-            grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
+        with (
+            self._stage("cluster"),
+            TextCheck(documents, self.inputs, options, self.profile, self.folder) as check,
+        ):
+            grouping = group(documents, pairs, options, stored or none_stored(documents), check.refuses)
+            looked = check.looked(*dropped_by_key(documents, grouping, options))
             if options.pairs != "all":
-                pairs = kept_pairs(documents, grouping, pairs.groups, options)
-        return Outcome(documents, pairs, options, grouping, stored)
+                pairs = kept_pairs(documents, grouping, pairs.groups, options, looked)
+        return Outcome(documents, pairs, options, grouping, stored, looked)
 
     def write(self, outcome: Outcome, out: Path) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None

@@ -221,13 +221,21 @@ class ReportData:
     commands: DedupCommands = DedupCommands()
 
 
-def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[tuple[int, int]]) -> tuple[Notice, ...]:
+def find_notices(
+    totals: Totals,
+    giants: Sequence[ReportCluster],
+    hot: Sequence[tuple[int, int]],
+    unseen: int = 0,
+    reasons: Sequence[str] = (),
+) -> tuple[Notice, ...]:
     """Return the warnings of a run.
 
     Args:
         totals: the counts.
         giants: clusters of `large_size` or more, not of equal documents alone.
         hot: fingerprints of `large_size` or more documents, and how many.
+        unseen: documents that are dropped by key alone, although the texts could not be compared.
+        reasons: why not.
     """
 
     def counted(count: int) -> str:
@@ -256,6 +264,14 @@ def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[
             "short.jsonl lists them. Check that hsimhash reads the text from the right field (--text-field)."
         )
         notices.append(Notice("Many short texts", detail))
+    if unseen:
+        more = [f"{len(reasons) - INPUTS_NAMED:,} more inputs"] if len(reasons) > INPUTS_NAMED else []
+        detail = (
+            f"{counted(unseen)} were dropped by their key, and their texts could not be compared with those kept: "
+            f"{'; '.join([*reasons[:INPUTS_NAMED], *more])}. Sketches decided, which are estimates: some of these "
+            "documents may share less than half of their text with the one kept."
+        )
+        notices.append(Notice("Texts not compared", detail))
     return tuple(notices)
 
 

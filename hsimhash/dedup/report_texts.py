@@ -13,15 +13,13 @@ import numpy as np
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
+from hsimhash.dedup.rereading import texts_again
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.lines import STDIN
-from hsimhash.inputs.reader import texts_at
 
 HELD_BYTES = 64 << 20  # of texts; more are in a file
 COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
 FIRST_LINE_CHARS = 120
-STDIN_NAME = "standard input"  # as a page names it
 
 
 class Texts:
@@ -89,23 +87,10 @@ class Texts:
     ) -> None:
         """Read the inputs again, for the texts of documents to compare and of those whose first lines are listed."""
         wanted = np.array(sorted({*compared, *listed}), np.int64)
-        rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
-        for at, one in enumerate(inputs):
-            if one.is_stream or one.has_fingerprints:
-                why = "can be read only once" if one.is_stream else "holds fingerprints, not texts"
-                self._missing.append(f"{STDIN_NAME if one.name == STDIN else one.name} {why}")
-                continue
-            here = np.flatnonzero(rows["input"] == at).tolist()
-            places = dict(zip(rows["line"][here].tolist(), here, strict=True))
-            try:
-                for line, doc_id, text in texts_at(one, options, sorted(places)) if places else ():
-                    number = int(wanted[places[line]])
-                    if names[places[line]] == doc_id:
-                        self.add(number, text, is_compared=number in compared)
-            except OSError as error:
-                self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
-            except Exception:  # the results are found already; the report goes without these texts
-                self._missing.append(f"{one.name} cannot be read again")
+        missing: dict[int, str] = {}
+        for number, text in texts_again(documents, inputs, options, wanted, missing):
+            self.add(number, text, is_compared=number in compared)
+        self._missing += missing.values()
 
 
 def first_line(text: str) -> str:

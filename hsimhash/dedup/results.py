@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.dedup.commands import next_commands
-from hsimhash.dedup.grouping import found_by
+from hsimhash.dedup.grouping import pairs_found_by
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
-from hsimhash.dedup.report_texts import STDIN_NAME, Texts, date_of
+from hsimhash.dedup.report_texts import Texts, date_of
+from hsimhash.dedup.rereading import STDIN_NAME
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
 from hsimhash.fingerprint import Profile
@@ -106,8 +107,9 @@ class Results:
         columns = documents.doc_ids.at(left), documents.doc_ids.at(right), block.distance
         if not documents.has_signatures:
             return columns
-        some, others = documents.signatures(left), documents.signatures(right)
-        return (*columns, similarities(some.sketches, others.sketches), found_by(some, others, self.options).tolist())
+        similarity = similarities(documents.sketches[left], documents.sketches[right])
+        found_by = pairs_found_by(documents, left, right, self.options, self.outcome.looked.refused)
+        return (*columns, similarity, found_by.tolist())
 
     def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[ColumnValues, ...]:
         grouping, stop = self.outcome.grouping, start + len(own)

@@ -16,6 +16,7 @@ import numpy as np
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.grouping import Grouping, Stored
+from hsimhash.dedup.key_check import Looked
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
@@ -68,6 +69,7 @@ class Outcome:
     options: DedupOptions
     grouping: Grouping  # the clusters
     stored: Stored | None  # the stored documents near them; None where there was no index to compare with
+    looked: Looked  # what a look at texts found
 
     def names(self, numbers: Int64s) -> list[str]:
         """Return the ids of documents; stored documents have the numbers after those of the inputs."""
@@ -148,7 +150,8 @@ class Outcome:
         hottest = hottest[sizes[hottest] >= self.totals.large_size]
         fingerprints = self.documents.fingerprints[self.documents.comparable[hottest]]
         hot = list(zip(fingerprints.tolist(), sizes[hottest].tolist(), strict=True))
-        return find_notices(self.totals, [self._cluster(at) for at in self._giants], hot)
+        giants = [self._cluster(at) for at in self._giants]
+        return find_notices(self.totals, giants, hot, self.looked.unseen, self.looked.reasons)
 
     @cached_property
     def _giants(self) -> list[int]:

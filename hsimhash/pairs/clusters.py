@@ -140,8 +140,10 @@ class _Graph:
 
     def distances(self, some: Int64s, others: Int64s) -> Uint8s:
         """Return the distance of each pair of vertices."""
-        values = self.values[self.vertices]
-        found: Uint8s = np.bitwise_count(values[some] ^ values[others])
+        values, found = self.values[self.vertices], np.empty(len(some), np.uint8)
+        for start in range(0, len(found), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            found[part] = np.bitwise_count(values[some[part]] ^ values[others[part]])
         return found
 
     def of_vertices(self, is_wanted: Bools) -> _Graph:

@@ -16,9 +16,10 @@ from hsimhash.fingerprint.bits import Int64s, whole_number
 from hsimhash.fingerprint.fit import fitted_to
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.fingerprint.texts import LongEnough, as_column, as_texts, is_missing
-from hsimhash.pairs.clusters import star
+from hsimhash.pairs.clusters import KeyCheck, star
 from hsimhash.pairs.keep_policies import Policy, rank
 from hsimhash.pairs.search import find_crowded
+from hsimhash.pairs.shared_shingles import SharedShingles
 
 Id = TypeVar("Id", bound=Hashable)
 Keep = Literal["first", "last", "longest"]
@@ -133,7 +134,8 @@ def duplicates(
         texts: a list, a column of a data frame, or any other iterable with a fixed order; without missing values.
         ids: one distinct, hashable id for each text; by default its position, from 0.
         distance: at most so many bits of two fingerprints differ; texts that share a key (three of their
-            five heaviest words, if the profile is auto-3) are near too.
+            five heaviest words, if the profile is auto-3) are near too, if half of the shingles of the one to drop are
+            in the other.
             Greater values find more, and more of what is not a duplicate.
         profile: how texts become fingerprints: a profile or its name.
         fit: "auto" learns from the texts how rare each word is, if the profile weighs words by that and there are at
@@ -179,7 +181,11 @@ def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Prof
     crowded = find_crowded(known.signatures, max_distance=distance)
     policies = [Policy(keep)] if keep != "longest" else [Policy(keep), Policy("first")]
     ranks = rank(policies, compared, lengths=list(map(len, compared)))
-    kept = star(known.signatures.fingerprints, crowded, ranks).kept
+    with SharedShingles(
+        profile, lambda numbers: ((number, compared[number]) for number in numbers.tolist())
+    ) as shingles:
+        check = None if profile.sketch is None else KeyCheck(distance, shingles.too_few)
+        kept = star(known.signatures.fingerprints, crowded, ranks, check).kept
     dropped = np.flatnonzero(kept != np.arange(len(kept)))
     drop = {own[place] for place in dropped.tolist()}
     return Duplicates(

@@ -32,7 +32,7 @@ def dedup(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return documents with the cluster of each, and whether to keep it, as 'hsimhash dedup' decides.
+    """Return documents with the cluster of each, and whether to keep it, as 'hsimhash spark dedup' decides.
 
     The call runs Spark jobs. It fingerprints the texts once, and keeps the signatures; see `materialized`.
 

@@ -1,0 +1,42 @@
+"""Read texts of documents from the inputs a second time: no job holds them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hsimhash.dedup.documents import Collected
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.lines import STDIN
+from hsimhash.inputs.reader import texts_at
+
+STDIN_NAME = "standard input"  # as a page names it
+
+
+def texts_again(
+    documents: Collected, inputs: Sequence[Input], options: InputOptions, wanted: Int64s, missing: dict[int, str]
+) -> Iterator[tuple[int, str]]:
+    """Yield the numbers of documents, ascending `wanted` ones, and their texts.
+
+    Those whose record has another id or length by now are left out. `missing` gets, by number, the inputs that cannot
+    be read again, and why.
+    """
+    rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
+    for at, one in enumerate(inputs):
+        if one.is_stream or one.has_fingerprints:
+            why = "can be read only once" if one.is_stream else "holds fingerprints, not texts"
+            missing[at] = f"{STDIN_NAME if one.name == STDIN else one.name} {why}"
+            continue
+        here = np.flatnonzero(rows["input"] == at).tolist()
+        places = dict(zip(rows["line"][here].tolist(), here, strict=True))
+        try:
+            for line, doc_id, text in texts_at(one, options, sorted(places)) if places else ():
+                place = places[line]
+                if names[place] == doc_id and rows["length"][place] == len(text):
+                    yield int(wanted[place]), text
+        except OSError as error:
+            missing[at] = f"{one.name} cannot be read again: {error.strerror}"
+        except Exception:  # the job goes on without these texts
+            missing[at] = f"{one.name} cannot be read again"

@@ -138,7 +138,7 @@ def test_clusters_do_without_the_pairs_that_a_check_refuses(seed: int, keying: K
     is_far = np.bitwise_count(values[:, None] ^ values) > k
     near = all_near(signatures, k, 16) & ~(is_far & refused(signatures, rank, fails))
     stars, whole = plain_stars(near, order), plain_components(near, order)
-    check = KeyCheck(k, lambda dropped, kept: fails[dropped, kept])
+    check = KeyCheck(k, lambda dropped, kept: fails[dropped, kept], rounds=len(signatures))
     for found in (
         find_crowded(signatures, max_distance=k, max_sketch=16),
         find_pairs(signatures, max_distance=k, max_sketch=16),
@@ -147,6 +147,26 @@ def test_clusters_do_without_the_pairs_that_a_check_refuses(seed: int, keying: K
         assert components(values, found, rank, check=check).kept.tolist() == whole
         cut = components(values, found, rank, max_cluster_size=1, check=check)
         assert cut.kept.tolist() == stars
+
+
+@pytest.mark.parametrize("keying", Keying)
+def test_documents_that_fail_again_and_again_are_kept_without_a_refused_pair(keying: Keying) -> None:
+    signatures = crowded(5, 1_000, signed=True, keying=keying)
+    fails = np.random.default_rng(5).random((len(signatures), len(signatures))) < 0.7
+    asked = []
+
+    def refuses(dropped: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.bool_]:
+        asked.append(len(dropped))
+        return fails[dropped, kept]
+
+    rank, values = np.arange(len(signatures)), signatures.fingerprints
+    found = find_crowded(signatures, max_distance=3, max_sketch=16)
+    kept = star(values, found, rank, KeyCheck(3, refuses, rounds=2)).kept
+    assert len(asked) <= 4
+    dropped = np.flatnonzero(kept != rank)
+    is_far = np.bitwise_count(values[dropped] ^ values[kept[dropped]]) > 3
+    assert is_far.any()
+    assert not fails[dropped, kept[dropped]][is_far].any()
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 17])

@@ -23,7 +23,7 @@ from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs, pair_words
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
-ROUNDS = 20  # of a check, in which documents that fail are clustered again
+ROUNDS = 4  # in which documents that fail a check are clustered again; each may read all inputs once more
 _NONE = np.empty(0, np.int64)
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
 
@@ -50,6 +50,7 @@ class KeyCheck:
 
     max_distance: int
     refuses: Callable[[Int64s, Int64s], Bools]  # takes documents, and for each of them the one that would be kept
+    rounds: int = ROUNDS  # after which a document that fails again is kept by itself
 
 
 def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, check: KeyCheck | None = None) -> Clusters:
@@ -187,7 +188,7 @@ def _checked(graph: _Graph, cluster: Callable[[_Graph], _Labelled], check: KeyCh
     """Cluster until the check refuses none of the edges that the clusters rest on.
 
     These are the clusters of all edges except those that it refuses or would refuse: no other edge would change them.
-    After ROUNDS, vertices that still fail are kept by themselves.
+    After `rounds`, vertices that fail again lose all their edges.
     """
     looked_at, rounds = _NONE, 0
     while True:
@@ -202,7 +203,7 @@ def _checked(graph: _Graph, cluster: Callable[[_Graph], _Labelled], check: KeyCh
             return found
         looked_at, rounds = np.sort(np.concatenate([looked_at, words])), rounds + 1
         graph = graph.without(words[fails])
-        if rounds > ROUNDS:
+        if rounds > check.rounds:
             is_left = np.ones(len(graph.vertices), np.bool_)
             is_left[high[fails]] = False
             graph = graph.of_vertices(is_left)

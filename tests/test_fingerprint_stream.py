@@ -57,7 +57,7 @@ def test_one_worker_is_this_process() -> None:
     before = children()
     found = signature_stream(AUTO, batches(), 1)
     next(found)
-    assert children() == before
+    assert children() <= before
 
 
 def test_no_worker_is_refused() -> None:
@@ -69,9 +69,9 @@ def test_a_stream_left_early_leaves_no_worker() -> None:
     before = children()
     found = signature_stream(AUTO, iter([["a page"]] * 50), 2)
     next(found)
-    assert len(children()) > len(before)
+    assert children() - before
     found.close()
-    assert children() == before
+    assert children() <= before
 
 
 def test_an_error_in_a_worker_reaches_the_caller() -> None:

@@ -74,6 +74,21 @@ class FirstRows(View):
         """See `View`."""
         return self._view.sweep(ranges)
 
+    @property
+    def finds_near(self) -> bool:
+        """See `View`."""
+        return self._view.finds_near
+
+    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+        """See `View`."""
+        return self._view.near_one(fingerprint, distance, most or CROWDED_ROWS)
+
+    def near_many(
+        self, fingerprints: Uint64s, distance: int, most: int | None = None
+    ) -> list[tuple[Int64s, Uint64s]] | None:
+        """See `View`."""
+        return self._view.near_many(fingerprints, distance, most or CROWDED_ROWS)
+
     def estimate(self) -> int:
         """See `View`."""
         return self._view.estimate()
@@ -205,6 +220,11 @@ def matches_of(
 def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Near:
     """Return the stored fingerprints within the cover's distance of one query, and those that share its key."""
     fingerprint, _, key = query
+    if cover.is_own and view.finds_near:
+        found = view.near_one(fingerprint, cover.distance)
+        if found is not None:
+            stats.buckets += len(cover.probes)
+            return _near_found(view, query, found, keying, stats)
     if cover.is_own:  # scalar Python takes a sixth of numpy's time for one query
         prefixes = cover.layout.prefixes(fingerprint)
         if key:
@@ -235,6 +255,21 @@ def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: 
         values, distances = values[order], distances[order]
         is_new = np.append(True, values[1:] != values[:-1])[: len(values)]
         ordered = list(zip(distances[is_new].tolist(), values[is_new].tolist(), strict=True))
+    stats.near += len(ordered)
+    return ordered
+
+
+def _near_found(view: View, query: Signature, found: list[int], keying: Keying, stats: QueryStats) -> Near:
+    """Return the result of `near_one` from what a view found by the fingerprint, and those that share the key."""
+    stats.rows += len(found)
+    if query.key:
+        prefixes = key_prefixes(keying, query.key)
+        rows = view.scan(prefixes)
+        stats.buckets += len(prefixes)
+        stats.rows += len(rows)
+        found = found + fingerprints_of(rows).tolist()
+    fingerprint = query.fingerprint
+    ordered = sorted({((one ^ fingerprint).bit_count(), one) for one in found})
     stats.near += len(ordered)
     return ordered
 
@@ -277,6 +312,13 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
         part = queries.fingerprints[start : start + at_once]
+        if cover.is_own and view.finds_near:
+            pairs = view.near_many(part, cover.distance)
+            if pairs is not None:
+                found += [(places + start, fingerprints) for places, fingerprints in pairs]
+                stats.buckets += len(part) * len(cover.probes)
+                stats.rows += sum(len(places) for places, _ in pairs)
+                continue
         for probe_set in cover.probe_sets:
             met = _met(view, probe_set, probe_set.numbers(part), part, cover.distance, stats)
             found += [(places + start, fingerprints) for places, fingerprints in met]

@@ -77,6 +77,13 @@ def prefix_numbers_of(rowkeys: Uint8s) -> Uint64s:
     return rowkeys.view(_ROWS)["beginning"].astype(np.uint64).ravel() >> np.uint64(8 * (8 - PREFIX_BYTES))
 
 
+def prefix_numbers(prefixes: Uint8s) -> Uint64s:
+    """Return prefixes of shape (n, 5) as numbers of 40 bits: shape (n,), uint64."""
+    wide = np.zeros((len(prefixes), 8), np.uint8)
+    wide[:, 8 - PREFIX_BYTES :] = prefixes
+    return wide.view(">u8").ravel().astype(np.uint64)
+
+
 def key_prefix(part: int) -> bytes:
     """Return the prefix under which the key drawer files the fingerprints of documents with a part of a key."""
     return (part >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])

@@ -40,7 +40,7 @@ from hsimhash.locks import wait_for_lock
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
-from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb import compaction, files
 from hsimhash.store.lmdb.audit import audit, glance
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.session import LmdbView
@@ -269,11 +269,11 @@ def test_compact_is_refused_while_others_have_the_index_open_and_names_them(stor
 def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     code = (
-        "from hsimhash.store.lmdb import files\n"
-        "copy_rows = files.copy_rows\n"
+        "from hsimhash.store.lmdb import compaction\n"
+        "copy_rows = compaction.copy_rows\n"
         "def slow(*arguments):\n"
         "    print('there', flush=True); sys.stdin.readline(); copy_rows(*arguments)\n"
-        "files.copy_rows = slow\n"
+        "compaction.copy_rows = slow\n"
         "store.compact(); print('done', flush=True)\n"
     )
     store.close()
@@ -903,13 +903,13 @@ def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock
 
 def test_a_killed_backup_is_no_index(store: LmdbStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store, *[(str(number), number << 40) for number in range(3_000)])
-    target, copy_rows = path.parent / "backup", files.copy_rows
+    target, copy_rows = path.parent / "backup", compaction.copy_rows
 
     def copy_and_die(*arguments: object) -> None:
         copy_rows(*arguments)  # type: ignore[arg-type]
         os._exit(0)
 
-    monkeypatch.setattr(files, "copy_rows", copy_and_die)
+    monkeypatch.setattr(compaction, "copy_rows", copy_and_die)
     with forked(lambda: store.backup(target)):
         pass
     assert list(target.iterdir())
@@ -943,7 +943,8 @@ def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> 
 
         def seen() -> list[bytes] | None:
             with LmdbView(store.session) as view:
-                return glance(view, record)
+                found = glance(view, record)
+                return None if found is None else found.rows
 
         left_over = seen()
         assert left_over

@@ -25,7 +25,7 @@ from hsimhash.errors import (
     IndexNotFoundError,
     LostRightError,
 )
-from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, format_fingerprint
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.recipe import own_lists
 from hsimhash.fingerprint.signature import Signature, Signatures
@@ -325,6 +325,25 @@ class View(ABC):
 
         They come in any order, perhaps twice. None where there may be `most` or more. Only where the view `answers`.
         """
+        raise NotImplementedError
+
+    @property
+    def finds_near(self) -> bool:
+        """Whether `near_one` and `near_many` answer: sooner than the rows of buckets do."""
+        return False
+
+    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+        """Return the stored fingerprints within `distance` bits of one that share a bucket with it, in any order.
+
+        There may be others within that distance, and repeated ones. None where a bucket may have over `most` rows, or
+        if the view cannot tell. Only where the view `finds_near`.
+        """
+        raise NotImplementedError
+
+    def near_many(
+        self, fingerprints: Uint64s, distance: int, most: int | None = None
+    ) -> list[tuple[Int64s, Uint64s]] | None:
+        """Call `near_one` for many; return pairs, as positions of `fingerprints` and stored ones, in several parts."""
         raise NotImplementedError
 
     @abstractmethod

@@ -75,13 +75,58 @@ class StageOptions:
     part_bytes: int | None = None
 
 
-class Run:
+class FiledRows:
+    """Drawer rows in the files of a folder: `permuted` and perhaps `key_rows`; see the module."""
+
+    def __init__(self, folder: Path, *, has_signatures: bool) -> None:
+        self.folder = folder
+        self.has_signatures = has_signatures
+
+    @classmethod
+    def sort(
+        cls, folder: Path, fingerprints: Uint64s, key_rows: Uint8s | None, drawers: tuple[Drawer, ...]
+    ) -> FiledRows:
+        """Write the rows of fingerprints, which may repeat, and rows of the key drawer in order; not durable."""
+        folder.mkdir(parents=True, exist_ok=True)
+        filed = distinct_of([np.sort(fingerprints)])
+        with (folder / "permuted").open("wb") as file:
+            for drawer in drawers:
+                file.write(np.sort(drawer.permute(filed)).data)
+        if key_rows is not None:
+            (folder / "key_rows").write_bytes(np.ascontiguousarray(key_rows).data)
+        return FiledRows(folder, has_signatures=key_rows is not None)
+
+    def map(self, name: str, dtype: np.dtype[Any] | type) -> NDArray[Any]:
+        """Return an array without reading it, for a few look-ups."""
+        path = self.folder / name
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+
+    def read(self, name: str, dtype: np.dtype[Any] | type, start: int, stop: int) -> NDArray[Any]:
+        """Return items [start, stop) of an array."""
+        itemsize = np.dtype(dtype).itemsize
+        return np.fromfile(self.folder / name, dtype, stop - start, offset=start * itemsize)
+
+    @property
+    def key_row_count(self) -> int:
+        """The number of key drawer rows."""
+        return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
+
+    def key_rows(self, low: int, high: int) -> NDArray[np.void]:
+        """Return the rows of the key drawer, of what is kept, whose segments lie in [low, high), in order."""
+        if not self.key_row_count:
+            return np.empty(0, KEY_ROW)
+        segments = self.map("key_rows", KEY_ROW)["segment"]
+        start, stop = (bisect_left(segments, edge, key=int) for edge in (low, high))
+        return self.read("key_rows", KEY_ROW, start, stop)
+
+
+class Run(FiledRows):
     """A sorted run; arrays are read from files slice by slice, to keep memory low."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.size = (folder / "fingerprints").stat().st_size // FINGERPRINT_BYTES
-        self.has_signatures = (folder / "registers").stat().st_size > self.size * REGISTER.itemsize
+        has_signatures = (folder / "registers").stat().st_size > self.size * REGISTER.itemsize
+        super().__init__(folder, has_signatures=has_signatures)
         self.register = SIGNED_REGISTER if self.has_signatures else REGISTER
 
     @classmethod
@@ -115,15 +160,6 @@ class Run:
     def delete(self) -> None:
         """Remove the run; a kill leaves the whole of it or what does not count."""
         shutil.rmtree(self.folder.rename(_emptied(self.folder)))
-
-    def map(self, name: str, dtype: np.dtype[Any] | type) -> NDArray[Any]:
-        """Return an array without reading it, for a few look-ups."""
-        return np.memmap(self.folder / name, dtype, "r") if self.size else np.empty(0, dtype)
-
-    def read(self, name: str, dtype: np.dtype[Any] | type, start: int, stop: int) -> NDArray[Any]:
-        """Return items [start, stop) of an array."""
-        itemsize = np.dtype(dtype).itemsize
-        return np.fromfile(self.folder / name, dtype, stop - start, offset=start * itemsize)
 
     def ids(self, start: int, stop: int) -> list[bytes]:
         """Return ids [start, stop) in the order of (fingerprint, id)."""
@@ -175,19 +211,6 @@ class Run:
         found = np.empty(self.size, self.register)
         found[self.read("places", np.uint32, 0, self.size)] = self.read("registers", self.register, 0, self.size)
         return found
-
-    @property
-    def key_row_count(self) -> int:
-        """The number of key drawer rows that `write_permuted` wrote."""
-        return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
-
-    def key_rows(self, low: int, high: int) -> NDArray[np.void]:
-        """Return the rows of the key drawer, of what is kept, whose segments lie in [low, high), in order."""
-        if not self.key_row_count:
-            return np.empty(0, KEY_ROW)
-        segments = self.map("key_rows", KEY_ROW)["segment"]
-        start, stop = (bisect_left(segments, edge, key=int) for edge in (low, high))
-        return self.read("key_rows", KEY_ROW, start, stop)
 
 
 class Found(NamedTuple):
@@ -297,7 +320,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         for low, high in digest_ranges(self._runs, _COUNTED_AT_ONCE):
             # 64 bits of a digest tell ids apart well enough to count them.
             parts = [run.registers(low, high)[0]["high"].astype(np.uint64) for run in self._runs]
-            count += len(_distinct(parts))
+            count += len(distinct_of(parts))
         return count
 
     def slice_of(self, number: int, slices: int) -> Slice:
@@ -384,7 +407,7 @@ def write_array(path: Path, array: NDArray[np.generic]) -> None:
     sync_file(path)
 
 
-def _distinct(parts: list[Uint64s]) -> Uint64s:
+def distinct_of(parts: list[Uint64s]) -> Uint64s:
     """Return the distinct values of sorted arrays, ascending; np.unique would hash them, at five times the cost."""
     values = np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
     return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
@@ -414,18 +437,15 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...], keying: Keying) -> Non
     """Write the rows of what the run keeps: `permuted` and, where it has keys, `key_rows`."""
     fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
     keep = run.read("keep", np.bool_, 0, run.size)
-    kept = _distinct([fingerprints[keep]])
-    with (run.folder / "permuted").open("wb") as file:
-        for drawer in drawers:
-            file.write(np.sort(drawer.permute(kept)).data)
+    key_rows = None
     if run.has_signatures:
         registers = run.read("registers", run.register, 0, run.size)
         is_kept = keep[run.read("places", np.uint32, 0, run.size)]
-        signatures = replace(signatures_of(registers[is_kept]), keying=keying)
-        (run.folder / "key_rows").write_bytes(key_rowkeys(signatures).data)
+        key_rows = key_rowkeys(replace(signatures_of(registers[is_kept]), keying=keying))
+    FiledRows.sort(run.folder, fingerprints[keep], key_rows, drawers)
 
 
-def segment_ranges(runs: Sequence[Run], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:
+def segment_ranges(runs: Sequence[FiledRows], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:
     """Return half-open ranges of segments that hold about `count` of the rows that `write_permuted` wrote each."""
     samples, rows = [np.empty(0, np.uint64)], 0
     for run in runs:
@@ -448,7 +468,7 @@ def listing_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]
     return ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // documents))
 
 
-def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:
+def permuted_of(run: FiledRows, drawers: tuple[Drawer, ...]) -> Uint64s:
     """Return what `write_permuted` wrote, without reading it."""
     path = run.folder / "permuted"
     if not path.stat().st_size:
@@ -456,7 +476,7 @@ def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:
     return np.memmap(path, np.uint64, "r").reshape(len(drawers), -1)
 
 
-def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: int) -> Uint8s:
+def drawer_rows(runs: Sequence[FiledRows], drawers: tuple[Drawer, ...], low: int, high: int) -> Uint8s:
     """Return the runs' rowkeys whose segments lie in [low, high), each once, in order: shape (m, 13)."""
     prefixes, fingerprints = [], []
     permuted = [permuted_of(run, drawers) for run in runs]
@@ -474,9 +494,9 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
     return rowkeys_of(prefix[order], fingerprint[order])
 
 
-def drawer_values(permuted: list[Uint64s], drawer: Drawer, low: int, high: int) -> Uint64s:
+def drawer_values(permuted: Sequence[Uint64s], drawer: Drawer, low: int, high: int) -> Uint64s:
     """Return the distinct ones, ascending, of a drawer's permuted fingerprints whose segments lie in [low, high)."""
-    return _distinct([_segment_slice(values, drawer, low, high) for values in permuted])
+    return distinct_of([_segment_slice(values, drawer, low, high) for values in permuted])
 
 
 def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:

@@ -7,8 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from typing import cast
 
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.store import Record, Store, create_store, open_store
+from hsimhash.store.base import Mark
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -16,6 +21,9 @@ from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_at, make_table
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.lmdb.base_build import BaseLimits
+from hsimhash.store.lmdb.compaction import make_base
+from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from tests.support.effort import IS_THOROUGH
@@ -89,5 +97,36 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> StorePlace:
         open_store,
         settle,
         expire=expire if ttl_s else None,
+        is_quick=not IS_THOROUGH,
+    )
+
+
+class BasedStore(LmdbStore):
+    """An embedded store that makes a base of all it has at every other write, so that others leave rows in its top."""
+
+    writes = 0
+
+    def insert(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
+    ) -> int:
+        count = super().insert(doc_ids, signatures, first_seen, mark=mark)
+        self.writes += 1
+        if self.writes % 2:
+            make_base(self.session)
+        return count
+
+
+def based_place(folder: Path) -> StorePlace:
+    """Return a place of embedded stores that have a base however small they are."""
+    numbers, limits = itertools.count(), BaseLimits(documents=1)
+
+    def path_of(url: str) -> Path:
+        return Path(url.removeprefix("lmdb://"))
+
+    return StorePlace(
+        lambda: f"lmdb://{folder / str(next(numbers))}",
+        create=lambda url, record: BasedStore.create(url, path_of(url), record, limits=limits),
+        open=lambda url: BasedStore(url, path_of(url), limits=limits),
+        settle=lambda store: cast(LmdbStore, store).compact(),
         is_quick=not IS_THOROUGH,
     )

@@ -8,6 +8,8 @@
 | a drawer row whose key does not recompute | problem | deleted |
 | a listing that the register contradicts, or without register | leftover of an interrupted bulk load | deleted |
 | a drawer row without any listing | leftover | deleted |
+| a block of the base whose checksum is wrong, or no such file | problem | the base is made again from the registers |
+| a row of the base that no document needs | leftover of a change | the base is made again from the registers |
 | a row of the key drawer whose key no document of its fingerprint has | leftover of a change | deleted |
 
 A page is read, and repaired, in one transaction: others write between two pages.
@@ -28,12 +30,13 @@ from hashlib import blake2b
 from itertools import chain, islice, starmap
 from random import shuffle
 from secrets import randbits
+from typing import NamedTuple
 
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint64s, are_in, sorted_distinct
+from hsimhash.fingerprint.bits import Bools, Uint64s, are_in, sorted_distinct
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -46,6 +49,7 @@ from hsimhash.rowkey import (
     prefix_numbers_of,
 )
 from hsimhash.store.base import Record
+from hsimhash.store.lmdb.base_file import Base
 from hsimhash.store.lmdb.codec import (
     Registered,
     Row,
@@ -57,6 +61,7 @@ from hsimhash.store.lmdb.codec import (
     page,
     unpack_register,
 )
+from hsimhash.store.lmdb.compaction import make_base
 from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
@@ -84,11 +89,18 @@ class _UnsoundError(Exception):
     """Something is not as it should be; what, the long way will tell."""
 
 
-def glance(view: LmdbView, record: Record) -> list[bytes] | None:
+class LeftOver(NamedTuple):
+    """What documents left: rows of the key drawer in LMDB, and how many rows in the base."""
+
+    rows: list[bytes]
+    in_base: int = 0
+
+
+def glance(view: LmdbView, record: Record) -> LeftOver | None:
     """Look whether an index has all rows that its registers ask for and no others, but for chance: 64 bits.
 
     Returns:
-        rows of the key drawer that documents left, which are usual; None where anything else is not as it should be.
+        what documents left, which is usual; None where anything else is not as it should be.
     """
     try:
         return _left_over(view, record)
@@ -96,7 +108,8 @@ def glance(view: LmdbView, record: Record) -> list[bytes] | None:
         return None
 
 
-def _left_over(view: LmdbView, record: Record) -> list[bytes]:
+def _left_over(view: LmdbView, record: Record) -> LeftOver:
+    base, is_listed = view.base, 0
     seed, width = np.uint64(randbits(64) | 1), 6 if record.has_signatures else 4
     registered, listed, needed = _Sum(), _Sum(), _Sum()
     keyed, last = [np.empty(0, np.uint64)], np.empty(0, np.uint64)
@@ -110,17 +123,48 @@ def _left_over(view: LmdbView, record: Record) -> list[bytes]:
         digests = _table(b"".join([digest(listed_id(key, value)) for key, value in rows]), len(rows), 2)
         fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)[:, 0]
         listed.add(_mixed(seed, fingerprints, digests[:, 0], digests[:, 1]))
-        needed.add(_mixed(seed, sorted_distinct(np.concatenate([last, fingerprints]))[len(last) :]))
+        distinct = sorted_distinct(np.concatenate([last, fingerprints]))[len(last) :]
+        if base is not None:
+            is_in_base = are_in(distinct, base.fingerprints)
+            is_listed += int(np.count_nonzero(is_in_base))
+            distinct = distinct[~is_in_base]
+        needed.add(_mixed(seed, distinct))
         last = fingerprints[-1:]
     if registered != listed:
         raise _UnsoundError
-    return _left_in_drawers(view, record, seed, needed, sorted_distinct(np.concatenate(keyed)))
+    by_key = sorted_distinct(np.concatenate(keyed))
+    has_key, left_in_base = np.zeros(len(by_key), np.bool_), 0
+    if base is not None:
+        left_in_base = (base.rows - is_listed) * len(base.drawers)
+        left_in_base += _keys_in_base(base, seed, by_key, has_key)
+    left = _left_in_drawers(view, record, seed, needed, by_key, has_key)
+    if not has_key.all():
+        raise _UnsoundError
+    return LeftOver(left, left_in_base)
 
 
-def _left_in_drawers(view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s) -> list[bytes]:
-    """Return the rows of the key drawer that are not needed, where the drawers have just the rows that are."""
-    drawers = record.layout.drawers
-    sums, keys, left_over = [_Sum() for _ in drawers], 0, list[bytes]()
+def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) -> int:
+    """Note which rows of the key drawer the base has; return how many it has that are not needed."""
+    left = 0
+    for start in range(0, base.key_rows, GLANCE_ROWS):
+        rows = base.key_part(start, min(start + GLANCE_ROWS, base.key_rows))
+        numbers = rows["segment"].astype(np.uint64) << np.uint64(8) | np.uint64(KEY_FLAG)
+        mixed = _mixed(seed, rows["fingerprint"], numbers)
+        is_needed = are_in(mixed, by_key)
+        has_key[np.searchsorted(by_key, mixed[is_needed])] = True
+        left += len(rows) - int(np.count_nonzero(is_needed))
+    return left
+
+
+def _left_in_drawers(
+    view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s, has_key: Bools
+) -> list[bytes]:
+    """Return the rows of the key drawer that are not needed, where the drawers have just the rows that are.
+
+    Rows that the base has too are no fault: their documents left, and came again.
+    """
+    drawers, base = record.layout.drawers, view.base
+    sums, left_over = [_Sum() for _ in drawers], list[bytes]()
     for rows in _batches(view, "drawers"):
         joined = b"".join(chain.from_iterable(rows))
         if len(joined) != len(rows) * ROWKEY_BYTES:
@@ -133,17 +177,18 @@ def _left_in_drawers(view: LmdbView, record: Record, seed: np.uint64, needed: _S
             values = fingerprints[places]
             if (drawer.segments(values) != numbers[places] >> np.uint64(8)).any():
                 raise _UnsoundError
-            found.add(_mixed(seed, values))
+            found.add(_mixed(seed, values if base is None else values[~are_in(values, base.fingerprints)]))
             left -= len(places)
         if record.has_signatures:
             places = np.flatnonzero(flags == KEY_FLAG)
-            is_needed = are_in(_mixed(seed, fingerprints[places], numbers[places]), by_key)
-            keys += int(np.count_nonzero(is_needed))
+            mixed = _mixed(seed, fingerprints[places], numbers[places])
+            is_needed = are_in(mixed, by_key)
+            has_key[np.searchsorted(by_key, mixed[is_needed])] = True
             left_over += [row.tobytes() for row in rowkeys[places[~is_needed]]]
             left -= len(places)
         if left:
             raise _UnsoundError
-    if keys != len(by_key) or any(one != needed for one in sums):
+    if any(one != needed for one in sums):
         raise _UnsoundError
     return left_over
 
@@ -209,23 +254,25 @@ class _Audit:
         self.page_rows = page_rows
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
+        self.is_base_damaged = False
         self.listed = np.zeros(0, np.uint64)  # the marks of listed ids, ascending, and the highest number
         self.keyed = array("Q")  # the marks of the key drawer's rows that listed documents need,
         self.known_keys = np.empty(0, np.uint64)  # and the same, ascending
 
     def run(self) -> CheckReport:
-        databases = self.session.environment.databases
         names = ("register", "documents", "drawers")
         with self._rows():  # a repair that could not write says so at once
             pass
+        self._check_base()
         with LmdbView(self.session) as view:
-            verify_pages(view.transaction, *(databases[name] for name in names))
-            registers, listings, drawer_rows = (view.transaction.stat(databases[name])["entries"] for name in names)
-            self.report.documents, self.report.drawer_rows, self.total = registers, drawer_rows, listings + drawer_rows
-            left_over = glance(view, self.session.record)
-        if left_over is not None and not (left_over and self.is_repair):
-            for row in left_over:
-                self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
+            verify_pages(view.transaction, *(view.databases[name] for name in names))
+            registers, listings, since = (view.transaction.stat(view.databases[name])["entries"] for name in names)
+            base = None if self.is_base_damaged else view.base
+            self.report.documents, self.total = registers, listings + since
+            self.report.drawer_rows = since + (base.row_count if base is not None else 0)
+            left_over = None if self.is_base_damaged else glance(view, self.session.record)
+        if left_over is not None and not (left_over.rows and self.is_repair and not left_over.in_base):
+            self._report_left_over(left_over)
             self.observer.report("check", self.total, self.total)
             return self.report
         begun = self.session.last_transaction()
@@ -238,6 +285,32 @@ class _Audit:
         self.known_keys.sort()
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
+
+    def _check_base(self) -> None:
+        """Compare all checksums of the base; when repairing, make it again if one is wrong."""
+        with LmdbView(self.session) as view:
+            damages = [str(view.base_damage)] if view.base_damage else []
+            if view.sound_base is not None:
+                name, blocks = view.sound_base.path.name, view.sound_base.damaged_blocks()
+                damages += [f"{name} is damaged at byte {at:,}" for at in blocks]
+        for damage in damages:
+            self._problem(damage)
+        if damages and self.is_repair:
+            make_base(self.session)
+        self.is_base_damaged = bool(damages) and not self.is_repair
+
+    def _report_left_over(self, left_over: LeftOver) -> None:
+        """Report rows that no document needs; when repairing, make the base again without them."""
+        for row in left_over.rows:
+            self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
+        if left_over.in_base:
+            self.report.leftover(
+                f"{left_over.in_base:,} rows of the base have no document; 'hsimhash compact' drops them"
+            )
+            self.report.leftovers += left_over.in_base - 1
+            if self.is_repair:
+                make_base(self.session)
+                self.report.repaired += self.report.leftovers
 
     def _marks_of_listed(self) -> Uint64s:
         marks, after = bytearray(), None
@@ -259,10 +332,10 @@ class _Audit:
                 yield self.session.rows(view.transaction)
 
     def _each_page(self, name: str, check: Callable[[Rows, Sequence[Row]], None]) -> None:
-        databases, after = self.session.environment.databases, None
+        after = None
         while True:
             with self._rows() as rows:
-                found = page(rows.transaction, databases, name, after, self.page_rows)
+                found = page(rows.transaction, rows.databases, name, after, self.page_rows)
                 check(rows, found)
             if not found:
                 return
@@ -316,11 +389,24 @@ class _Audit:
     def _check_filing(self, rows: Rows, wanted: Sequence[Row]) -> None:
         """Look for drawer rows."""
         cursor = rows.transaction.cursor(rows.drawers)
-        for prefix, packed in [row for row in wanted if not cursor.set_key_dup(*row)]:
+        missing = [row for row in wanted if not cursor.set_key_dup(*row)]
+        for prefix, packed in self._not_in_base(rows, missing):
             is_key = self.session.record.is_key_row(prefix)
             drawer = "the key drawer" if is_key else f"drawer {prefix[SEGMENT_BYTES]}"
             if self._problem(f"fingerprint {packed.hex()} has no row in {drawer}"):
                 rows.transaction.put(prefix, packed, db=rows.drawers)
+
+    def _not_in_base(self, rows: Rows, wanted: Sequence[Row]) -> Iterator[Row]:
+        """Yield the rows that the base lacks; none if it is damaged, which was reported."""
+        if rows.base is None or self.is_base_damaged:
+            yield from () if self.is_base_damaged else wanted
+            return
+        keyed = {prefix for prefix, _ in wanted if self.session.record.is_key_row(prefix)}
+        known = {row.tobytes() for row in rows.base.scan(sorted(keyed))}
+        packed = np.frombuffer(b"".join(packed for _, packed in wanted), ">u8").astype(np.uint64)
+        for row, is_known in zip(wanted, are_in(packed, rows.base.fingerprints).tolist(), strict=True):
+            if not (b"".join(row) in known if row[0] in keyed else is_known):
+                yield row
 
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
         """Find the registers whose id is listed nowhere: a register has only its id's digest, so compare digests."""

@@ -14,6 +14,7 @@ from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.lmdb.store import LmdbStore
 
 _SPARE_BYTES = 1 << 30
+_TOP_SHARE = 0.2
 _FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26  # of the file: more than a write needs to copy the pages it changes
 
 
@@ -30,6 +31,8 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
         yield check_read(store)
         yield _check_writer(store.session.path)
         yield _check_file(store.free_bytes(), store.session.file_bytes())
+        if top := store.top_share():
+            yield _check_top(top)
         yield _check_disk(store.session.path, store.session.file_bytes())
 
 
@@ -55,6 +58,15 @@ def _check_file(free: int, file_bytes: int) -> Check:
     if free <= max(_FREE_BYTES, _FREE_SHARE * file_bytes):
         return Check("file", "ok", f"{said}, which later writes reuse")
     return Check("file", "warn", f"{said}: run 'hsimhash compact' while nobody has the index open")
+
+
+def _check_top(share: float) -> Check:
+    said = f"{share:.0%} of the drawer rows came since the base was made"
+    if share <= _TOP_SHARE:
+        return Check("base", "ok", said)
+    return Check(
+        "base", "warn", f"{said}, and queries read both: run 'hsimhash compact' while nobody has the index open"
+    )
 
 
 def _check_disk(folder: Path, file_bytes: int) -> Check:

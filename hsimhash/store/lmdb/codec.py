@@ -3,9 +3,10 @@
 | database | key | value |
 |---|---|---|
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
+| `top` (DUPSORT, DUPFIXED) | as in `drawers` | as in `drawers`: with a base, in its place, the rows that came since |
 | `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); from format 2 on sketch (8), key (8) |
-| `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
+| `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>`; `base` | JSON |
 
 An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16).
 All numbers big-endian; first seen in ms since 1970. Every write is one transaction, durable when the call returns.
@@ -13,6 +14,7 @@ All numbers big-endian; first seen in ms since 1970. Every write is one transact
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from struct import Struct
@@ -25,14 +27,20 @@ from hsimhash.store.base import Record
 if TYPE_CHECKING:
     import lmdb
 
+    from hsimhash.store.lmdb.base_file import Base
+
 Row = tuple[bytes, bytes]
 
 DATABASES: dict[str, dict[str, bool]] = {
     "record": {},
     "drawers": {"dupsort": True, "dupfixed": True},
+    "top": {"dupsort": True, "dupfixed": True},
     "documents": {},
     "register": {},
 }
+FORMAT_PART = b"format"
+BASE_PART = b"base"  # on disk, in the record: the base in force
+_BASED = "base"  # on disk, in the record's format: older releases refuse such an index
 DIGEST_BYTES = 16
 KEY_BYTES = 511  # LMDB's longest key
 CUT_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - DIGEST_BYTES
@@ -41,6 +49,19 @@ HEAD_BYTES = FINGERPRINT_BYTES + CUT_ID_BYTES
 _NUMBER_BYTES = 8
 _PLAIN = Struct(">QQ")  # fingerprint, first seen
 _SIGNED = Struct(">QQQQ")  # the same, sketch, key
+
+
+def marked_format(form: bytes) -> bytes:
+    """Return the record's format as it is stored once the index has a base."""
+    return json.dumps({**json.loads(form), _BASED: 1}).encode()
+
+
+def unmarked_format(form: bytes) -> bytes:
+    """Return the record's format as it is without a base."""
+    fields = json.loads(form or b"null")
+    if isinstance(fields, dict) and fields.get(_BASED) == 1:
+        return json.dumps({name: value for name, value in fields.items() if name != _BASED}).encode()
+    return form
 
 
 class DamagedRowError(Exception):
@@ -139,8 +160,10 @@ def page(
 class Rows:
     """Reads and writes of one write transaction."""
 
-    def __init__(self, record: Record, databases: Mapping[str, object], transaction: lmdb.Transaction) -> None:
-        self.record = record
+    def __init__(
+        self, record: Record, databases: Mapping[str, object], transaction: lmdb.Transaction, base: Base | None = None
+    ) -> None:
+        self.record, self.databases, self.base = record, databases, base
         self.transaction = transaction
         self.drawers, self.listing = databases["drawers"], databases["documents"]
         self.register = databases["register"]

@@ -13,7 +13,9 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 from lmdb import _envid
@@ -30,6 +32,8 @@ from hsimhash.errors import (
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
+from hsimhash.store.lmdb.base_file import Base, BaseName, DamagedBaseError
+from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, unmarked_format
 from hsimhash.store.lmdb.files import (
     DATA,
     damaged,
@@ -42,6 +46,30 @@ from hsimhash.store.lmdb.files import (
 )
 
 _log = logging.getLogger("hsimhash.store")
+
+
+class DrawerState(NamedTuple):
+    """Where the drawer rows of one state of an index are: in a database, and with a base in that too."""
+
+    named: bytes | None  # the base, as the record names it
+    databases: Mapping[str, object]  # `drawers` is the top where there is a base
+    base: Base | None = None
+    damage: DamagedBaseError | None = None  # why the base cannot be read
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the file of the base is not there."""
+        return isinstance(self.damage, MissingBaseError)
+
+    def readable_base(self) -> Base | None:
+        """Return the base, if there is one; raise `DamagedBaseError` if it cannot be read."""
+        if self.damage is not None:
+            raise self.damage
+        return self.base
+
+
+class MissingBaseError(DamagedBaseError):
+    """The file of a base is not there."""
 
 
 class Environment:
@@ -106,6 +134,7 @@ class Environment:
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
                 parts = {name: transaction.get(name) or b"" for name in (DISTANCE_PART, *RECORD_PARTS)}
+                parts[FORMAT_PART] = unmarked_format(parts[FORMAT_PART])
                 record = Record.from_parts(parts, f"index {self.path}")
                 return record.learn_lists(transaction.get, f"index {self.path}")
         except lmdb.NotFoundError as error:
@@ -114,11 +143,58 @@ class Environment:
             raise damaged(self.path, f"it has no readable record ({error})") from error
 
     def _open_databases(self) -> None:
-        self.databases = open_databases(self.env, create=False)
+        self.databases = open_databases(self.env)
+        self._record, self._learning = self.databases["record"], threading.Lock()
         with self.env.begin() as transaction:
             for database in self.databases.values():
                 transaction.cursor(database).first()  # tells of most files that were cut off
                 transaction.cursor(database).last()
+            self._state = self._learned(transaction.get(BASE_PART, db=self._record))
+
+    def drawers(self, transaction: lmdb.Transaction) -> DrawerState:
+        """Return where a transaction finds drawer rows."""
+        named, state = transaction.get(BASE_PART, db=self._record), self._state
+        if named != state.named:
+            with self._learning:
+                self._state = state = self._learned(named)
+        return state
+
+    def _learned(self, named: bytes | None) -> DrawerState:
+        others = {name: self.databases[name] for name in ("record", "documents", "register")}
+        if named is None:
+            return DrawerState(None, {**others, "drawers": self.databases["drawers"]})
+        databases = {**others, "drawers": self.databases["top"]}
+        try:
+            name = BaseName.from_json(named)
+            return DrawerState(named, databases, Base(self.path / name.file, name, self.record.layout))
+        except FileNotFoundError:
+            return DrawerState(named, databases, damage=MissingBaseError(f"{name.file} is missing"))
+        except DamagedBaseError as error:
+            return DrawerState(named, databases, damage=error)
+
+    def base_file(self) -> str:
+        """Return the name of the file of the base in force, or nothing."""
+        with self.env.begin() as transaction:
+            named = self.drawers(transaction).named
+        return BaseName.from_json(named).file if named is not None else ""
+
+    @property
+    def can_have_base(self) -> bool:
+        """Whether a merge may give it a base; to others that older releases made, `compact` does."""
+        return "top" in self.databases
+
+    def name_base(self, transaction: lmdb.Transaction, name: BaseName) -> None:
+        """Put a base in force, and empty the database of the drawer rows, all of which it has; in one transaction.
+
+        The database of an index without a base is deleted: an older release that has it open fails then, instead of
+        finding nothing.
+        """
+        state = self.drawers(transaction)
+        transaction.put(BASE_PART, name.to_json(), db=self._record)
+        if state.named is None:
+            form = transaction.get(FORMAT_PART, db=self._record)
+            transaction.put(FORMAT_PART, marked_format(form), db=self._record)
+        transaction.drop(state.databases["drawers"], delete=state.named is None)
 
     def begin_write(self) -> lmdb.Transaction:
         """Begin a write transaction, under the writer's lock and in its `turn`.

@@ -5,6 +5,8 @@
 | `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
+| `base-….rows` | the base, if there is one; others than the record names are deleted by the next merge or `compact` |
+| `base.tmp/` | sorted rows, while a base is made |
 | `data.….mdb` | an unfinished data file; the next `create` or `compact` deletes it after a kill |
 | `jobs/` | job folders of `hsimhash ingest`; `jobs/add_many` while a large `add_many` merges |
 
@@ -19,10 +21,11 @@ import itertools
 import os
 import re
 import resource
+import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -35,20 +38,24 @@ from hsimhash.errors import (
     HsimhashError,
     IndexExistsError,
     IndexNotFoundError,
+    Remedy,
     StoreUnavailableError,
 )
-from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
+from hsimhash.files import make_folder, put_in_place, sync_folder
 from hsimhash.locks import WRITER_LOCK, HeldLock, wait_for_lock
-from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError, verify_order
+from hsimhash.store.lmdb.base_file import DamagedBaseError
+from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError
 
 DATA = "data.mdb"
 JOBS = "jobs"
+FILED = "base.tmp"
 MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
 MAX_READERS = 1024  # simultaneous readers, over all processes
 EMPTY_INDEX_BYTES = 1 << 16
 ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
 FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
 _MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # with a dash by releases up to 0.1.0
+_BASE = re.compile(r"base-[0-9a-f]+\.rows")
 _OF_0_1_0 = "writer.queue"
 _FOLDER_TRIES = 10  # of making the folder of an index and locking it, where drops delete it again
 _CORRUPT = (
@@ -66,7 +73,7 @@ _CORRUPT = (
     lmdb.PanicError,
 )
 _RESTORE = "restore a backup, or delete the index with 'hsimhash drop-table' and ingest again"
-FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `store_error` takes
+FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError, DamagedBaseError)  # what `store_error` takes
 
 
 def damaged(path: Path, found: object) -> CorruptionError:
@@ -76,6 +83,11 @@ def damaged(path: Path, found: object) -> CorruptionError:
 
 def store_error(path: Path, error: BaseException) -> HsimhashError:
     """Return what to raise for one of `FOREIGN_ERRORS` at the index `path`."""
+    if isinstance(error, DamagedBaseError):
+        return CorruptionError(
+            f"index {path} is damaged: {error}; to make its base again from the registers, "
+            + Remedy("call index.check(repair=True)", "run 'hsimhash check --repair'")
+        )
     if isinstance(error, _CORRUPT):
         return damaged(path, error)
     if is_full(path, error):
@@ -161,9 +173,20 @@ def open_lmdb(
     )
 
 
-def open_databases(env: lmdb.Environment, *, create: bool) -> dict[str, object]:
-    """Return the databases of an index by name."""
-    return {name: env.open_db(name.encode(), create=create, **kind) for name, kind in DATABASES.items()}
+def open_databases(env: lmdb.Environment, create: Collection[str] = ()) -> dict[str, object]:
+    """Return the databases of an index by name, and create some.
+
+    Without a base there is `drawers`, with one `top`, and in indexes without a base of this release both. So there is
+    `top` when a merge needs it: to open a database while another thread writes would wait for that thread.
+    """
+    found = dict[str, object]()
+    for name, kind in DATABASES.items():
+        try:
+            found[name] = env.open_db(name.encode(), create=name in create, **kind)
+        except lmdb.NotFoundError:
+            if name not in ("drawers", "top") or (name == "top" and "drawers" not in found):
+                raise
+    return found
 
 
 def lmdb_lock(data: Path) -> Path:
@@ -177,11 +200,11 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
     try:
         with _lock_folder(folder, lock_timeout_s):
             _refuse_index(folder)
-            for left in _made_files(folder):
+            for left in made_files(folder):
                 left.unlink()
-            data = _new_data_file(folder)
-            with _deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
-                record = open_databases(env, create=True)["record"]
+            data = new_data_file(folder)
+            with deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
+                record = open_databases(env, DATABASES)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
@@ -225,12 +248,13 @@ def refuse_lost_link(folder: Path) -> None:
         )
 
 
-def _new_data_file(folder: Path) -> Path:
+def new_data_file(folder: Path) -> Path:
+    """Return the name of a data file that is being made."""
     return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # no `data-….mdb`, which may be an index of 0.1.0
 
 
 @contextmanager
-def _deleted_on_error(data: Path) -> Iterator[None]:
+def deleted_on_error(data: Path) -> Iterator[None]:
     """Delete a data file that could not be made, once it is known whether for want of space."""
     try:
         yield
@@ -254,40 +278,25 @@ def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
             pass
 
 
-def copy_rows(transaction: lmdb.Transaction, databases: Mapping[str, object], target: Path) -> None:
-    """Write all rows of a transaction in order to the new data file `target`, with full pages.
-
-    Not by LMDB's own compacting copy: that of lmdb 3.0.0 (LMDB 0.9.36) ends the process by SIGSEGV where a bucket is so
-    large that its rows have pages of their own.
-    """
-    verify_pages(transaction, *databases.values())
-    with _deleted_on_error(target):
-        with closing(open_lmdb(target, has_lock=False, is_durable=False)) as copy:
-            copies = open_databases(copy, create=True)
-            for name, database in databases.items():
-                rows = transaction.cursor(database).iternext()
-                while batch := list(itertools.islice(rows, ROWS_AT_ONCE)):
-                    with copy.begin(write=True) as writing:
-                        verify_order(writing.cursor(copies[name]).putmulti(batch, append=True))
-        sync_file(target)
+def bases(folder: Path) -> list[Path]:
+    """Return the bases in a folder, and what is left of unfinished ones."""
+    return [path for path in folder.iterdir() if _BASE.fullmatch(path.name)]
 
 
-def rewrite(folder: Path) -> tuple[int, int]:
-    """Rewrite the data file of an index that nobody has open; return its bytes before and after."""
-    data, new = folder / DATA, _new_data_file(folder)
-    before = data.stat().st_size
-    with closing(open_lmdb(data.resolve(), is_read_only=True, has_lock=False)) as env:
-        databases = open_databases(env, create=False)
-        with env.begin() as transaction:
-            copy_rows(transaction, databases, new)
-    lmdb_lock(data).unlink(missing_ok=True)  # before the file is replaced: it knows the old one's transactions
-    put_in_place(new, data)
-    for left in _made_files(folder):
-        left.unlink(missing_ok=True)
-    return before, data.stat().st_size
+def new_base(folder: Path) -> Path:
+    """Return the name of a new base."""
+    return folder / f"base-{secrets.token_hex(8)}.rows"
 
 
-def _made_files(folder: Path) -> list[Path]:
+def remove_bases(folder: Path, but: str) -> None:
+    """Delete all bases but one; under the writer's lock. Who has mapped one keeps it."""
+    for path in bases(folder):
+        if path.name != but:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder / FILED, ignore_errors=True)
+
+
+def made_files(folder: Path) -> list[Path]:
     """Return the files that a creation or compaction makes, and what the link of release 0.1.0 names."""
     return [path for path in folder.iterdir() if _MADE.fullmatch(path.name)]
 
@@ -316,7 +325,7 @@ def _is_readable(data: Path) -> bool:
         if data.stat().st_size == 0:
             return True
         with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
-            open_databases(env, create=False)
+            open_databases(env)
     except (lmdb.Error, OSError):
         return False
     return True
@@ -340,8 +349,15 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
         with lock:
             data.unlink(missing_ok=True)  # first: from here on there is no index,
             sync_folder(folder)
-            shutil.rmtree(folder / JOBS, ignore_errors=True)
-            for file in (lmdb_lock(data), *_made_files(folder), folder / _OF_0_1_0, folder / WRITER_LOCK):
+            for left in (JOBS, FILED):
+                shutil.rmtree(folder / left, ignore_errors=True)
+            for file in (
+                lmdb_lock(data),
+                *made_files(folder),
+                *bases(folder),
+                folder / _OF_0_1_0,
+                folder / WRITER_LOCK,
+            ):
                 file.unlink(missing_ok=True)  # and as long as the last of them is there, a drop continues
     with suppress(OSError):  # there are other files
         folder.rmdir()
@@ -362,4 +378,5 @@ def remove_blank(folder: Path) -> None:
 def is_own(folder: Path, path: Path) -> bool:
     """Whether a path leads to a file of the index in a folder: its data, or a lock."""
     data = (folder / DATA).resolve()
-    return path.resolve() in (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
+    own = (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
+    return path.resolve() in own or (path.resolve().parent == folder.resolve() and bool(_BASE.fullmatch(path.name)))

@@ -17,7 +17,7 @@ import heapq
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,20 +30,26 @@ from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.layout import SEGMENT_BITS
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
+from hsimhash.store.lmdb.base_build import build_base
+from hsimhash.store.lmdb.base_file import Base, BaseName, DamagedBaseError
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
-from hsimhash.store.lmdb.files import JOBS
+from hsimhash.store.lmdb.compaction import filed_registers, filed_top
+from hsimhash.store.lmdb.files import FILED, JOBS, new_base, remove_bases
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
     TOKEN_FILE,
     BulkLoad,
+    FiledRows,
     Found,
     Run,
     digest_ranges,
     drawer_rows,
     join_registers,
     key_order,
+    permuted_of,
     resolve,
     segment_ranges,
     write_permuted,
@@ -233,8 +239,61 @@ class _Merge:
     # Stage 3.
 
     def _write_drawers(self, after: bytes) -> None:
+        if after >= _edge(1 << SEGMENT_BITS):
+            return
         for run in self.runs:
             write_permuted(run, self.drawers, self.session.record.keying)
+        if self._is_base_due():
+            self._write_base()
+        else:
+            self._write_top(after)
+
+    def _is_base_due(self) -> bool:
+        """Whether so much came since the base was made that another pays; see `BaseLimits`."""
+        environment, limits = self.session.environment, self.session.limits
+        new: int = sum(permuted_of(run, self.drawers).shape[1] for run in self.runs)
+        with LmdbView(self.session) as view:
+            entries: int = view.transaction.stat(view.databases["drawers"])["entries"]
+            named = environment.drawers(view.transaction).named
+        since = entries // len(self.drawers)
+        if named is not None:
+            return (new + since) * limits.share > BaseName.from_json(named).rows
+        return environment.can_have_base and new + since >= limits.documents and new * limits.share >= since
+
+    def _write_base(self) -> None:
+        """Make a base of what the index has and of the runs, and let it take the place of all drawer rows."""
+        environment, path = self.session.environment, self.session.path
+        remove_bases(path, environment.base_file())
+        name = self._built_base()
+        with self._commit("drawers", _edge(1 << SEGMENT_BITS)) as transaction:
+            environment.name_base(transaction, name)
+        remove_bases(path, name.file)
+
+    def _built_base(self) -> BaseName:
+        record, path = self.session.record, self.session.path
+        with LmdbView(self.session) as view:
+            if (old := view.sound_base) is not None:
+                top = filed_top(view.transaction, view.databases["drawers"], record, path / FILED)
+                try:
+                    with top as filed:
+                        return self._build([*self.runs, *filed], old)
+                except DamagedBaseError as error:
+                    _log.warning("index %s: %s; its base is made again from the registers", path, error)
+            with filed_registers(view.transaction, view.databases["register"], record, path / FILED) as filed:
+                return self._build([*self.runs, *filed], None)
+
+    def _build(self, filed: Sequence[FiledRows], old: Base | None) -> BaseName:
+        count = sum(permuted_of(one, self.drawers).shape[1] for one in filed) + (old.rows if old else 0)
+        share = self.documents / max(count, 1)  # of what is written, that counts as this merge's work
+        return build_base(
+            new_base(self.session.path),
+            self.session.record.layout,
+            filed,
+            old,
+            lambda rows: self._advance(int(rows * share)),
+        )
+
+    def _write_top(self, after: bytes) -> None:
         ranges = segment_ranges(self.runs, self.drawers, ROWS_A_DOCUMENT * self.step_documents)
         for low, high in ranges:
             if _edge(high) > after:
@@ -245,7 +304,7 @@ class _Merge:
     def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: Uint8s) -> None:
         if not len(rows):
             return
-        cursor = transaction.cursor(self.session.environment.databases["drawers"])
+        cursor = transaction.cursor(self.session.environment.drawers(transaction).databases["drawers"])
         is_behind = not cursor.last() or cursor.key() < rows[0, :PREFIX_BYTES].tobytes()
         prefixes = np.ascontiguousarray(rows[:, :PREFIX_BYTES]).view(f"V{PREFIX_BYTES}").ravel().tolist()
         values = np.ascontiguousarray(rows[:, PREFIX_BYTES:]).view(f"V{FINGERPRINT_BYTES}").ravel().tolist()

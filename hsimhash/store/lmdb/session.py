@@ -20,10 +20,19 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
-from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
+from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    fingerprints_of,
+    prefix_numbers,
+    prefix_numbers_of,
+)
 from hsimhash.store.base import Document, View, up_to
+from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
+from hsimhash.store.lmdb.base_file import Base
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, lmdb_errors, read_only, store_error
@@ -41,10 +50,11 @@ class Session:
         url: `lmdb://…`, for messages.
         path: the index's folder.
         lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
+        limits: when it gets a base.
     """
 
-    def __init__(self, url: str, path: Path, lock_timeout_s: float) -> None:
-        self.url = url
+    def __init__(self, url: str, path: Path, lock_timeout_s: float, limits: BaseLimits = BASE_LIMITS) -> None:
+        self.url, self.limits = url, limits
         self.lock_timeout_s = lock_timeout_s
         self._is_closed = False
         self._environment = acquire(path, self, lock_timeout_s)
@@ -119,7 +129,8 @@ class Session:
 
     def rows(self, transaction: lmdb.Transaction) -> Rows:
         """Return the index's rows in a transaction."""
-        return Rows(self.record, self.environment.databases, transaction)
+        state = self.environment.drawers(transaction)
+        return Rows(self.record, state.databases, transaction, state.base)
 
     def last_transaction(self) -> tuple[str, int]:
         """Return the identity of the data file and the number of its last committed transaction."""
@@ -144,7 +155,7 @@ class Session:
 class LmdbView(View):
     """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
 
-    __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
+    __slots__ = ("_deadline", "_drawers", "_environment", "_session", "_timeout_s", "databases", "transaction")
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
         self._session = session
@@ -155,10 +166,20 @@ class LmdbView(View):
         self._environment = environment = self._session.environment
         try:
             self.transaction = environment.env.begin()
+            self._drawers = environment.drawers(self.transaction)
+            if self._drawers.is_missing:  # perhaps another has taken its place since
+                self.transaction.abort()
+                self.transaction = environment.env.begin()
+                self._drawers = environment.drawers(self.transaction)
         except lmdb.Error as error:
             raise self._our_error(error) from error
-        self.databases = environment.databases
+        self.databases = self._drawers.databases
         return self
+
+    @property
+    def base(self) -> Base | None:
+        """The base, if there is one; `DamagedBaseError` if it cannot be read."""
+        return self._drawers.readable_base()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
@@ -178,26 +199,95 @@ class LmdbView(View):
             return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
         return store_error(self._session.path, error)
 
+    @property
+    def base_damage(self) -> Exception | None:
+        """Why the base cannot be read, if there is one that cannot."""
+        return self._drawers.damage
+
+    @property
+    def sound_base(self) -> Base | None:
+        """The base, if there is one that can be read."""
+        return self._drawers.base
+
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        base = self.base
+        if base is None:
+            return self._scan_top(prefixes, most)
+        parts = [base.scan(part, most) for part in self._in_time(prefixes)]
+        if self._has_top():
+            parts.append(self._scan_top(prefixes, most))
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return rows if most is None or len(rows) < most else _first_rows(rows, most)
+
+    def _has_top(self) -> bool:
+        """Whether LMDB has drawer rows."""
+        return bool(self.transaction.cursor(self.databases["drawers"]).first())
+
+    def _scan_top(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        """Call `scan` of what LMDB has."""
         cursor = self.transaction.cursor(self.databases["drawers"])
         if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # as a rule, and a quarter of the time less
             rows = _rows_under(cursor, prefixes, most)
         else:
-            rows = b"".join(self._scanned(cursor, prefixes, most))
+            rows = b"".join(_rows_under(cursor, part, most) for part in self._in_time(prefixes))
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
 
-    def _scanned(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> Iterator[bytes]:
-        """Yield the rows under prefixes, a part at a time, as long as time is left."""
-        for start in range(0, len(prefixes), _SCANS_AT_ONCE):
+    def _in_time(self, prefixes: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """Yield prefixes, a part at a time, as long as time is left."""
+        for start in range(0, max(len(prefixes), 1), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
-            part = prefixes[start : start + _SCANS_AT_ONCE]
-            yield _rows_under(cursor, part, most)
+            yield prefixes[start : start + _SCANS_AT_ONCE]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
         prefixes = [prefix for one in ranges for prefix in _prefixes_within(cursor, *one)]
-        return self.scan([prefix for prefix in prefixes if not self._session.record.is_key_row(prefix)])
+        rows = self._scan_top([prefix for prefix in prefixes if not self._session.record.is_key_row(prefix)])
+        return rows if self.base is None else np.concatenate([self.base.sweep(ranges), rows])
+
+    @property
+    def finds_near(self) -> bool:
+        return self._drawers.base is not None or self._drawers.damage is not None
+
+    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+        base, has_top = self._ready_base(), self._has_top()
+        if has_top and most is not None:
+            return None
+        near = base.near(fingerprint, distance, most)
+        if not has_top or near is None:
+            return near
+        since = fingerprints_of(self._scan_top(self._session.record.layout.prefixes(fingerprint)))
+        found: list[int] = since[np.bitwise_count(since ^ np.uint64(fingerprint)) <= distance].tolist()
+        return near + found
+
+    def near_many(
+        self, fingerprints: Uint64s, distance: int, most: int | None = None
+    ) -> list[tuple[Int64s, Uint64s]] | None:
+        base, has_top = self._ready_base(), self._has_top()
+        if has_top and most is not None:
+            return None
+        near = base.near_many(fingerprints, distance, most)
+        return near if not has_top or near is None else [*near, self._near_since(fingerprints, distance)]
+
+    def _ready_base(self) -> Base:
+        base = self.base
+        if base is None or (self._timeout_s is not None and time.monotonic() >= self._deadline):
+            raise self._late("nothing")
+        return base
+
+    def _near_since(self, fingerprints: Uint64s, distance: int) -> tuple[Int64s, Uint64s]:
+        """Return the pairs of `near_many` with the rows that LMDB has."""
+        prefixes = self._session.record.layout.prefix_array(fingerprints)
+        numbers = prefix_numbers(prefixes.reshape(-1, PREFIX_BYTES))
+        order = np.argsort(numbers)
+        ordered = numbers[order]
+        asked = prefixes.reshape(-1, PREFIX_BYTES)[order[np.append(True, ordered[1:] != ordered[:-1])]]
+        rows = self._scan_top(np.ascontiguousarray(asked).view(f"V{PREFIX_BYTES}").ravel().tolist())
+        read, since = prefix_numbers_of(rows), fingerprints_of(rows)
+        first, stop = (np.searchsorted(ordered, read, side) for side in ("left", "right"))
+        places, since = order[spans(first, stop - first)] // prefixes.shape[1], np.repeat(since, stop - first)
+        is_near = np.bitwise_count(since ^ fingerprints[places]) <= distance
+        return places[is_near], since[is_near]
 
     def estimate(self) -> int:
         return int(self.transaction.stat(self.databases["register"])["entries"])
@@ -293,6 +383,14 @@ def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None
             prefixes = [one for one in prefixes if one not in crowded]
     rows: bytes = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
     return b"".join([*first, rows]) if first else rows
+
+
+def _first_rows(rows: Uint8s, most: int) -> Uint8s:
+    """Return up to `most` rows of each bucket."""
+    rows = rows[np.argsort(prefix_numbers_of(rows), kind="stable")]
+    numbers = prefix_numbers_of(rows)
+    first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+    return rows[spans(first, np.minimum(np.diff(first, append=len(rows)), most))]
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:

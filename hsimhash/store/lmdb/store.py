@@ -14,8 +14,10 @@ from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import INSERT_DOCUMENTS, LOCK_TIMEOUT_S, Document, Mark, Record, Store, even_parts
-from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb import compaction, files
 from hsimhash.store.lmdb.audit import audit
+from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
+from hsimhash.store.lmdb.base_file import Base
 from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page, register_fields
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns, merge_documents
@@ -34,18 +36,29 @@ class LmdbStore(Store):
         url: `lmdb://…`, for messages.
         path: the index's folder.
         lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
+        limits: when it gets a base.
     """
 
-    def __init__(self, url: str, path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        self.session = Session(url, path, lock_timeout_s)
+    def __init__(
+        self, url: str, path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, limits: BaseLimits = BASE_LIMITS
+    ) -> None:
+        self.session = Session(url, path, lock_timeout_s, limits)
         self.url = url
         self.record = self.session.record
 
     @classmethod
-    def create(cls, url: str, path: Path, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> LmdbStore:
+    def create(
+        cls,
+        url: str,
+        path: Path,
+        record: Record,
+        *,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        limits: BaseLimits = BASE_LIMITS,
+    ) -> LmdbStore:
         """Create an empty index; raise `IndexExistsError` if it exists."""
         files.create_files(path, record.list_parts() | record.to_parts(), lock_timeout_s=lock_timeout_s)
-        return cls(url, path, lock_timeout_s=lock_timeout_s)
+        return cls(url, path, lock_timeout_s=lock_timeout_s, limits=limits)
 
     def view(self, *, timeout_s: float | None = None) -> LmdbView:
         return LmdbView(self.session, timeout_s)
@@ -149,26 +162,35 @@ class LmdbStore(Store):
         return SortedRuns(self.session, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
-        """Return the path of the index, its rows, and the bytes of its databases and file, including free ones."""
-        stats = self._stats()
+        """Return the path of the index, its rows, and the bytes of its databases and files, including free ones."""
+        stats, base = self._stats()
+        in_base = {} if base is None else {"top_rows": stats["drawers"]["entries"], "base_bytes": base.file_bytes}
         return {
             "path": str(self.session.path),
-            "drawer_rows": stats["drawers"]["entries"],
+            "drawer_rows": stats["drawers"]["entries"] + (base.row_count if base is not None else 0),
             **{f"{name}_bytes": _used_bytes(stat) for name, stat in stats.items()},
-            "file_bytes": self.session.file_bytes(),
+            **in_base,
+            "file_bytes": self.session.file_bytes() + (base.file_bytes if base is not None else 0),
             "free_bytes": self._free_bytes(stats),
         }
 
+    def top_share(self) -> float:
+        """Return which share of the drawer rows came since the base was made; 0 without a base."""
+        stats, base = self._stats()
+        since = stats["drawers"]["entries"]
+        return since / (since + base.row_count) if base is not None and since else 0.0
+
     def free_bytes(self) -> int:
         """Return the bytes of the data file's free pages."""
-        return self._free_bytes(self._stats())
+        return self._free_bytes(self._stats()[0])
 
     def _free_bytes(self, stats: Mapping[str, Mapping[str, int]]) -> int:
         return max(0, self.session.file_bytes() - sum(map(_used_bytes, stats.values())))
 
-    def _stats(self) -> dict[str, dict[str, int]]:
+    def _stats(self) -> tuple[dict[str, dict[str, int]], Base | None]:
         with LmdbView(self.session) as view:
-            return {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
+            names = ("drawers", "documents", "register")
+            return {name: view.transaction.stat(view.databases[name]) for name in names}, view.base
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
         """See `Store.crowds`; registers are in order of a digest of their id, so the first ones are a random sample."""
@@ -190,7 +212,7 @@ class LmdbStore(Store):
                     f"changed: end them, and try again"
                 )
             with lock:
-                return files.rewrite(path)
+                return compaction.rewrite(path, self.record, self.session.limits)
 
     def backup(self, target: Path) -> None:
         if target.resolve().is_relative_to(self.session.path):
@@ -202,13 +224,18 @@ class LmdbStore(Store):
             if any(target.iterdir()):
                 raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
             data = target / f"{files.DATA}.part"  # a killed backup is no index
+            copies = list[Path]()
             try:
                 with LmdbView(self.session) as view:
-                    files.copy_rows(view.transaction, view.databases, data)
+                    if view.base is not None:
+                        copies.append(compaction.copied_base(view.base, target))
+                    compaction.copy_rows(view.transaction, view.databases, data)
                 (target / WRITER_LOCK).touch()
                 put_in_place(data, target / files.DATA)
             except BaseException:
                 with suppress(OSError):  # other files are in it
+                    for copy in copies:
+                        copy.unlink(missing_ok=True)
                     for folder in made:
                         folder.rmdir()
                 raise

@@ -1,0 +1,211 @@
+"""Make a base: sorted rows from runs, an older base, or registers, merged drawer by drawer in one pass.
+
+Memory is bounded by `ROWS_AT_ONCE`, unless one bucket has more rows, and by the directory. The file is durable when it
+is done; it counts once a transaction names it in the record.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.files import sync_folder
+from hsimhash.layout import SEGMENT_BITS, Drawer, Layout
+from hsimhash.rowkey import distinct_rows
+from hsimhash.store.lmdb.base_file import (
+    BLOCK_BYTES,
+    FENCE_ROWS,
+    FINGERPRINT,
+    HEADER_BYTES,
+    KEYED,
+    NUMBER,
+    Base,
+    BaseHeader,
+    BaseName,
+    DamagedBaseError,
+)
+from hsimhash.store.runs import KEY_ROW, FiledRows, distinct_of, drawer_values, permuted_of, ranges_of
+
+ROWS_AT_ONCE = 1 << 21  # merged in memory
+CELL_ROWS = 4  # at least, on average
+_SAMPLED = 1024  # rows of each source
+_SEGMENT_SHIFT = np.uint64(64 - SEGMENT_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseLimits:
+    """When an index gets a base.
+
+    Args:
+        documents: smaller indexes do without.
+        share: a merge makes a new base if the rows that came since are more than one in so many of the base's.
+    """
+
+    documents: int = 100_000
+    share: int = 8
+
+
+BASE_LIMITS = BaseLimits()
+
+
+def build_base(
+    path: Path,
+    layout: Layout,
+    filed: Sequence[FiledRows],
+    old: Base | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> BaseName:
+    """Write the base of the rows of `filed` and of an older base to the new file `path`; durable on return.
+
+    Args:
+        path: of the file; it is deleted if it cannot be finished.
+        layout: of the index.
+        filed: rows, of which some may be in several.
+        old: a base whose rows are taken over.
+        advance: is told how many drawer rows were written, again and again; what it raises ends the work.
+
+    Raises:
+        DamagedBaseError: the old base is damaged.
+    """
+    try:
+        with path.open("wb") as file:
+            name = _Writer(file, path.name, layout, filed, old, advance).write()
+            os.fsync(file.fileno())
+        sync_folder(path.parent)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return name
+
+
+def unmap(rows: NDArray[np.generic]) -> None:
+    """Give back the memory of a mapped array, which the system else counts as the process's."""
+    mapped = getattr(rows, "_mmap", None)
+    if mapped is not None:
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class _Writer:
+    """One base that is being written."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        layout: Layout,
+        filed: Sequence[FiledRows],
+        old: Base | None,
+        advance: Callable[[int], None],
+    ) -> None:
+        self.file, self.name, self.layout, self.filed, self.old, self.advance = file, name, layout, filed, old, advance
+        permuted = [permuted_of(one, layout.drawers) for one in filed]
+        self.permuted = permuted
+        most = sum(rows.shape[1] for rows in permuted) + (old.rows if old else 0)
+        narrowest = min(drawer.segment_bits for drawer in layout.drawers)
+        self.cell_bits = min(max(most // CELL_ROWS, 1).bit_length() - 1, narrowest)
+        self.checksums: list[int] = []
+        self.pending = bytearray()  # of the block that is not yet full
+
+    def write(self) -> BaseName:
+        """Write the file; return what the record must say of it."""
+        drawers = self.layout.drawers
+        self.file.write(bytes(HEADER_BYTES))
+        directory = np.zeros((len(drawers), (1 << self.cell_bits) + 1), NUMBER)
+        for drawer, starts in zip(drawers, directory, strict=True):
+            self._write_drawer(drawer, starts)
+            for permuted in self.permuted:
+                unmap(permuted)
+            if self.old is not None:
+                self.old.unmap()
+        rows = int(directory[0, -1])
+        if (directory[:, -1] != rows).any():
+            raise DamagedBaseError(f"the drawers of {self.old.path.name if self.old else self.name} differ")
+        fences, key_rows = self._write_key_rows()
+        if self.pending:
+            self.checksums.append(zlib.crc32(self.pending))
+            self.file.write(self.pending)
+        tail = 0
+        for part in (directory.ravel(), fences, np.array(self.checksums, NUMBER)):
+            tail = zlib.crc32(part.data, tail)
+            self.file.write(part.data)
+        header = BaseHeader(self.layout.text_form, len(drawers), rows, key_rows, self.cell_bits, tail).packed()
+        self.file.seek(0)
+        self.file.write(header)
+        self.file.flush()
+        return BaseName(self.name, rows, key_rows, zlib.crc32(header))
+
+    def _write_drawer(self, drawer: Drawer, starts: NDArray[np.uint32]) -> None:
+        """Write a drawer's rows, and note where its cells begin."""
+        permuted = [rows[drawer.number - 1] for rows in self.permuted]
+        samples = [rows[:: max(1, len(rows) // _SAMPLED)] for rows in permuted]
+        if self.old is not None and self.old.rows:
+            edges = np.linspace(0, self.old.rows - 1, _SAMPLED).astype(np.int64)
+            samples.append(drawer.permute(self.old.sample(drawer, edges)))
+        count = sum(map(len, permuted)) + (self.old.rows if self.old else 0)
+        sample = np.concatenate([np.empty(0, np.uint64), *samples]) >> _SEGMENT_SHIFT
+        shift, counts = np.uint64(64 - self.cell_bits), np.zeros(1 << self.cell_bits, np.int64)
+        for low, high in ranges_of(sample, max(1, -(-count // ROWS_AT_ONCE))):
+            parts = [drawer_values(permuted, drawer, low, high)] if permuted else []
+            if self.old is not None:
+                start, stop = (self.old.place(drawer, edge) for edge in (low, high))
+                parts.append(drawer.permute(self.old.part(drawer, start, stop)))
+            values = distinct_of([part for part in parts if len(part)] or [np.empty(0, np.uint64)])
+            if not len(values):
+                continue
+            cells = (values >> shift).astype(np.int64) if self.cell_bits else np.zeros(len(values), np.int64)
+            counts[cells[0] : cells[-1] + 1] += np.bincount(cells - cells[0])
+            self._put(drawer.restore(values).astype(FINGERPRINT, copy=False))
+            self.advance(len(values))
+        starts[1:] = np.cumsum(counts)
+
+    def _write_key_rows(self) -> tuple[NDArray[np.uint32], int]:
+        """Write the key drawer's rows; return every `FENCE_ROWS`-th segment, and how many rows there are."""
+        fences, written, old = [np.empty(0, NUMBER)], 0, self.old
+        with_keys = [one for one in self.filed if one.key_row_count]
+        count = sum(one.key_row_count for one in with_keys) + (old.key_rows if old else 0)
+        if not count:
+            return fences[0], 0
+        samples = [
+            one.map("key_rows", KEY_ROW)["segment"][:: max(1, one.key_row_count // _SAMPLED)] for one in with_keys
+        ]
+        if old is not None:
+            samples.append(old.key_sample(max(1, old.key_rows // _SAMPLED)))
+        for low, high in ranges_of(np.concatenate(samples).astype(np.uint64), -(-count // ROWS_AT_ONCE)):
+            rows = [one.key_rows(low, high) for one in with_keys]
+            if old is not None:
+                rows.append(old.key_part(old.key_place(low), old.key_place(high)))
+            segments, fingerprints = (
+                np.concatenate([one[name].astype(np.uint64) for one in rows]) for name in ("segment", "fingerprint")
+            )
+            segments, fingerprints = distinct_rows(segments, fingerprints)
+            keyed = np.empty(len(segments), KEYED)
+            keyed["segment"], keyed["fingerprint"] = segments, fingerprints
+            fences.append(keyed["segment"][-written % FENCE_ROWS :: FENCE_ROWS].astype(NUMBER))
+            self._put(keyed)
+            written += len(keyed)
+        return np.concatenate(fences), written
+
+    def _put(self, rows: NDArray[np.generic]) -> None:
+        """Write rows, and note the checksums of the blocks that they complete."""
+        data = memoryview(np.ascontiguousarray(rows).view(np.uint8).data)
+        start = 0
+        if self.pending:
+            start = min(BLOCK_BYTES - len(self.pending), len(data))
+            self.pending += data[:start]
+            if len(self.pending) < BLOCK_BYTES:
+                return
+            self.checksums.append(zlib.crc32(self.pending))
+            self.file.write(self.pending)
+            self.pending.clear()
+        stop = start + (len(data) - start) // BLOCK_BYTES * BLOCK_BYTES
+        self.checksums += [zlib.crc32(data[at : at + BLOCK_BYTES]) for at in range(start, stop, BLOCK_BYTES)]
+        self.file.write(data[start:stop])
+        self.pending += data[stop:]

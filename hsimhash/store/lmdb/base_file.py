@@ -1,0 +1,448 @@
+"""The base of an embedded index: a file of all drawers that is never changed, mapped to be read.
+
+| from | what |
+|---|---|
+| 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
+| `HEADER_BYTES` | each drawer's fingerprints (8 bytes) in the order of their permuted values; the same in all |
+| then | the rows of the key drawer (`KEYED`, 12 bytes each), sorted by segment, then fingerprint |
+| then | the directory: for each drawer where each *cell* begins, and where the last one ends (4 bytes each) |
+| then | the segment of every `FENCE_ROWS`-th row of the key drawer, from the first one on (4 bytes each) |
+| then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to the directory (4 bytes each) |
+
+A cell has the fingerprints whose permuted values begin with the same bits, so a look-up reads one entry of the
+directory and a few rows beside each other. The header has the CRC-32 of all that follows the rows. It is compared when
+the file is opened, and the block's one when a block is first read. Numbers are little-endian: they are used where the
+file is mapped.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
+from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
+from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, ROWKEY_BYTES, SEGMENT_BYTES, fingerprint_bytes, rowkeys_of
+
+HEADER_BYTES = BLOCK_BYTES = 4096
+FINGERPRINT = np.dtype("<u8")
+NUMBER = np.dtype("<u4")
+KEYED = np.dtype([("segment", "<u4"), ("fingerprint", "<u8")])
+FENCE_ROWS = 32
+MAGIC = b"hsimbase"
+VERSION = 1
+_BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
+_BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
+_ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
+_WIDE_ROWS = 128  # of a cell; of more only the bucket is read
+_FLAG_BITS = 8
+
+
+class DamagedBaseError(Exception):
+    """A base is missing, or not as it was written; becomes a `CorruptionError` that names the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseName:
+    """What the record says of the base in force: its file, how many rows it has, and the CRC-32 of its header."""
+
+    file: str
+    rows: int  # of each drawer
+    key_rows: int
+    header: int
+
+    def to_json(self) -> bytes:
+        """Return it as the record has it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> BaseName:
+        """Return it as `to_json` wrote it; raise `ValueError` for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"its base is {text[:100]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BaseHeader:
+    """What a base has, and where."""
+
+    layout: str
+    drawers: int
+    rows: int  # of each drawer
+    key_rows: int
+    cell_bits: int
+    tail: int  # the CRC-32 of all that follows the rows
+
+    @property
+    def rows_bytes(self) -> int:
+        """The bytes of all rows."""
+        return self.drawers * self.rows * FINGERPRINT.itemsize + self.key_rows * KEYED.itemsize
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks that the rows take."""
+        return -(-self.rows_bytes // BLOCK_BYTES)
+
+    @property
+    def cells(self) -> int:
+        """The number of entries of the directory."""
+        return self.drawers * ((1 << self.cell_bits) + 1)
+
+    @property
+    def fences(self) -> int:
+        """The number of rows of the key drawer whose segments are kept once more."""
+        return -(-self.key_rows // FENCE_ROWS)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file."""
+        return HEADER_BYTES + self.rows_bytes + (self.cells + self.fences + self.blocks) * NUMBER.itemsize
+
+    def packed(self) -> bytes:
+        """Return the header's bytes."""
+        text = json.dumps({"version": VERSION, **asdict(self)}).encode()
+        checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+        return (MAGIC + checked + text).ljust(HEADER_BYTES, b"\x00")
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> BaseHeader:
+        """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
+        start = len(MAGIC) + 8
+        text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
+        if packed[: len(MAGIC)] != MAGIC or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
+            raise DamagedBaseError("its header is damaged")
+        fields = json.loads(text)
+        if fields.pop("version") != VERSION:
+            raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
+        return cls(**fields)
+
+
+class Base:
+    """A base, mapped; thread-safe. Its reads raise `DamagedBaseError` where what they would return is damaged.
+
+    Args:
+        path: of the file.
+        name: what the record says of it.
+        layout: the index's.
+
+    Raises:
+        DamagedBaseError: it is not the file that the record names, or its header or directory is damaged.
+        FileNotFoundError: it is not there.
+    """
+
+    def __init__(self, path: Path, name: BaseName, layout: Layout) -> None:
+        self.path, self.name, self.drawers = path, name, layout.drawers
+        with path.open("rb") as file:
+            head = file.read(HEADER_BYTES)
+            self.header = header = BaseHeader.unpack(head)
+            if zlib.crc32(head) != name.header or header.layout != layout.text_form:
+                raise DamagedBaseError(f"{path.name} is not the file that the index's record names")
+            self.file_bytes = os.fstat(file.fileno()).st_size
+            if self.file_bytes != header.file_bytes:
+                raise DamagedBaseError(
+                    f"{path.name} has {self.file_bytes:,} bytes instead of {header.file_bytes:,}: it was cut off"
+                )
+            self._map = mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        mapped.madvise(mmap.MADV_RANDOM)
+        self.rows, self.key_rows = header.rows, header.key_rows
+        count, at = header.drawers * header.rows, HEADER_BYTES + header.rows_bytes
+        self._values = np.frombuffer(mapped, FINGERPRINT, count, HEADER_BYTES)
+        self._keyed = np.frombuffer(mapped, KEYED, header.key_rows, at - header.key_rows * KEYED.itemsize)
+        if zlib.crc32(memoryview(mapped)[at:]) != header.tail:
+            raise DamagedBaseError(f"the directory of {path.name} is damaged")
+        tail = np.frombuffer(mapped, NUMBER, offset=at)
+        self._directory, self._fences, self._checksums = np.split(tail, [header.cells, header.cells + header.fences])
+        self._read = bytearray(header.blocks)  # which blocks were found to be whole
+        self._is_read = np.frombuffer(self._read, np.uint8)
+        self._spare = SEGMENT_BITS - header.cell_bits
+        self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
+        self._cell_starts = memoryview(mapped)[at : at + header.cells * NUMBER.itemsize].cast("I")
+        self._steps = [self._steps_of(drawer) for drawer in self.drawers]
+
+    def _steps_of(self, drawer: Drawer) -> tuple[int, int, list[tuple[int, int]], Drawer]:
+        """Return where a drawer's cells and its rows begin, and how the place of a cell comes from a fingerprint.
+
+        For one fingerprint Python's integers take a third of numpy's time.
+        """
+        place, moves = drawer.number - 1, []
+        for right, mask, left in drawer.moves:
+            lost = max(0, self._spare - left)  # bits below the cell's
+            if mask >> lost:
+                target = max(left - self._spare, 0)
+                moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
+        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, moves, drawer
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows of all drawers and of the key drawer."""
+        return len(self.drawers) * self.rows + self.key_rows
+
+    @property
+    def fingerprints(self) -> Uint64s:
+        """The fingerprints, ascending: the first drawer's segments are their leading bits. They are not verified."""
+        return self._values[: self.rows]
+
+    @property
+    def content(self) -> memoryview:
+        """The bytes of the file, which another base may have replaced."""
+        return memoryview(self._map)
+
+    def unmap(self) -> None:
+        """Give back the memory in which the file was read, which the system else counts as the process's."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
+    # One fingerprint.
+
+    def near(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+        """Return the fingerprints within `distance` bits that share a bucket with one; perhaps others within it.
+
+        None where a bucket has over `most` rows.
+        """
+        starts, whole, rows, parts = self._cell_starts, self._read, self._row_bytes, list[memoryview]()
+        wide = fingerprint << SEGMENT_BITS
+        for at, first, moves, drawer in self._steps:
+            for shift, mask in moves:
+                at += wide >> shift & mask
+            start, stop = starts[at], starts[at + 1]
+            if start == stop:
+                continue
+            start, stop = first + start, first + stop
+            if stop - start > _WIDE_ROWS or not whole[start >> _BLOCK_SHIFT] or not whole[stop - 1 >> _BLOCK_SHIFT]:
+                start, stop = self._bucket(drawer, start, stop, drawer.segment(fingerprint))
+                if most is not None and stop - start > most:
+                    return None
+            parts.append(rows[start << _ROW_SHIFT : stop << _ROW_SHIFT])
+        values = np.frombuffer(b"".join(parts), FINGERPRINT)
+        is_near = np.bitwise_count(values ^ np.uint64(fingerprint)) <= distance
+        return values[is_near].tolist() if np.count_nonzero(is_near) else []
+
+    def _bucket(self, drawer: Drawer, start: int, stop: int, segment: int) -> tuple[int, int]:
+        """Verify a cell's rows; of many return where those with the segment are."""
+        self._verify_rows(start, stop)
+        if stop - start <= _WIDE_ROWS or drawer.segment_bits == self.header.cell_bits:
+            return start, stop
+        return self._first(drawer, start, stop, segment), self._first(
+            drawer, start, stop, segment + (1 << SEGMENT_BITS - drawer.segment_bits)
+        )
+
+    def _first(self, drawer: Drawer, start: int, stop: int, segment: int) -> int:
+        """Return the first of some sorted, verified rows whose segment is not less."""
+        return bisect_left(self._values, segment, start, stop, key=lambda value: drawer.segment(int(value)))
+
+    # Many fingerprints.
+
+    def near_many(
+        self, fingerprints: Uint64s, distance: int, most: int | None = None
+    ) -> list[tuple[Int64s, Uint64s]] | None:
+        """Return pairs as `near` finds them: positions of `fingerprints`, and fingerprints of the base."""
+        found = list[tuple[Int64s, Uint64s]]()
+        for drawer in self.drawers:
+            starts, lengths = self._extents(drawer.number - 1, drawer.segments(fingerprints))
+            if most is not None and (lengths > most).any():
+                return None
+            values = self._values[spans(starts, lengths)]
+            places = np.repeat(np.arange(len(fingerprints)), lengths)
+            near = np.flatnonzero(np.bitwise_count(values ^ fingerprints[places]) <= distance)
+            if len(near):
+                found.append((places[near], values[near]))
+        return found
+
+    def _extents(self, drawers: Int64s | int, segments: NDArray[np.uint32]) -> tuple[Int64s, Int64s]:
+        """Return where the cells of segments begin and how many rows they have, all verified; of many the bucket's.
+
+        Args:
+            drawers: their places, for each segment, or one for all.
+            segments: as in prefixes.
+        """
+        cells = (segments >> np.uint32(self._spare)) + drawers * ((1 << self.header.cell_bits) + 1)
+        starts = self._directory[cells] + np.int64(1) * drawers * self.rows
+        lengths = self._directory[cells + 1] + np.int64(1) * drawers * self.rows - starts
+        is_some = lengths > 0
+        first, last = starts[is_some] >> _BLOCK_SHIFT, (starts + lengths - 1)[is_some] >> _BLOCK_SHIFT
+        is_wide = bool((lengths > _WIDE_ROWS).any())
+        if is_wide or not (self._is_read[first].all() and self._is_read[last].all()):
+            self._verify_blocks(spans(first, last - first + 1))
+        if is_wide:
+            for place in np.flatnonzero(lengths > _WIDE_ROWS).tolist():
+                drawer = self.drawers[int(np.broadcast_to(drawers, lengths.shape)[place])]
+                start, stop = int(starts[place]), int(starts[place] + lengths[place])
+                start, stop = self._bucket(drawer, start, stop, int(segments[place]))
+                starts[place], lengths[place] = start, stop - start
+        return starts, lengths
+
+    # Rows of buckets.
+
+    def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
+        """Return the rowkeys of buckets; see `View.scan`."""
+        packed = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, PREFIX_BYTES)
+        flags = packed[:, SEGMENT_BYTES]
+        is_drawer = (flags >= 1) & (flags <= len(self.drawers))
+        if is_drawer.all():
+            return self._drawer_rows(packed, most)
+        is_key = flags == KEY_FLAG
+        return np.concatenate(
+            [self._drawer_rows(packed[is_drawer], most), self._key_rows(segments_of(packed[is_key]), most)]
+        )
+
+    def _drawer_rows(self, packed: Uint8s, most: int | None) -> Uint8s:
+        """Return the rows of buckets of drawers, for prefixes of shape (n, 5), all in one pass."""
+        places = packed[:, SEGMENT_BYTES].astype(np.int64) - 1
+        starts, lengths = self._extents(places, segments_of(packed))
+        if most is not None:
+            lengths = np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
+        asked, values = np.repeat(np.arange(len(packed)), lengths), self._values[spans(starts, lengths)]
+        of_bucket, mask = self._buckets
+        bits = np.bitwise_or.reduce([of_bucket[place][places, packed[:, place]] for place in range(SEGMENT_BYTES)])
+        is_asked = (values ^ bits[asked]) & mask[places][asked] == 0
+        asked, values = asked[is_asked], values[is_asked]
+        if most is not None:
+            kept = _first_of_each(asked, most)
+            asked, values = asked[kept], values[kept]
+        rows = np.empty((len(values), ROWKEY_BYTES), np.uint8)
+        rows[:, :PREFIX_BYTES] = packed[asked]
+        rows[:, PREFIX_BYTES:] = fingerprint_bytes(values)
+        return rows
+
+    @cached_property
+    def _buckets(self) -> tuple[Uint64s, Uint64s]:
+        """Which bits of a fingerprint each byte of a segment says, by place, drawer and value; and all that it says."""
+        values = np.arange(256, dtype=np.uint64)
+        shifts = [np.uint64(FINGERPRINT_BITS - 8 * place - 8) for place in range(SEGMENT_BYTES)]
+        tables = np.array([[drawer.restore(values << shift) for drawer in self.drawers] for shift in shifts])
+        masks = [
+            drawer.restore(
+                np.array([(1 << drawer.segment_bits) - 1 << FINGERPRINT_BITS - drawer.segment_bits], np.uint64)
+            )
+            for drawer in self.drawers
+        ]
+        return tables, np.concatenate(masks)
+
+    def _key_rows(self, segments: NDArray[np.uint32], most: int | None) -> Uint8s:
+        first = np.searchsorted(self._fences, segments).astype(np.int64)
+        starts = np.maximum(first - 1, 0) * FENCE_ROWS
+        stops = np.minimum(np.searchsorted(self._fences, segments, "right") * FENCE_ROWS, self.key_rows)
+        if most is not None:
+            stops = np.minimum(stops, starts + FENCE_ROWS + most)
+        lengths = stops - starts
+        at = self.header.drawers * self.rows * FINGERPRINT.itemsize
+        is_some = lengths > 0
+        begin = (at + starts[is_some] * KEYED.itemsize) // BLOCK_BYTES
+        end = (at + stops[is_some] * KEYED.itemsize - 1) // BLOCK_BYTES
+        self._verify_blocks(spans(begin, end - begin + 1))
+        rows, asked = self._keyed[spans(starts, lengths)], np.repeat(segments, lengths)
+        is_asked = rows["segment"] == asked
+        found = _rows(asked[is_asked], KEY_FLAG, rows["fingerprint"][is_asked])
+        return found if most is None else found[_first_of_each(asked[is_asked], most)]
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        """Return the rowkeys of drawers in ranges of prefixes; see `View.sweep`."""
+        edges = [(int.from_bytes(start, "big"), int.from_bytes(stop, "big")) for start, stop in ranges]
+        found = [np.empty((0, ROWKEY_BYTES), np.uint8)]
+        for drawer in self.drawers:
+            # A prefix is a segment and the drawer's number: the first segment whose prefix is not less than the edge.
+            at = [[self.place(drawer, edge - drawer.number + 255 >> _FLAG_BITS) for edge in one] for one in edges]
+            starts, stops = np.array(at, np.int64).reshape(-1, 2).T
+            values = self._verified(drawer, starts, stops - starts)
+            found.append(_rows(drawer.segments(values), drawer.number, values))
+        return np.concatenate(found)
+
+    def _verified(self, drawer: Drawer, starts: Int64s, lengths: Int64s) -> Uint64s:
+        """Return rows of a drawer, verified, from places in it."""
+        starts = starts + (drawer.number - 1) * self.rows
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self._verify_rows(start, start + length)
+        return self._values[spans(starts, lengths)]
+
+    def place(self, drawer: Drawer, segment: int) -> int:
+        """Return the place in a drawer of its first row whose segment is not less; it may be 2**32."""
+        first, at = self._steps[drawer.number - 1][1], self._steps[drawer.number - 1][0]
+        if segment >> SEGMENT_BITS:
+            return self.rows
+        cell = segment >> self._spare
+        start, stop = self._cell_starts[at + cell], self._cell_starts[at + cell + 1]
+        if segment == cell << self._spare:
+            return start
+        self._verify_rows(first + start, first + stop)
+        return self._first(drawer, first + start, first + stop, segment) - first
+
+    def part(self, drawer: Drawer, start: int, stop: int) -> Uint64s:
+        """Return a drawer's rows from one place to another, verified."""
+        first = (drawer.number - 1) * self.rows
+        self._verify_rows(first + start, first + stop)
+        return self._values[first + start : first + stop]
+
+    def sample(self, drawer: Drawer, places: Int64s) -> Uint64s:
+        """Return rows of a drawer, not verified."""
+        return self._values[places + (drawer.number - 1) * self.rows]
+
+    def key_sample(self, step: int) -> NDArray[np.uint32]:
+        """Return the segment of each `step`-th row of the key drawer, not verified."""
+        return self._keyed["segment"][::step]
+
+    def key_part(self, start: int, stop: int) -> NDArray[np.void]:
+        """Return rows [start, stop) of the key drawer, verified."""
+        at = self.header.drawers * self.rows * FINGERPRINT.itemsize
+        if start < stop:
+            begin, end = (at + edge * KEYED.itemsize for edge in (start, stop))
+            self._verify_blocks(np.arange(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+        return self._keyed[start:stop]
+
+    def key_place(self, segment: int) -> int:
+        """Return the place in the key drawer of its first row whose segment is not less."""
+        if segment >> SEGMENT_BITS:
+            return self.key_rows
+        start = max(int(np.searchsorted(self._fences, np.uint32(segment))) - 1, 0) * FENCE_ROWS
+        part = self.key_part(start, min(start + FENCE_ROWS, self.key_rows))
+        return start + int(np.searchsorted(part["segment"], np.uint32(segment)))
+
+    # Blocks.
+
+    def _verify_rows(self, start: int, stop: int) -> None:
+        if start < stop:
+            self._verify_blocks(np.arange(start >> _BLOCK_SHIFT, (stop - 1 >> _BLOCK_SHIFT) + 1))
+
+    def _verify_blocks(self, blocks: Int64s) -> None:
+        """Compare the checksums of blocks that were not read before."""
+        unread = blocks[self._is_read[blocks] == 0]
+        for block in set(unread.tolist()):
+            if not self._is_whole(block):
+                raise DamagedBaseError(f"{self.path.name} is damaged at byte {HEADER_BYTES + block * BLOCK_BYTES:,}")
+            self._read[block] = 1
+
+    def _is_whole(self, block: int) -> bool:
+        part = self._row_bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+        return bool(zlib.crc32(part) == self._checksums[block])
+
+    def damaged_blocks(self) -> Iterator[int]:
+        """Read all blocks again; yield at which bytes those begin that are damaged."""
+        for block in range(self.header.blocks):
+            if not self._is_whole(block):
+                yield HEADER_BYTES + block * BLOCK_BYTES
+
+
+def _rows(segments: NDArray[np.uint32], flag: int, fingerprints: Uint64s) -> Uint8s:
+    return rowkeys_of(segments.astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(flag), fingerprints)
+
+
+def segments_of(packed: Uint8s) -> NDArray[np.uint32]:
+    """Return the segments of prefixes of shape (n, 5)."""
+    return packed[:, :SEGMENT_BYTES].copy().view(">u4").ravel().astype(np.uint32)
+
+
+def _first_of_each(grouped: NDArray[np.integer[Any]], most: int) -> Int64s:
+    """Return the positions of the first `most` of each stretch of equal numbers."""
+    begins = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(grouped)]
+    return spans(begins, np.minimum(np.diff(begins, append=len(grouped)), most))

@@ -1,0 +1,367 @@
+"""The base of an embedded index: when there is one, and what writes, kills, other processes and damage do to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from hsimhash.errors import CorruptionError, FormatVersionError
+from hsimhash.fingerprint import Signatures
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.layout import Layout
+from hsimhash.progress import Observer, Progress
+from hsimhash.store import Record
+from hsimhash.store.base import RECORD_PARTS
+from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb.base_build import BaseLimits
+from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.processes import fork, forked
+
+RECORD = Record(Layout.named("10"), {"name": "test-1"})
+LIMITS = BaseLimits(documents=1_000)
+damages = pytest.mark.damages  # the index at the end is not sound
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[LmdbStore]:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD, limits=LIMITS) as made:
+        yield made
+
+
+def opened(path: Path) -> LmdbStore:
+    return LmdbStore(f"lmdb://{path}", path, limits=LIMITS)
+
+
+def values_of(start: int, stop: int) -> Uint64s:
+    """Fingerprints that lie far apart."""
+    return np.arange(start, stop, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def load(store: LmdbStore, start: int, stop: int) -> int:
+    """Load documents in bulk, in two runs."""
+    with store.bulk(store.session.path / "jobs" / "load") as bulk:
+        for part in np.array_split(np.arange(start, stop), 2):
+            bulk.add_run(values_of(start, stop)[part - start], [str(number) for number in part], 7)
+        merged = bulk.merge()
+        bulk.delete()
+    assert merged is not None
+    return merged
+
+
+def insert(store: LmdbStore, start: int, stop: int) -> None:
+    ids = [str(number).encode() for number in range(start, stop)]
+    store.insert(ids, Signatures.of(values_of(start, stop)), np.full(stop - start, 7))
+
+
+def missed(store: LmdbStore, start: int, stop: int) -> list[int]:
+    """Return which documents a query for a near fingerprint does not find."""
+    queries = values_of(start, stop) ^ np.uint64(0b101 << 30)
+    with store.view() as view:
+        rows = [view.scan(RECORD.layout.prefixes(one)) for one in queries.tolist()]
+        near = [set(row[:, 5:].copy().view(">u8").ravel().tolist()) for row in rows]
+        wanted = values_of(start, stop).tolist()
+        found = view.documents(wanted)
+    return [
+        start + place
+        for place, value in enumerate(wanted)
+        if value not in near[place] or str(start + place) not in {one.doc_id for one in found[place]}
+    ]
+
+
+def top_rows(store: LmdbStore) -> int:
+    with store.view() as view:
+        return int(view.transaction.stat(view.databases["drawers"])["entries"])
+
+
+def base_rows(store: LmdbStore) -> int:
+    with store.view() as view:
+        return view.base.rows if view.base is not None else 0
+
+
+def test_a_large_load_makes_a_base_and_smaller_ones_go_to_the_top_until_they_are_a_share_of_it(
+    store: LmdbStore, path: Path
+) -> None:
+    load(store, 0, 900)
+    assert (base_rows(store), top_rows(store), files.bases(path)) == (0, 9_000, [])
+    load(store, 900, 4_000)
+    assert (base_rows(store), top_rows(store)) == (4_000, 0)
+    first = files.bases(path)
+    load(store, 4_000, 4_300)
+    assert (base_rows(store), top_rows(store), files.bases(path)) == (4_000, 3_000, first)
+    load(store, 4_300, 4_600)
+    assert (base_rows(store), top_rows(store)) == (4_600, 0)
+    assert len(files.bases(path)) == 1
+    assert files.bases(path) != first
+    assert missed(store, 0, 4_600) == []
+    report = store.check()
+    assert (report.documents, report.drawer_rows, report.problems, report.leftovers) == (4_600, 46_000, 0, 0)
+
+
+def test_inserts_never_make_a_base_and_compact_does(store: LmdbStore) -> None:
+    for start in range(0, 3_000, 500):
+        insert(store, start, start + 500)
+    assert base_rows(store) == 0
+    before, after = store.compact()
+    assert (base_rows(store), top_rows(store)) == (3_000, 0)
+    assert before > 2 * after
+    assert missed(store, 0, 3_000) == []
+
+
+def test_a_small_index_keeps_without_a_base_and_older_releases_can_read_it(store: LmdbStore, path: Path) -> None:
+    insert(store, 0, 500)
+    store.compact()
+    assert base_rows(store) == 0
+    with store.session.environment.env.begin() as transaction:
+        record = store.session.environment.databases["record"]
+        parts = {name: transaction.get(name, db=record) for name in RECORD_PARTS}
+    assert Record.from_parts(parts, "it") == RECORD
+
+
+def test_an_older_release_refuses_an_index_with_a_base_and_fails_if_it_has_it_open(
+    store: LmdbStore, path: Path
+) -> None:
+    """Its way to open one: it compares the format, and opens the database `drawers`, which it keeps open."""
+    code_of_old = fork_that_reads_as_an_older_release(path)
+    load(store, 0, 2_000)
+    with store.session.environment.env.begin() as transaction:
+        record = store.session.environment.databases["record"]
+        parts = {name: transaction.get(name, db=record) for name in RECORD_PARTS}
+    with pytest.raises(FormatVersionError, match="upgrade hsimhash"):
+        Record.from_parts(parts, "it")
+    assert code_of_old() == 0
+
+
+def fork_that_reads_as_an_older_release(path: Path) -> Callable[[], int]:
+    """Start a process that opens `drawers` now and reads it later; return what waits for its exit code."""
+    ready, go = os.pipe(), os.pipe()
+
+    def work() -> None:
+        with lmdb.open(str(path / "data.mdb"), subdir=False, max_dbs=4, map_size=1 << 40, readonly=True) as env:
+            drawers = env.open_db(b"drawers", create=False, dupsort=True, dupfixed=True)
+            os.write(ready[1], b".")
+            os.read(go[0], 1)
+            with env.begin() as transaction, pytest.raises(lmdb.Error):
+                transaction.get(bytes(5), db=drawers)
+
+    pid = fork(work)
+    os.read(ready[0], 1)
+
+    def ended() -> int:
+        os.write(go[1], b".")
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    return ended
+
+
+def test_an_index_of_an_older_release_gets_its_base_from_compact(store: LmdbStore, path: Path) -> None:
+    insert(store, 0, 10)
+    store.close()
+    with lmdb.open(str(path / "data.mdb"), subdir=False, max_dbs=5, map_size=1 << 40) as env:
+        top = env.open_db(b"top", dupsort=True, dupfixed=True)
+        with env.begin(write=True) as transaction:
+            transaction.drop(top)
+    with opened(path) as again:
+        load(again, 10, 3_000)
+        assert (base_rows(again), top_rows(again)) == (0, 30_000)
+        again.compact()
+        assert (base_rows(again), top_rows(again)) == (3_000, 0)
+        load(again, 3_000, 4_000)
+        assert base_rows(again) == 4_000
+        assert missed(again, 0, 4_000) == []
+
+
+def test_rows_that_documents_left_in_the_base_are_leftovers_until_it_is_made_again(store: LmdbStore) -> None:
+    load(store, 0, 2_000)
+    store.remove([str(number).encode() for number in range(100)])
+    store.insert([b"100"], Signatures.of(values_of(50, 51)), np.array([7]))  # moves to where another was
+    report = store.check()
+    assert (report.problems, report.leftovers) == (0, 100 * 10)  # of 0 to 100 without 50
+    assert "have no document" in report.examples[0]
+    assert [document.doc_id for document in store.documents(values_of(50, 51).tolist())[0]] == ["100"]
+    assert store.documents(values_of(0, 3).tolist()) == [[], [], []]
+    store.check(repair=True)
+    assert (store.check().leftovers, base_rows(store)) == (0, 1_900)
+
+
+def test_a_view_keeps_its_base_and_others_see_the_next_one(store: LmdbStore, path: Path) -> None:
+    load(store, 0, 2_000)
+    with opened(path) as other, other.view() as view:
+        first = files.bases(path)
+        load(store, 2_000, 4_000)
+        assert not first[0].exists()
+        assert len(view.scan(RECORD.layout.prefixes(int(values_of(7, 8)[0])))) >= 10
+        assert view.estimate() == 2_000
+        assert base_rows(other) == 4_000
+        assert missed(other, 0, 4_000) == []
+
+
+def test_another_process_that_has_the_index_open_finds_what_a_merge_brings(store: LmdbStore, path: Path) -> None:
+    ready, go = os.pipe(), os.pipe()
+
+    def reads() -> None:
+        with opened(path) as other:
+            assert other.count() == 500
+            os.write(ready[1], b".")
+            os.read(go[0], 1)
+            assert missed(other, 0, 3_000) == []
+            insert(other, 3_000, 3_010)
+
+    insert(store, 0, 500)
+    pid = fork(reads)
+    os.read(ready[0], 1)
+    load(store, 500, 3_000)
+    os.write(go[1], b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert missed(store, 0, 3_010) == []
+    with forked(lambda: [missed(store, 0, 3_010) == [] or os._exit(1)]):
+        pass
+
+
+@pytest.mark.parametrize("at", ["build_base", "name_base", "remove_bases"])
+@pytest.mark.parametrize("has_base", [False, True])
+def test_a_merge_that_is_killed_leaves_the_old_or_the_new_and_continues(
+    store: LmdbStore, path: Path, at: str, has_base: bool
+) -> None:
+    if has_base:
+        load(store, 0, 2_000)
+    else:
+        insert(store, 0, 200)
+    known = store.count()
+
+    def killed() -> None:
+        import hsimhash.store.lmdb.environment as environment
+        from hsimhash.store.lmdb import merge
+
+        def die(*_: object, **__: object) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        owner = environment.Environment if at == "name_base" else merge
+        calls = []
+        whole = getattr(owner, at)
+
+        def then_die(*arguments: object, **options: object) -> object:
+            calls.append(1)
+            result = whole(*arguments, **options)
+            if at != "remove_bases" or len(calls) == 2:
+                die()
+            return result
+
+        setattr(owner, at, then_die)
+        with opened(path) as mine:
+            load(mine, 2_000, 5_000)
+
+    pid = fork(killed)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert store.check().problems == 0
+    assert missed(store, 0, known) == []
+    assert load(store, 2_000, 5_000) == 3_000
+    assert len(files.bases(path)) == 1
+    assert missed(store, 0, known) + missed(store, 2_000, 5_000) == []
+    assert store.check().is_sound
+
+
+def test_a_merge_that_is_asked_to_end_leaves_no_file_and_continues(store: LmdbStore, path: Path) -> None:
+    told: list[Progress] = []
+    stopping = Observer(stop=lambda: len(told) > 2, progress=told.append)
+    with store.bulk(path / "jobs" / "load") as bulk:
+        bulk.add_run(values_of(0, 3_000), [str(number) for number in range(3_000)], 7)
+        assert bulk.merge(stopping) is None
+        assert files.bases(path) == []
+        assert bulk.merge() == 3_000
+        bulk.delete()
+    assert missed(store, 0, 3_000) == []
+
+
+def flip(base: Path, at: int) -> None:
+    content = bytearray(base.read_bytes())
+    content[at] ^= 0x10
+    base.unlink()
+    base.write_bytes(content)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a row": (lambda base: flip(base, 5_000), "is damaged at byte 4,096"),
+    "the header": (lambda base: flip(base, 20), "header is damaged"),
+    "the directory": (lambda base: flip(base, base.stat().st_size - 4_000), "directory"),
+    "its length": (lambda base: os.truncate(base, 70_000), "bytes instead of"),
+    "all": (lambda base: base.unlink(), "is missing"),
+}
+
+
+@damages
+@pytest.mark.every_case
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_damaged_base_is_named_and_made_again_by_check_or_a_merge(store: LmdbStore, path: Path, what: str) -> None:
+    damage, said = DAMAGES[what]
+    load(store, 0, 2_000)
+    insert(store, 2_000, 2_010)
+    for repair in (lambda one: one.check(repair=True), lambda one: load(one, 3_000, 3_900)):
+        store.close()
+        damage(files.bases(path)[0])
+        store = opened(path)
+        with pytest.raises(CorruptionError, match=f"{said}.*check --repair|{said}.*check\\(repair=True\\)"):
+            missed(store, 0, 2_000)
+        report = store.check()
+        assert (report.problems, report.is_sound) == (1, False)
+        assert said in report.examples[0]
+        insert(store, 2_500, 2_501)
+        repair(store)
+        assert store.check().is_sound
+        assert missed(store, 0, 2_010) + missed(store, 2_500, 2_501) == []
+        assert len(files.bases(path)) == 1
+    store.close()
+
+
+def test_a_backup_has_the_base_and_lasts(store: LmdbStore, path: Path, tmp_path: Path) -> None:
+    load(store, 0, 2_000)
+    insert(store, 2_000, 2_100)
+    store.backup(tmp_path / "backup")
+    load(store, 3_000, 6_000)
+    store.close()
+    files.drop_at(path, lock_timeout_s=1)
+    assert not path.exists()
+    with opened(tmp_path / "backup") as copy:
+        assert (copy.count(), missed(copy, 0, 2_100), copy.check().is_sound) == (2_100, [], True)
+
+
+def test_what_killed_merges_leave_is_deleted_by_the_next_one_and_by_compact(store: LmdbStore, path: Path) -> None:
+    for work in (lambda: load(store, 0, 2_000), lambda: load(store, 2_000, 4_000), store.compact):
+        (path / "base-0123456789abcdef.rows").write_bytes(b"unfinished")
+        (path / "base.tmp").mkdir()
+        work()
+        assert len(files.bases(path)) == 1
+        assert not (path / "base.tmp").exists()
+    assert missed(store, 0, 4_000) == []
+
+
+def test_a_base_is_a_file_of_the_index(store: LmdbStore, path: Path) -> None:
+    load(store, 0, 2_000)
+    (base,) = files.bases(path)
+    assert files.is_own(path, base)
+    assert not files.is_own(path, path.parent / base.name)
+    facts = store.describe()
+    assert facts["drawer_rows"] == 20_000
+    assert facts["base_bytes"] == base.stat().st_size
+    assert facts["file_bytes"] == base.stat().st_size + (path / "data.mdb").stat().st_size
+
+
+def test_an_index_whose_documents_all_left_has_an_empty_base(store: LmdbStore) -> None:
+    load(store, 0, 2_000)
+    store.remove([str(number).encode() for number in range(2_000)])
+    store.compact()
+    assert (base_rows(store), store.count(), store.check().leftovers) == (0, 0, 0)
+    assert store.scan(RECORD.layout.prefixes(5)).shape == (0, 13)
+    insert(store, 0, 10)
+    load(store, 10, 20)
+    assert missed(store, 0, 20) == []

@@ -117,6 +117,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.full_url = self.backend.full_url(store.url)
         self._opening = Opening()
         self._has_signatures = store.record.has_signatures
+        self._keying = store.record.keying
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, self.backend.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
         self.queries, self.adds, self.claims = Callers(), Callers(), Callers()  # those under way
@@ -444,7 +445,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             max_distance = self.distance
         elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
             max_distance = check_distance(max_distance, self.layout)
-        return Rule(max_distance, max_sketch, limit, self.store.record.keying)
+        return Rule(max_distance, max_sketch, limit, self._keying)
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> Matches:

@@ -55,7 +55,7 @@ def opened(path: Path, name: BaseName, layout: Layout) -> Base:
     return Base(path, name, layout)
 
 
-@settings(max_examples=tries(200, 25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=tries(200, 15), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     layout=st.sampled_from(LAYOUTS),
     seed=st.integers(0, 2**32),
@@ -94,7 +94,7 @@ def test_a_base_has_the_rows_of_its_sources(
         )
 
 
-@settings(max_examples=tries(200, 25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=tries(200, 15), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     layout=st.sampled_from(LAYOUTS),
     seed=st.integers(0, 2**32),
@@ -133,7 +133,7 @@ def near_or_not(rng: np.random.Generator, values: Uint64s, count: int, k: int) -
 
 def test_flipped_bits_are_found_and_what_is_read_is_right_or_an_error(folder: Callable[[], Path]) -> None:
     layout, rng, place = Layout.parse("10"), np.random.default_rng(5), folder()
-    signatures = signatures_of(rng, 3_000, 64)
+    signatures = signatures_of(rng, 500, 64)
     path = place.with_suffix(".base")
     name = build_base(path, layout, [filed(place, layout, signatures)])
     whole = path.read_bytes()

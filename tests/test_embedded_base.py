@@ -315,6 +315,9 @@ def test_a_damaged_base_is_named_and_made_again_by_check_or_a_merge(store: LmdbS
         report = store.check()
         assert (report.problems, report.is_sound) == (1, False)
         assert said in report.examples[0]
+        with pytest.raises(CorruptionError):
+            store.backup(path.parent / "backup")
+        assert not (path.parent / "backup").exists()
         insert(store, 2_500, 2_501)
         repair(store)
         assert store.check().is_sound

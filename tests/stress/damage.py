@@ -1,8 +1,11 @@
-"""Damage inside a data file: `python -m tests.stress.damage [--trials 300]`.
+"""Damage inside a data file or a base: `python -m tests.stress.damage [--trials 300]`.
 
 Every trial changes bytes of an index's pages, or zeroes pages, and lets each command work on a copy of that. A command
 may answer, for LMDB's pages have no checksums; or it says that the index is damaged, with its exit code: 6 of `check`,
 1 of the others. Where LMDB itself ends the process by a signal nothing can be said: that is counted.
+
+Every other trial flips bits of the base instead. `check` finds them, and `check --repair` and `compact` make the base
+again; a query answers as if the base were whole, or says that it is damaged.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import click
 import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.cli import main as hsimhash
+from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb.compaction import make_base
+from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.fingerprint_sets import random_signatures
 from tests.support.processes import fork
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
@@ -42,6 +49,8 @@ def make_index(folder: Path, rng: np.random.Generator) -> list[str]:
             index.add_many(
                 signatures[part], [f"doc/{number}{'/long' * 120 * (number % 50 == 0)}" for number in part.tolist()]
             )
+            if part[0] < DOCUMENTS // 2:  # the others stay in the top
+                make_base(cast(LmdbStore, index.store).session)
     records = [{"id": f"new/{number}", **one.to_json()} for number, one in enumerate(signatures)]
     (folder / "new.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records[::20]))
     return [f"{value:016x}" for value in values[::70].tolist()]
@@ -76,11 +85,19 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def run(arguments: Sequence[str], told: Path) -> tuple[int, str]:
+def flipped_bits(content: bytes, rng: np.random.Generator) -> bytes:
+    """Flip a few bits, each of another byte."""
+    changed = bytearray(content)
+    for at in set(rng.integers(0, len(content), rng.integers(1, MOST_PAGES + 1)).tolist()):
+        changed[at] ^= 1 << int(rng.integers(8))
+    return bytes(changed)
+
+
+def run(arguments: Sequence[str], told: Path, answered: str = os.devnull) -> tuple[int, str]:
     """Run a command in a process of its own; return how that ended, and the last that it said."""
 
     def work() -> None:
-        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        os.dup2(os.open(answered, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         hsimhash(arguments, prog_name="hsimhash")
 
@@ -97,23 +114,41 @@ def fault(name: str, code: int, said: str) -> bool:
     return code >= 0 and code not in (0, 5) and (name, code) != ("check", 6)
 
 
+def base_fault(name: str, code: int, said: str, is_right: bool) -> bool:
+    """Whether a command ended as it must not where only bits of the base are flipped."""
+    if name == "check":
+        return code != 6
+    if name in ("check --repair", "compact"):
+        return code != 0
+    if "is damaged" in said and "made again" not in said:
+        return code != 1
+    return code != 0 or not is_right
+
+
 def run_trials(trials: int, folder: Path, rng: np.random.Generator) -> tuple[Counter[tuple[str, int]], int]:
     """Return how often each command ended in which way, and the number of faults."""
     given = commands(folder, make_index(folder, rng))
     for arguments in given.values():  # once for all processes
         hsimhash.get_command(click.Context(hsimhash), arguments[0])
-    whole, trial = folder / "whole" / "data.mdb", folder / "trial"
-    content, ends, faults = whole.read_bytes(), Counter[tuple[str, int]](), 0
-    for _ in range(trials):
-        changed = damaged(content, rng)
+    whole, trial, answered = folder / "whole", folder / "trial", folder / "answered"
+    (base,) = files.bases(whole)
+    content = {path: path.read_bytes() for path in (whole / files.DATA, base)}
+    run([*given["query"], "--store", f"lmdb://{whole}"], folder / "told", str(answered))
+    right, ends, faults = answered.read_bytes(), Counter[tuple[str, int]](), 0
+    for number in range(trials):
+        of_base = number % 2 == 1
+        change = {base: flipped_bits} if of_base else {whole / files.DATA: damaged}
+        changed = {path.name: change[path](was, rng) if path in change else was for path, was in content.items()}
         for name, arguments in given.items():
             for left in (trial, folder / "job", folder / "backup"):
                 shutil.rmtree(left, ignore_errors=True)
             trial.mkdir()
-            (trial / whole.name).write_bytes(changed)
-            code, said = run([*arguments, "--store", f"lmdb://{trial}"], folder / "told")
-            ends[name, code] += 1
-            if fault(name, code, said):
+            for file, its in changed.items():
+                (trial / file).write_bytes(its)
+            code, said = run([*arguments, "--store", f"lmdb://{trial}"], folder / "told", str(answered))
+            ends[f"{name}{', base' if of_base else ''}", code] += 1
+            is_right = name != "query" or answered.read_bytes() == right
+            if base_fault(name, code, said, is_right) if of_base else fault(name, code, said):
                 faults += 1
                 print(f"FAIL  {name}: exit code {code}, {said}", flush=True)
     return ends, faults
@@ -125,7 +160,7 @@ def main() -> int:
     with scratch_folder(given.scratch) as folder:
         ends, faults = run_trials(given.trials, folder.resolve(), np.random.default_rng(given.seed))
     for (name, code), count in sorted(ends.items()):
-        print(f"{name:22} {f'exit code {code}' if code >= 0 else f'signal {-code}':12} {count:4}")
+        print(f"{name:28} {f'exit code {code}' if code >= 0 else f'signal {-code}':12} {count:4}")
     signals = sum(count for (_, code), count in ends.items() if code < 0)
     text = f"{ends.total()} commands: {faults} faults, {signals} ended by LMDB by a signal"
     return print_outcomes([Outcome(not faults, text)])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from hsimhash.fingerprint import Signature
 from hsimhash.load.decisions import Decision, Verdict
 from hsimhash.load.job import Counts
 from hsimhash.store.hbase.files.load_tool import only_one
+from hsimhash.store.lmdb.compaction import make_base
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.urls import with_options
 from tests.stress.killing import (
@@ -106,6 +108,8 @@ def prepare(
     signatures = random_signatures(rng, crowded(rng, BASE_DOCUMENTS + documents))
     with HSimIndex.create(url_in(folder)) as index:
         index.add_many(signatures[:BASE_DOCUMENTS], base_ids, first_seen=range(BASE_DOCUMENTS))
+        if not is_text:
+            make_base(cast(LmdbStore, index.store).session)
     base = contents(url_in(folder))
     allowed = {doc_id: {signature} for doc_id, (signature, _) in base.items()}
     if is_text:

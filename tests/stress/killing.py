@@ -163,8 +163,9 @@ def url_in(folder: Path) -> str:
 
 
 def stray_files(trial: Path) -> int:
-    """Return how many data files lie in an index's folder beside the one in force."""
-    return len(list((trial / "index").glob("data.*-*.mdb")))
+    """Return how many data files and bases lie in an index's folder beside those in force."""
+    index = trial / "index"
+    return len(list(index.glob("data.*-*.mdb"))) + len(list(index.glob("base*"))[1:])
 
 
 def crowded(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 
 from hsimhash.fingerprint import Signature
+from hsimhash.store.lmdb.backend import BACKEND
+from hsimhash.store.lmdb.base_build import BaseLimits
 from tests.support.fingerprint_sets import keys_in_parts
 
 READY = b"ready\n"
@@ -26,6 +28,8 @@ SKETCHES, KEYS = 3, 20  # one of each is none
 GROUP = 4  # of so many keys most share some parts
 MOST_DOCUMENTS = 8  # in one operation
 COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
+
+BASED = BaseLimits(documents=100)  # so small that embedded indexes get a base
 
 Documents = dict[str, tuple[Signature, int]]  # signature and first seen of an id
 
@@ -86,6 +90,7 @@ def program(arguments: Sequence[str]) -> None:
     limits = IngestLimits(
         run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10, step_documents=100
     )
+    BACKEND.limits = BASED
     os.write(1, READY)
     hsimhash.cli.main(arguments, prog_name="hsimhash", obj=limits)
 
@@ -94,6 +99,7 @@ def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
     """Carry out operations [start, stop) of a writer."""
     from hsimhash import HSimIndex, StoreBusyError
 
+    BACKEND.limits = BASED
     with HSimIndex.open(f"{url}?lock_timeout=60s") as index:
         os.write(1, READY)
         for done in range(start, stop):
@@ -113,6 +119,7 @@ def compact(url: str, times: str) -> None:
     """Compact an index so many times."""
     from hsimhash import HSimIndex
 
+    BACKEND.limits = BASED
     with HSimIndex.open(f"{url}?lock_timeout=60s") as index:
         os.write(1, READY)
         for _ in range(int(times)):

@@ -17,6 +17,7 @@ from hsimhash.store.base import LOCK_TIMEOUT_S, Record
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb.base_build import BASE_LIMITS
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.urls import LOCK_TIMEOUT, masked, time_option, url_of
@@ -62,6 +63,7 @@ class _LmdbBackend(Backend):
     is_embedded = True
     options = frozenset({LOCK_TIMEOUT})
     capabilities = frozenset({BacksUp, Compacts, LoadsInBulk})
+    limits = BASE_LIMITS  # of the stores that it opens
 
     def parse(self, url: str) -> Path:
         try:
@@ -82,10 +84,10 @@ class _LmdbBackend(Backend):
         return files.is_own(self.parse(url), path)
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> LmdbStore:
-        return LmdbStore.create(url, self.parse(url), record, lock_timeout_s=_lock_timeout_s(url))
+        return LmdbStore.create(url, self.parse(url), record, lock_timeout_s=_lock_timeout_s(url), limits=self.limits)
 
     def open(self, url: str, opening: Opening) -> LmdbStore:
-        return LmdbStore(url, self.parse(url), lock_timeout_s=_lock_timeout_s(url))
+        return LmdbStore(url, self.parse(url), lock_timeout_s=_lock_timeout_s(url), limits=self.limits)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         folder = self.parse(url)

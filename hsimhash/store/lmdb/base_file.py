@@ -427,14 +427,21 @@ class Base:
             for one in (block, block + 1):
                 if not self._is_whole[one]:
                     if not self._has_checksum(one):
-                        at = HEADER_BYTES + one * BLOCK_BYTES
-                        raise DamagedBaseError(f"{self.path.name} is damaged at byte {at:,}")
+                        raise self._damage(HEADER_BYTES + one * BLOCK_BYTES)
                     self._is_whole[one] = 1
             self._are_whole[block] = 1
 
     def _has_checksum(self, block: int) -> bool:
         part = self._row_bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
         return bool(zlib.crc32(part) == self._checksums[block])
+
+    def verify(self) -> None:
+        """Read all blocks again; raise `DamagedBaseError` if one is damaged."""
+        for at in self.damaged_blocks():
+            raise self._damage(at)
+
+    def _damage(self, at: int) -> DamagedBaseError:
+        return DamagedBaseError(f"{self.path.name} is damaged at byte {at:,}")
 
     def damaged_blocks(self) -> Iterator[int]:
         """Read all blocks again; yield at which bytes those begin that are damaged."""

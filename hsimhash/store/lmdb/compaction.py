@@ -83,7 +83,12 @@ def _name_base(copy: lmdb.Environment, record: object, base: BaseName) -> None:
 
 
 def copied_base(base: Base, folder: Path) -> Path:
-    """Copy a base to a folder, on the same disk as another name of the file; return it. Durable on return."""
+    """Copy a base to a folder, on the same disk as another name of the file; return it. Durable on return.
+
+    Raises:
+        DamagedBaseError: it is damaged.
+    """
+    base.verify()
     copy = folder / base.name.file
     try:
         os.link(base.path, copy)

@@ -240,6 +240,7 @@ class _Merge:
 
     def _write_drawers(self, after: bytes) -> None:
         if after >= _edge(1 << SEGMENT_BITS):
+            remove_bases(self.session.path, self.session.environment.base_file())  # killed before it did
             return
         for run in self.runs:
             write_permuted(run, self.drawers, self.session.record.keying)
@@ -272,13 +273,12 @@ class _Merge:
     def _built_base(self) -> BaseName:
         record, path = self.session.record, self.session.path
         with LmdbView(self.session) as view:
-            if (old := view.sound_base) is not None:
-                top = filed_top(view.transaction, view.databases["drawers"], record, path / FILED)
-                try:
-                    with top as filed:
+            try:
+                if (old := view.base) is not None:
+                    with filed_top(view.transaction, view.databases["drawers"], record, path / FILED) as filed:
                         return self._build([*self.runs, *filed], old)
-                except DamagedBaseError as error:
-                    _log.warning("index %s: %s; its base is made again from the registers", path, error)
+            except DamagedBaseError as error:
+                _log.warning("index %s: %s; its base is made again from the registers", path, error)
             with filed_registers(view.transaction, view.databases["register"], record, path / FILED) as filed:
                 return self._build([*self.runs, *filed], None)
 

@@ -32,6 +32,7 @@ from hsimhash.rowkey import (
     key_numbers,
     key_prefixes,
     prefix_numbers_of,
+    prefixes_of,
 )
 from hsimhash.store.base import Document, Match, View, ViewInPart
 
@@ -79,15 +80,17 @@ class FirstRows(View):
         """See `View`."""
         return self._view.finds_near
 
-    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+    def near_one(
+        self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
+    ) -> list[int] | None:
         """See `View`."""
-        return self._view.near_one(fingerprint, distance, most or CROWDED_ROWS)
+        return self._view.near_one(fingerprint, distance, numbers, most or CROWDED_ROWS)
 
     def near_many(
-        self, fingerprints: Uint64s, distance: int, most: int | None = None
+        self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
         """See `View`."""
-        return self._view.near_many(fingerprints, distance, most or CROWDED_ROWS)
+        return self._view.near_many(fingerprints, distance, numbers, most or CROWDED_ROWS)
 
     def estimate(self) -> int:
         """See `View`."""
@@ -220,10 +223,11 @@ def matches_of(
 def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Near:
     """Return the stored fingerprints within the cover's distance of one query, and those that share its key."""
     fingerprint, _, key = query
-    if cover.is_own and view.finds_near:
-        found = view.near_one(fingerprint, cover.distance)
+    if view.finds_near and not cover.is_swept:
+        numbers = None if cover.is_own else cover.probe_sets[0].numbers_of(fingerprint)
+        found = view.near_one(fingerprint, cover.distance, numbers)
         if found is not None:
-            stats.buckets += len(cover.probes)
+            stats.buckets += len(cover.probes) if numbers is None else len(numbers)
             return _near_found(view, query, found, keying, stats)
     if cover.is_own:  # scalar Python takes a sixth of numpy's time for one query
         prefixes = cover.layout.prefixes(fingerprint)
@@ -287,7 +291,7 @@ def answer(
         return None
     else:
         numbers = [probe_set.numbers_of(query.fingerprint) for probe_set in cover.probe_sets]
-        prefixes = _prefixes(np.concatenate(numbers))
+        prefixes = prefixes_of(np.concatenate(numbers))
     stats.buckets += len(prefixes) + len(rule.keying.parts_of(query.key))
     most = None if rule.limit is None else MOST_ANSWERED
     documents = view.near(prefixes, query, cover.distance, most)
@@ -301,7 +305,7 @@ def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats
     if query.key:
         whole.append(key_numbers(np.array(keying.parts_of(query.key), np.uint64)))
     stats.buckets += sum(map(len, whole)) + sum(len(part) for probe_set, part in numbers if probe_set.shift)
-    parts = [view.scan(_prefixes(sorted_distinct(np.concatenate(whole))))] if whole else []
+    parts = [view.scan(prefixes_of(sorted_distinct(np.concatenate(whole))))] if whole else []
     parts += [fetch(view, probe_set, np.sort(part)) for probe_set, part in numbers if probe_set.shift]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -312,15 +316,16 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
         part = queries.fingerprints[start : start + at_once]
-        if cover.is_own and view.finds_near:
-            pairs = view.near_many(part, cover.distance)
-            if pairs is not None:
-                found += [(places + start, fingerprints) for places, fingerprints in pairs]
-                stats.buckets += len(part) * len(cover.probes)
-                stats.rows += sum(len(places) for places, _ in pairs)
-                continue
+        if cover.is_own and view.finds_near and (near := view.near_many(part, cover.distance)) is not None:
+            found += _counted(near, start, len(part) * len(cover.probes), stats)
+            continue
         for probe_set in cover.probe_sets:
-            met = _met(view, probe_set, probe_set.numbers(part), part, cover.distance, stats)
+            numbers = probe_set.numbers(part)
+            near = view.near_many(part, cover.distance, numbers) if view.finds_near and not probe_set.shift else None
+            if near is not None:
+                found += _counted(near, start, numbers.size, stats)
+                continue
+            met = _met(view, probe_set, numbers, part, cover.distance, stats)
             found += [(places + start, fingerprints) for places, fingerprints in met]
     keyed, key_reads = _key_reads(queries)
     for start in range(0, len(keyed), BUCKETS_AT_ONCE):
@@ -334,6 +339,15 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
     by_place = _by_place(places, fingerprints, queries.fingerprints)
     stats.near += sum(map(len, by_place.values()))
     return by_place
+
+
+def _counted(
+    near: Sequence[tuple[Int64s, Uint64s]], start: int, buckets: int, stats: QueryStats
+) -> list[tuple[Int64s, Uint64s]]:
+    """Return what `View.near_many` found, with positions from `start` on, and count it."""
+    stats.buckets += buckets
+    stats.rows += sum(len(places) for places, _ in near)
+    return [(places + start, fingerprints) for places, fingerprints in near]
 
 
 def _key_reads(queries: Signatures) -> tuple[Int64s, Uint64s]:
@@ -400,7 +414,7 @@ def _met(
 
 def fetch(view: View, probe_set: ProbeSet, numbers: Uint64s) -> Uint8s:
     """Return the rows under ascending, distinct numbers of a probe set."""
-    return view.scan(_prefixes(numbers)) if probe_set.shift == 0 else view.sweep(ranges(probe_set, numbers))
+    return view.scan(prefixes_of(numbers)) if probe_set.shift == 0 else view.sweep(ranges(probe_set, numbers))
 
 
 def ranges(probe_set: ProbeSet, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
@@ -409,12 +423,12 @@ def ranges(probe_set: ProbeSet, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
     Adjacent ranges are merged, unless they are buckets.
     """
     if probe_set.shift == 0:
-        return list(map(bucket_range, _prefixes(numbers)))
+        return list(map(bucket_range, prefixes_of(numbers)))
     is_last = np.append(numbers[1:] != numbers[:-1] + np.uint64(1), True)
     is_first = np.append(True, is_last[:-1])
     # The last prefix is no drawer's, so that it ends the last range.
     stops = np.minimum((numbers[is_last] + np.uint64(1)) << probe_set.shift, (1 << PREFIX_BITS) - 1)
-    return list(zip(_prefixes(numbers[is_first] << probe_set.shift), _prefixes(stops), strict=True))
+    return list(zip(prefixes_of(numbers[is_first] << probe_set.shift), prefixes_of(stops), strict=True))
 
 
 def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list[tuple[int, ...]]:
@@ -482,12 +496,6 @@ def _drawers_with(fingerprint: int, query: Signature, cover: Cover) -> set[int]:
             for columns, drawers in _drawers_by_columns(probe_set, cover.layout):
                 found |= drawers if is_read[columns].any() else set()
     return found
-
-
-def _prefixes(numbers: Uint64s) -> list[bytes]:
-    """Return 40-bit numbers as 5-byte prefixes."""
-    words = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
-    return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
 
 def confirmed_one(view: View, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:

@@ -84,6 +84,12 @@ def prefix_numbers(prefixes: Uint8s) -> Uint64s:
     return wide.view(">u8").ravel().astype(np.uint64)
 
 
+def prefixes_of(numbers: Uint64s) -> list[bytes]:
+    """Return prefixes, given as numbers of 40 bits, as their bytes."""
+    words = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+    return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
+
+
 def key_prefix(part: int) -> bytes:
     """Return the prefix under which the key drawer files the fingerprints of documents with a part of a key."""
     return (part >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
-from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, encode, key_rowkeys
+from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, encode, key_rowkeys, prefix_numbers
+from hsimhash.store.lmdb import base_file
 from hsimhash.store.lmdb.base_build import build_base
 from hsimhash.store.lmdb.base_file import Base, BaseHeader, BaseName, DamagedBaseError
 from hsimhash.store.runs import FiledRows
@@ -114,11 +116,16 @@ def test_near_fingerprints_are_those_of_brute_force(
         set(signatures.fingerprints[np.bitwise_count(signatures.fingerprints ^ one) <= k].tolist()) for one in queries
     ]
     assert [set(base.near(one, k)) for one in queries.tolist()] == expected
-    found: list[set[int]] = [set() for _ in queries]
-    for places, values in base.near_many(queries, k):
-        for place_of, value in zip(places.tolist(), values.tolist(), strict=True):
-            found[place_of].add(value)
-    assert found == expected
+    numbers = np.stack([prefix_numbers(layout.prefix_array(queries[place : place + 1])[0]) for place in range(40)])
+    among = [base.near_among(row, one, k) for row, one in zip(numbers, queries.tolist(), strict=True)]
+    assert [set(one or []) for one in among] == expected
+    with patch.object(base_file, "_MET_AT_ONCE", 50):
+        for pairs in (base.near_many(queries, k), base.near_many(queries, k, numbers)):
+            found: list[set[int]] = [set() for _ in queries]
+            for places, values in pairs or []:
+                for place_of, value in zip(places.tolist(), values.tolist(), strict=True):
+                    found[place_of].add(value)
+            assert found == expected
 
 
 def near_or_not(rng: np.random.Generator, values: Uint64s, count: int, k: int) -> Uint64s:

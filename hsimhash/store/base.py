@@ -332,18 +332,29 @@ class View(ABC):
         """Whether `near_one` and `near_many` answer: sooner than the rows of buckets do."""
         return False
 
-    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
-        """Return the stored fingerprints within `distance` bits of one that share a bucket with it, in any order.
+    def near_one(
+        self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
+    ) -> list[int] | None:
+        """Return the stored fingerprints within `distance` bits of one in the buckets it reads, in any order.
 
         There may be others within that distance, and repeated ones. None where a bucket may have over `most` rows, or
         if the view cannot tell. Only where the view `finds_near`.
+
+        Args:
+            fingerprint: unsigned 64-bit.
+            distance: in bits.
+            numbers: the prefixes of drawers' buckets, as numbers of 40 bits; None: those of its own.
+            most: rows of a bucket.
         """
         raise NotImplementedError
 
     def near_many(
-        self, fingerprints: Uint64s, distance: int, most: int | None = None
+        self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
-        """Call `near_one` for many; return pairs, as positions of `fingerprints` and stored ones, in several parts."""
+        """Call `near_one` for many, with `numbers` of shape (n, reads).
+
+        Return pairs, as positions of `fingerprints` and stored ones, in several parts.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -46,6 +46,7 @@ _BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
 _BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
 _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
 _WIDE_ROWS = 128  # of a cell; of more only the bucket is read
+_MET_AT_ONCE = 1 << 20  # rows that are compared at once; bounds memory
 _FLAG_BITS = 8
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
@@ -131,8 +132,9 @@ class BaseHeader:
         return cls(**fields)
 
 
-# Where a drawer's cells begin, and its rows; the moves from a fingerprint to its cell, the first one apart.
-_Step = tuple[int, int, tuple[int, int], list[tuple[int, int]], Drawer]
+# Where a drawer's cells begin, and its rows; the moves from a fingerprint to its cell, the first one apart; of how many
+# rows a cell is wide.
+_Step = tuple[int, int, tuple[int, int], list[tuple[int, int]], int, Drawer]
 
 
 class Base:
@@ -177,6 +179,9 @@ class Base:
         self._spare = SEGMENT_BITS - header.cell_bits
         self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
         self._cell_starts = memoryview(mapped)[at : at + header.cells * NUMBER.itemsize].cast("I")
+        # A cell that is a bucket is wide only where it may reach beyond two blocks.
+        is_bucket = [drawer.segment_bits == header.cell_bits for drawer in self.drawers]
+        self._wide_rows = np.where(is_bucket, _BLOCK_ROWS, _WIDE_ROWS)
         self._steps = [self._steps_of(drawer) for drawer in self.drawers]
 
     def _steps_of(self, drawer: Drawer) -> _Step:
@@ -187,7 +192,8 @@ class Base:
             target = max(left - self._spare, 0)
             moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
         own = [move for move in moves if move[1]] or [(0, 0)]
-        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, own[0], own[1:], drawer
+        wide_rows = int(self._wide_rows[place])
+        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, own[0], own[1:], wide_rows, drawer
 
     @property
     def row_count(self) -> int:
@@ -217,14 +223,14 @@ class Base:
         """
         starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_bytes, list[memoryview]()
         wide = fingerprint << SEGMENT_BITS
-        for at, first, (shift, mask), more, drawer in self._steps:
+        for at, first, (shift, mask), more, wide_rows, drawer in self._steps:
             at += wide >> shift & mask
             for shift, mask in more:
                 at += wide >> shift & mask
             start, stop = first + starts[at], first + starts[at + 1]
             if start == stop:
                 continue
-            if stop - start > _WIDE_ROWS or not are_whole[start >> _BLOCK_SHIFT]:
+            if stop - start > wide_rows or not are_whole[start >> _BLOCK_SHIFT]:
                 start, stop = self._bucket(drawer, start, stop, drawer.segment(fingerprint))
                 if most is not None and stop - start > most:
                     return None
@@ -251,39 +257,71 @@ class Base:
 
     # Many fingerprints.
 
-    def near_many(
-        self, fingerprints: Uint64s, distance: int, most: int | None = None
-    ) -> list[tuple[Int64s, Uint64s]] | None:
-        """Return pairs as `near` finds them: positions of `fingerprints`, and fingerprints of the base."""
-        found = list[tuple[Int64s, Uint64s]]()
-        for drawer in self.drawers:
-            starts, lengths = self._extents(drawer.number - 1, drawer.segments(fingerprints))
-            if most is not None and (lengths > most).any():
-                return None
-            values = self._values[spans(starts, lengths)]
-            places = np.repeat(np.arange(len(fingerprints)), lengths)
-            near = np.flatnonzero(np.bitwise_count(values ^ fingerprints[places]) <= distance)
-            if len(near):
-                found.append((places[near], values[near]))
+    def near_among(
+        self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
+    ) -> list[int] | None:
+        """Call `near` of the buckets under some prefixes, given as numbers of 40 bits."""
+        starts, lengths = self._extents(*_parts_of(numbers))
+        if most is not None and (lengths > most).any():
+            return None
+        values = self._values[spans(starts, lengths)]
+        found: list[int] = values[np.bitwise_count(values ^ np.uint64(fingerprint)) <= distance].tolist()
         return found
 
+    def near_many(
+        self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
+    ) -> list[tuple[Int64s, Uint64s]] | None:
+        """Return pairs as `near` finds them: positions of `fingerprints`, and fingerprints of the base.
+
+        Args:
+            fingerprints: shape (n,).
+            distance: in bits.
+            numbers: the buckets that each reads, as numbers of 40 bits: shape (n, reads); None: its own.
+            most: as for `near`.
+        """
+        places = np.arange(len(fingerprints))
+        reads: list[tuple[Int64s | int, NDArray[np.uint32], Int64s]]
+        if numbers is None:
+            reads = [(drawer.number - 1, drawer.segments(fingerprints), places) for drawer in self.drawers]
+        else:
+            reads = [(*_parts_of(numbers.ravel()), np.repeat(places, numbers.shape[1]))]
+        found = list[tuple[Int64s, Uint64s]]()
+        for drawers, segments, asking in reads:
+            starts, lengths = self._extents(drawers, segments)
+            if most is not None and (lengths > most).any():
+                return None
+            found += self._near(starts, lengths, asking, fingerprints, distance)
+        return found
+
+    def _near(
+        self, starts: Int64s, lengths: Int64s, asking: Int64s, fingerprints: Uint64s, distance: int
+    ) -> Iterator[tuple[Int64s, Uint64s]]:
+        """Yield pairs of `near_many` among rows, in parts, so that memory stays bounded."""
+        met = np.cumsum(lengths)
+        cuts = np.searchsorted(met, np.arange(_MET_AT_ONCE, int(met[-1]) if len(met) else 0, _MET_AT_ONCE))
+        for part in np.split(np.arange(len(met)), cuts) if len(cuts) else [slice(None)]:
+            values = self._values[spans(starts[part], lengths[part])]
+            places = np.repeat(asking[part], lengths[part])
+            near = np.flatnonzero(np.bitwise_count(values ^ fingerprints[places]) <= distance)
+            if len(near):
+                yield places[near], values[near]
+
     def _extents(self, drawers: Int64s | int, segments: NDArray[np.uint32]) -> tuple[Int64s, Int64s]:
-        """Return where the cells of segments begin and how many rows they have, all verified; of many the bucket's.
+        """Return where the cells of segments begin and how many rows they have, all verified; of a wide one the bucket.
 
         Args:
             drawers: their places, for each segment, or one for all.
             segments: as in prefixes.
         """
-        cells = (segments >> np.uint32(self._spare)) + drawers * ((1 << self.header.cell_bits) + 1)
-        starts = self._directory[cells] + np.int64(1) * drawers * self.rows
-        lengths = self._directory[cells + 1] + np.int64(1) * drawers * self.rows - starts
-        is_some = lengths > 0
-        first = starts[is_some] >> _BLOCK_SHIFT
-        is_wide = bool((lengths > _WIDE_ROWS).any())
+        cells = (segments >> np.uint32(self._spare)) + drawers * np.int64((1 << self.header.cell_bits) + 1)
+        starts = self._directory[cells] + drawers * np.int64(self.rows)
+        lengths = self._directory[cells + 1] + drawers * np.int64(self.rows) - starts
+        first = starts[lengths > 0] >> _BLOCK_SHIFT
         if not self._is_read[first].all():
-            self._verify_blocks(first)  # of many rows `_bucket` verifies the others
-        if is_wide:
-            for place in np.flatnonzero(lengths > _WIDE_ROWS).tolist():
+            self._verify_blocks(first)
+        is_wide = lengths > self._wide_rows[drawers]
+        if is_wide.any():
+            for place in np.flatnonzero(is_wide).tolist():
                 drawer = self.drawers[int(np.broadcast_to(drawers, lengths.shape)[place])]
                 start, stop = int(starts[place]), int(starts[place] + lengths[place])
                 start, stop = self._bucket(drawer, start, stop, int(segments[place]))
@@ -452,6 +490,11 @@ class Base:
 
 def _rows(segments: NDArray[np.uint32], flag: int, fingerprints: Uint64s) -> Uint8s:
     return rowkeys_of(segments.astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(flag), fingerprints)
+
+
+def _parts_of(numbers: Uint64s) -> tuple[Int64s, NDArray[np.uint32]]:
+    """Return the places of drawers and the segments in prefixes, given as numbers of 40 bits."""
+    return (numbers & np.uint64(0xFF)).astype(np.int64) - 1, (numbers >> np.uint64(_FLAG_BITS)).astype(np.uint32)
 
 
 def segments_of(packed: Uint8s) -> NDArray[np.uint32]:

@@ -29,6 +29,7 @@ from hsimhash.rowkey import (
     fingerprints_of,
     prefix_numbers,
     prefix_numbers_of,
+    prefixes_of,
 )
 from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
@@ -249,25 +250,38 @@ class LmdbView(View):
     def finds_near(self) -> bool:
         return self._drawers.base is not None or self._drawers.damage is not None
 
-    def near_one(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
+    def near_one(
+        self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
+    ) -> list[int] | None:
         base, has_top = self._ready_base(), self._has_top()
         if has_top and most is not None:
             return None
-        near = base.near(fingerprint, distance, most)
+        if numbers is None:
+            near = base.near(fingerprint, distance, most)
+        else:
+            near = base.near_among(numbers, fingerprint, distance, most)
         if not has_top or near is None:
             return near
-        since = fingerprints_of(self._scan_top(self._session.record.layout.prefixes(fingerprint)))
+        layout = self._session.record.layout
+        prefixes = layout.prefixes(fingerprint) if numbers is None else prefixes_of(numbers)
+        since = fingerprints_of(self._scan_top(prefixes))
         found: list[int] = since[np.bitwise_count(since ^ np.uint64(fingerprint)) <= distance].tolist()
         return near + found
 
     def near_many(
-        self, fingerprints: Uint64s, distance: int, most: int | None = None
+        self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
         base, has_top = self._ready_base(), self._has_top()
         if has_top and most is not None:
             return None
-        near = base.near_many(fingerprints, distance, most)
-        return near if not has_top or near is None else [*near, self._near_since(fingerprints, distance)]
+        near = base.near_many(fingerprints, distance, numbers, most)
+        if not has_top or near is None:
+            return near
+        if numbers is None:
+            layout = self._session.record.layout
+            prefixes = layout.prefix_array(fingerprints).reshape(-1, PREFIX_BYTES)
+            numbers = prefix_numbers(prefixes).reshape(len(fingerprints), -1)
+        return [*near, self._near_since(fingerprints, distance, numbers)]
 
     def _ready_base(self) -> Base:
         base = self.base
@@ -275,17 +289,14 @@ class LmdbView(View):
             raise self._late("nothing")
         return base
 
-    def _near_since(self, fingerprints: Uint64s, distance: int) -> tuple[Int64s, Uint64s]:
+    def _near_since(self, fingerprints: Uint64s, distance: int, numbers: Uint64s) -> tuple[Int64s, Uint64s]:
         """Return the pairs of `near_many` with the rows that LMDB has."""
-        prefixes = self._session.record.layout.prefix_array(fingerprints)
-        numbers = prefix_numbers(prefixes.reshape(-1, PREFIX_BYTES))
-        order = np.argsort(numbers)
-        ordered = numbers[order]
-        asked = prefixes.reshape(-1, PREFIX_BYTES)[order[np.append(True, ordered[1:] != ordered[:-1])]]
-        rows = self._scan_top(np.ascontiguousarray(asked).view(f"V{PREFIX_BYTES}").ravel().tolist())
+        order = np.argsort(numbers, axis=None)
+        ordered = numbers.ravel()[order]
+        rows = self._scan_top(prefixes_of(ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]))
         read, since = prefix_numbers_of(rows), fingerprints_of(rows)
         first, stop = (np.searchsorted(ordered, read, side) for side in ("left", "right"))
-        places, since = order[spans(first, stop - first)] // prefixes.shape[1], np.repeat(since, stop - first)
+        places, since = order[spans(first, stop - first)] // numbers.shape[1], np.repeat(since, stop - first)
         is_near = np.bitwise_count(since ^ fingerprints[places]) <= distance
         return places[is_near], since[is_near]
 

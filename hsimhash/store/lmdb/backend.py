@@ -1,6 +1,6 @@
-"""Embedded indexes: a folder with one LMDB file; `lmdb:///data/pages?lock_timeout=5m` waits longer for other writers.
+"""Embedded indexes: a folder with an LMDB file and perhaps a base.
 
-Any other `?` is part of the folder's name.
+`lmdb:///data/pages?lock_timeout=5m` waits longer for other writers. Any other `?` is part of the folder's name.
 """
 
 from __future__ import annotations

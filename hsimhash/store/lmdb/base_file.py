@@ -21,7 +21,7 @@ import json
 import mmap
 import os
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -33,7 +33,15 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
-from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, ROWKEY_BYTES, SEGMENT_BYTES, fingerprint_bytes, rowkeys_of
+from hsimhash.rowkey import (
+    KEY_FLAG,
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    fingerprint_bytes,
+    prefix_numbers,
+    rowkeys_of,
+)
 
 HEADER_BYTES = BLOCK_BYTES = 4096
 FINGERPRINT = np.dtype("<u8")
@@ -48,6 +56,9 @@ _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
 _WIDE_ROWS = 128  # of a cell; of more only the bucket is read
 _MET_AT_ONCE = 1 << 20  # rows that are compared at once; bounds memory
 _FLAG_BITS = 8
+_FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
+_KEY_FLAGS = bytes([KEY_FLAG])
+_FEW_BUCKETS = 8
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
 
@@ -174,14 +185,20 @@ class Base:
         self._directory, self._fences, self._checksums = np.split(tail, [header.cells, header.cells + header.fences])
         self._is_whole = bytearray(header.blocks + 1)  # which blocks were found to be; what follows them is
         self._is_whole[-1] = 1
-        self._are_whole = bytearray(header.blocks)  # the same of each and the next, which a cell may reach
+        self._are_whole = bytearray(header.blocks + 1)  # the same of each and the next, which a cell may reach
         self._is_read = np.frombuffer(self._are_whole, np.uint8)
         self._spare = SEGMENT_BITS - header.cell_bits
         self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
-        self._cell_starts = memoryview(mapped)[at : at + header.cells * NUMBER.itemsize].cast("I")
+        numbers_in_file = memoryview(mapped)[at:].cast("I")
+        self._cell_starts = numbers_in_file[: header.cells]
+        self._fence_segments = numbers_in_file[header.cells : header.cells + header.fences]
         # A cell that is a bucket is wide only where it may reach beyond two blocks.
         is_bucket = [drawer.segment_bits == header.cell_bits for drawer in self.drawers]
         self._wide_rows = np.where(is_bucket, _BLOCK_ROWS, _WIDE_ROWS)
+        # By a drawer's number: where its cells and its rows begin.
+        numbers = np.maximum(np.arange(len(self.drawers) + 1) - 1, 0)
+        self._first_cells = (numbers * ((1 << header.cell_bits) + 1)).astype(np.uint64)
+        self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(_FLAG_BITS + self._spare)
         self._steps = [self._steps_of(drawer) for drawer in self.drawers]
 
     def _steps_of(self, drawer: Drawer) -> _Step:
@@ -261,7 +278,7 @@ class Base:
         self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
     ) -> list[int] | None:
         """Call `near` of the buckets under some prefixes, given as numbers of 40 bits."""
-        starts, lengths = self._extents(*_parts_of(numbers))
+        starts, lengths = self._extents(numbers)
         if most is not None and (lengths > most).any():
             return None
         values = self._values[spans(starts, lengths)]
@@ -280,14 +297,13 @@ class Base:
             most: as for `near`.
         """
         places = np.arange(len(fingerprints))
-        reads: list[tuple[Int64s | int, NDArray[np.uint32], Int64s]]
         if numbers is None:
-            reads = [(drawer.number - 1, drawer.segments(fingerprints), places) for drawer in self.drawers]
+            reads = [(_numbers_of(drawer, fingerprints), places) for drawer in self.drawers]
         else:
-            reads = [(*_parts_of(numbers.ravel()), np.repeat(places, numbers.shape[1]))]
+            reads = [(numbers.ravel(), np.repeat(places, numbers.shape[1]))]
         found = list[tuple[Int64s, Uint64s]]()
-        for drawers, segments, asking in reads:
-            starts, lengths = self._extents(drawers, segments)
+        for several, asking in reads:
+            starts, lengths = self._extents(several)
             if most is not None and (lengths > most).any():
                 return None
             found += self._near(starts, lengths, asking, fingerprints, distance)
@@ -306,33 +322,39 @@ class Base:
             if len(near):
                 yield places[near], values[near]
 
-    def _extents(self, drawers: Int64s | int, segments: NDArray[np.uint32]) -> tuple[Int64s, Int64s]:
-        """Return where the cells of segments begin and how many rows they have, all verified; of a wide one the bucket.
+    def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
+        """Return where the cells of drawers' prefixes begin and how many rows they have; of a wide one the bucket.
 
-        Args:
-            drawers: their places, for each segment, or one for all.
-            segments: as in prefixes.
+        All rows are verified. The prefixes are numbers of 40 bits.
         """
-        cells = (segments >> np.uint32(self._spare)) + drawers * np.int64((1 << self.header.cell_bits) + 1)
-        starts = self._directory[cells] + drawers * np.int64(self.rows)
-        lengths = self._directory[cells + 1] + drawers * np.int64(self.rows) - starts
-        first = starts[lengths > 0] >> _BLOCK_SHIFT
-        if not self._is_read[first].all():
-            self._verify_blocks(first)
-        is_wide = lengths > self._wide_rows[drawers]
-        if is_wide.any():
-            for place in np.flatnonzero(is_wide).tolist():
-                drawer = self.drawers[int(np.broadcast_to(drawers, lengths.shape)[place])]
-                start, stop = int(starts[place]), int(starts[place] + lengths[place])
-                start, stop = self._bucket(drawer, start, stop, int(segments[place]))
-                starts[place], lengths[place] = start, stop - start
+        flags = numbers & _FLAGS
+        cells, first = (numbers >> self._cell_shift) + self._first_cells[flags], self._first_rows[flags]
+        starts = self._directory[cells] + first
+        lengths = self._directory[cells + _ONE] + first - starts
+        blocks = starts >> _BLOCK_SHIFT
+        if not self._is_read[blocks].all():
+            self._verify_blocks(blocks[lengths > 0])
+        if lengths.max(initial=0) > _WIDE_ROWS:
+            self._narrow(numbers, starts, lengths)
         return starts, lengths
+
+    def _narrow(self, numbers: Uint64s, starts: Int64s, lengths: Int64s) -> None:
+        """Put where buckets begin and how many rows they have in place of wide cells."""
+        places = (numbers & _FLAGS).astype(np.int64) - 1
+        for at in np.flatnonzero(lengths > self._wide_rows[places]).tolist():
+            start, segment = int(starts[at]), int(numbers[at]) >> _FLAG_BITS
+            starts[at], stop = self._bucket(self.drawers[places[at]], start, start + int(lengths[at]), segment)
+            lengths[at] = stop - starts[at]
 
     # Rows of buckets.
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Return the rowkeys of buckets; see `View.scan`."""
-        packed = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, PREFIX_BYTES)
+        joined = b"".join(prefixes)
+        if len(prefixes) <= _FEW_BUCKETS and joined[SEGMENT_BYTES::PREFIX_BYTES] == _KEY_FLAGS * len(prefixes):
+            rows = [row for prefix in prefixes for row in self._few_key_rows(prefix, most)]
+            return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
+        packed = np.frombuffer(joined, np.uint8).reshape(-1, PREFIX_BYTES)
         flags = packed[:, SEGMENT_BYTES]
         is_drawer = (flags >= 1) & (flags <= len(self.drawers))
         if is_drawer.all():
@@ -345,7 +367,7 @@ class Base:
     def _drawer_rows(self, packed: Uint8s, most: int | None) -> Uint8s:
         """Return the rows of buckets of drawers, for prefixes of shape (n, 5), all in one pass."""
         places = packed[:, SEGMENT_BYTES].astype(np.int64) - 1
-        starts, lengths = self._extents(places, segments_of(packed))
+        starts, lengths = self._extents(prefix_numbers(packed))
         if most is not None:
             lengths = np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
         asked, values = np.repeat(np.arange(len(packed)), lengths), self._values[spans(starts, lengths)]
@@ -374,6 +396,23 @@ class Base:
             for drawer in self.drawers
         ]
         return tables, np.concatenate(masks)
+
+    def _few_key_rows(self, prefix: bytes, most: int | None) -> list[bytes]:
+        """Return the rows of a bucket of the key drawer; for few buckets this takes a third of numpy's time."""
+        segment, fences = int.from_bytes(prefix[:SEGMENT_BYTES], "big"), self._fence_segments
+        place = bisect_left(fences, segment)
+        start, stop = max(place - 1, 0) * FENCE_ROWS, min(place * FENCE_ROWS, self.key_rows)
+        if place < len(fences) and fences[place] == segment:
+            stop = min(bisect_right(fences, segment, place) * FENCE_ROWS, self.key_rows)
+        if stop - start > _WIDE_ROWS:
+            return [row.tobytes() for row in self._key_rows(np.array([segment], np.uint32), most)]
+        packed, part, found = segment.to_bytes(SEGMENT_BYTES, "little"), self.key_part(start, stop).tobytes(), []
+        at = part.find(packed)
+        while at >= 0:
+            if at % KEYED.itemsize == 0:  # else these bytes are others by chance
+                found.append(prefix + part[at + KEYED.itemsize - 1 : at + SEGMENT_BYTES - 1 : -1])
+            at = part.find(packed, at + 1)
+        return found if most is None else found[:most]
 
     def _key_rows(self, segments: NDArray[np.uint32], most: int | None) -> Uint8s:
         first = np.searchsorted(self._fences, segments).astype(np.int64)
@@ -442,7 +481,8 @@ class Base:
         at = self.header.drawers * self.rows * FINGERPRINT.itemsize
         if start < stop:
             begin, end = (at + edge * KEYED.itemsize for edge in (start, stop))
-            self._verify_blocks(np.arange(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+            if end - begin > BLOCK_BYTES or not self._are_whole[begin // BLOCK_BYTES]:
+                self._verify_blocks(np.arange(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
         return self._keyed[start:stop]
 
     def key_place(self, segment: int) -> int:
@@ -492,9 +532,9 @@ def _rows(segments: NDArray[np.uint32], flag: int, fingerprints: Uint64s) -> Uin
     return rowkeys_of(segments.astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(flag), fingerprints)
 
 
-def _parts_of(numbers: Uint64s) -> tuple[Int64s, NDArray[np.uint32]]:
-    """Return the places of drawers and the segments in prefixes, given as numbers of 40 bits."""
-    return (numbers & np.uint64(0xFF)).astype(np.int64) - 1, (numbers >> np.uint64(_FLAG_BITS)).astype(np.uint32)
+def _numbers_of(drawer: Drawer, fingerprints: Uint64s) -> Uint64s:
+    """Return the prefixes of fingerprints in a drawer, as numbers of 40 bits."""
+    return drawer.segments(fingerprints).astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(drawer.number)
 
 
 def segments_of(packed: Uint8s) -> NDArray[np.uint32]:

@@ -6,9 +6,11 @@ no lock, and merged at the end under the writer's lock, each database in the ord
 1. *resolve*: of an id that occurs in several runs the last counts; what the register has already is left out.
 2. *documents*, 3. *drawers*, 4. *registers*, with what moved documents leave behind deleted beside the new register.
 
+The third stage puts drawer rows into LMDB, or makes a new base of all where they are a share of it (`BaseLimits`).
+
 Each commit also says, in `record` under `load:<token>`, how far it came; `delete` takes that away. A merge that was
-killed continues there if no one else has committed since, and starts again otherwise: readers believe only registers,
-so nothing half-done is seen.
+killed continues there if no one else has committed since (a base it writes anew), and starts again otherwise: readers
+believe only registers, so nothing half-done is seen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The embedded store: one LMDB file without a server, many reader processes, one writer at a time."""
+"""The embedded store: LMDB and a base, without a server; many reader processes, one writer at a time."""
 
 from __future__ import annotations
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import lmdb
 import numpy as np
 import pytest
 
-from hsimhash.errors import CorruptionError, FormatVersionError
+from hsimhash.errors import CorruptionError, FormatVersionError, StoreBusyError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.layout import Layout
@@ -20,6 +24,7 @@ from hsimhash.store import Record
 from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.base_build import BaseLimits
+from hsimhash.store.lmdb.base_file import BaseHeader
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import fork, forked
 
@@ -324,6 +329,56 @@ def test_a_damaged_base_is_named_and_made_again_by_check_or_a_merge(store: LmdbS
         assert missed(store, 0, 2_010) + missed(store, 2_500, 2_501) == []
         assert len(files.bases(path)) == 1
     store.close()
+
+
+def test_a_merge_that_cannot_commit_its_base_leaves_the_index_as_it_was(store: LmdbStore, path: Path) -> None:
+    insert(store, 0, 100)
+    name_base = store.session.environment.name_base
+
+    def name_and_lose_the_lock(*arguments: Any) -> None:
+        name_base(*arguments)
+        (path / "writer.lock").unlink()
+
+    with (
+        patch.object(store.session.environment, "name_base", name_and_lose_the_lock),
+        pytest.raises(StoreBusyError, match="was deleted"),
+    ):
+        load(store, 100, 3_000)
+    assert (base_rows(store), missed(store, 0, 100)) == (0, [])
+    insert(store, 100, 200)
+    assert load(store, 100, 3_000) == 2_800
+    assert (base_rows(store), missed(store, 0, 3_000)) == (3_000, [])
+
+
+@damages
+def test_a_base_whose_drawers_differ_is_a_problem_and_made_again(store: LmdbStore, path: Path) -> None:
+    """As a fault of the program would make it: its checksums are right."""
+    load(store, 0, 2_000)
+    with store.view() as view:
+        assert view.base is not None
+        name = view.base.name
+    (base,) = files.bases(path)
+    rows = [(base.read_bytes(), 4_096 + 8 * 2_000 * 3 + 8 * 77)]
+    content = bytearray(rows[0][0])
+    content[rows[0][1]] ^= 1  # of a fingerprint in the fourth drawer, outside of its segment
+    header = BaseHeader.unpack(bytes(content[:4_096]))
+    tail = 4_096 + header.rows_bytes
+    block = (rows[0][1] - 4_096) // 4_096
+    at = tail + 4 * (header.cells + header.fences + block)
+    content[at : at + 4] = zlib.crc32(content[4_096 + block * 4_096 :][:4_096]).to_bytes(4, "little")
+    head = replace(header, tail=zlib.crc32(content[tail:])).packed()
+    store.close()
+    base.unlink()
+    base.write_bytes(head + content[4_096:])
+    with lmdb.open(str(path / "data.mdb"), subdir=False, max_dbs=5, map_size=1 << 40) as env:
+        record = env.open_db(b"record", create=False)
+        with env.begin(write=True) as transaction:
+            transaction.put(b"base", replace(name, header=zlib.crc32(head)).to_json(), db=record)
+    with opened(path) as again:
+        report = again.check()
+        assert (report.problems, "different fingerprints" in report.examples[0]) == (1, True)
+        again.check(repair=True)
+        assert (again.check().is_sound, missed(again, 0, 2_000)) == (True, [])
 
 
 def test_a_backup_has_the_base_and_lasts(store: LmdbStore, path: Path, tmp_path: Path) -> None:

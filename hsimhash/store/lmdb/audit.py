@@ -292,7 +292,7 @@ class _Audit:
             damages = [str(view.base_damage)] if view.base_damage else []
             if view.sound_base is not None:
                 name, blocks = view.sound_base.path.name, view.sound_base.damaged_blocks()
-                damages += [f"{name} is damaged at byte {at:,}" for at in blocks]
+                damages += [f"{name} is damaged at byte {at:,}" for at in blocks] or _misfiled(view.sound_base)
         for damage in damages:
             self._problem(damage)
         if damages and self.is_repair:
@@ -451,6 +451,25 @@ class _Audit:
         return any(
             pack(one.fingerprint) == packed and prefix in rows.record.key_prefixes(one.key) for one in signatures
         )
+
+
+def _misfiled(base: Base) -> list[str]:
+    """Return which drawers of a base, whose checksums are right, are not in order or have other rows than the first."""
+    seed, sums, faults = np.uint64(randbits(64) | 1), list[_Sum](), []
+    for drawer in base.drawers:
+        found, last = _Sum(), np.empty(0, np.uint64)
+        for start in range(0, base.rows, GLANCE_ROWS):
+            values = base.part(drawer, start, min(start + GLANCE_ROWS, base.rows))
+            permuted = np.concatenate([last, drawer.permute(values)])
+            if (permuted[1:] <= permuted[:-1]).any():
+                faults.append(f"{base.path.name}: drawer {drawer.number} is not in order")
+                break
+            last = permuted[-1:]
+            found.add(_mixed(seed, values))
+        sums.append(found)
+    if not faults and any(one != sums[0] for one in sums):
+        faults.append(f"{base.path.name}: its drawers have different fingerprints")
+    return faults
 
 
 def _keyless(prefix: bytes, packed: bytes) -> str:

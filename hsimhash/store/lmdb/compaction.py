@@ -142,7 +142,7 @@ def make_base(session: Session) -> None:
             filed_registers(view.transaction, view.databases["register"], record, folder / FILED) as filed,
         ):
             name = build_base(new_base(folder), record.layout, filed)
-        with session.write() as transaction:
+        with session.naming_base(), session.write() as transaction:
             session.environment.name_base(transaction, name)
         remove_bases(folder, name.file)
 

@@ -187,7 +187,7 @@ class Environment:
         """Put a base in force, and empty the database of the drawer rows, all of which it has; in one transaction.
 
         The database of an index without a base is deleted: an older release that has it open fails then, instead of
-        finding nothing.
+        finding nothing. If the transaction fails, `open_again` what was deleted.
         """
         state = self.drawers(transaction)
         transaction.put(BASE_PART, name.to_json(), db=self._record)
@@ -212,6 +212,13 @@ class Environment:
             )
         self.env.reader_check()  # the mark of a killed reader would keep every page since from being used again
         return self.env.begin(write=True)
+
+    def open_again(self) -> None:
+        """Open all databases again; in the writer's turn, without a transaction of its own."""
+        with self._learning, self.env.begin() as transaction:
+            named = transaction.get(BASE_PART, db=self._record)
+        self.databases = open_databases(self.env)
+        self._state = self._learned(named)
 
     def is_in_place(self) -> bool:
         """Whether the open files are still the index's; false once it is closed."""

@@ -268,7 +268,7 @@ class _Merge:
         environment, path = self.session.environment, self.session.path
         remove_bases(path, environment.base_file())
         name = self._built_base()
-        with self._commit("drawers", _edge(1 << SEGMENT_BITS)) as transaction:
+        with self.session.naming_base(), self._commit("drawers", _edge(1 << SEGMENT_BITS)) as transaction:
             environment.name_base(transaction, name)
         remove_bases(path, name.file)
 

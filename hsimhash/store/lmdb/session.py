@@ -128,6 +128,17 @@ class Session:
             yield transaction
             self.verify_lock()
 
+    @contextmanager
+    def naming_base(self) -> Iterator[None]:
+        """Open the databases again if a transaction that names a base fails: it has closed one of them."""
+        try:
+            yield
+        except BaseException:
+            environment = self.environment
+            with lmdb_errors(self.path), environment.turn:
+                environment.open_again()
+            raise
+
     def rows(self, transaction: lmdb.Transaction) -> Rows:
         """Return the index's rows in a transaction."""
         state = self.environment.drawers(transaction)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.native import SWITCH
+from hsimhash.native_package import SWITCH
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import IS_THOROUGH, cases_left_out, tries

@@ -21,9 +21,9 @@ from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS, main
-from hsimhash.fingerprint.native import signer_name
 from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.native_package import signer_name
 from hsimhash.store import titles
 from hsimhash.store.urls import masked
 from tests.support.command_line import (

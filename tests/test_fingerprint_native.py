@@ -17,9 +17,10 @@ from hsimhash.fingerprint import DEFAULT_PROFILE
 from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.fit import Fit
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
-from hsimhash.fingerprint.native import SWITCH, signer_name, signs_natively
+from hsimhash.fingerprint.native import signs_natively
 from hsimhash.fingerprint.rarity import RarityTable
 from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.native_package import SWITCH, signer_name
 from tests.support.effort import tries
 from tests.support.random_texts import BLOCKS, LAYOUT
 
@@ -86,6 +87,16 @@ def test_any_texts_have_the_same_signatures(texts: list[str]) -> None:
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_a_rarity_table_is_fitted_to_the_same_features(texts: list[str]) -> None:
     assert features(texts) == by_numpy(lambda: features(texts))
+
+
+@settings(max_examples=tries(1000, 50), deadline=None)
+@example(["", "\ud800", "e\u0301" * 3, "a-\nb", "が" + "か\u3099" * 3])
+@given(st.lists(TEXTS, min_size=1, max_size=6))
+def test_the_shingles_of_any_texts_are_the_same(texts: list[str]) -> None:
+    def shingles() -> list[list[int]]:
+        return [one.tolist() for one in DEFAULT.shingles(texts)]
+
+    assert shingles() == by_numpy(shingles)
 
 
 @settings(max_examples=tries(1000, 50), deadline=None)

@@ -11,7 +11,7 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.native import signer_name
+from hsimhash.native_package import signer_name
 from hsimhash.store import backend_of
 from hsimhash.store.checkup import Check
 

@@ -145,7 +145,7 @@ def _write_utf8() -> None:
 def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     if not is_wanted or context.resilient_parsing:
         return
-    from hsimhash.fingerprint.native import signer_name
+    from hsimhash.native_package import signer_name
 
     print_line(f"hsimhash, version {version('hsimhash')}")
     print_line(f"texts are signed by {signer_name()}")

@@ -17,7 +17,7 @@ from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
 from hsimhash.fingerprint.murmur3 import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.native import native_features, native_signatures
+from hsimhash.fingerprint.native import native_features, native_shingles, native_signatures
 from hsimhash.fingerprint.normalize import (
     SEPARATOR,
     to_codes,
@@ -215,6 +215,8 @@ def _hashed_shingles(batch: TextBatch, n: int) -> tuple[Int64s, Uint64s]:
 
 def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64s]:
     """Return the hashes of each text's distinct shingles, ascending, as its sketch of shingles of n units has them."""
+    if (found := native_shingles(recipe, texts)) is not None:
+        return found
     doc, hashes = _hashed_shingles(TextBatch.of(recipe, texts), n)
     return list(map(sorted_distinct, np.split(hashes, np.searchsorted(doc, np.arange(1, len(texts))))))
 

@@ -1,24 +1,17 @@
 """Sign texts with the package hsimhash-native where it is installed: the same bits in a fraction of the time.
 
 It knows the profiles `auto-*` and `words-1`, and those of your own that differ from them in numbers or in the rarity
-table. `HSIMHASH_NATIVE=0` turns it off. While it signs, other threads run, so threads do what otherwise takes worker
-processes.
+table. While it signs, other threads run, so threads do what otherwise takes worker processes.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-try:
-    import hsimhash_native
-except ImportError:
-    hsimhash_native = None
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
 from hsimhash.fingerprint.feature_weights import ENGLISH_NAME, MOST_COMMON, english
@@ -27,12 +20,11 @@ from hsimhash.fingerprint.normalize import NORMALIZE_NAMES, SEPARATOR, native_ta
 from hsimhash.fingerprint.rarity import rarity_table
 from hsimhash.fingerprint.segment import IDF_NAME, jieba_dictionary, jieba_idf
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.native_package import native_package
 
 if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
-SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 3  # of the package: what its functions take and return
 _NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
 _MAKING = threading.Lock()  # of signers
 _WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
@@ -83,21 +75,7 @@ class _SignerTables(NamedTuple):
 
 def signs_natively(recipe: Recipe) -> bool:
     """Return whether the package signs texts by this recipe."""
-    return _knows(recipe) and os.environ.get(SWITCH) != "0" and _is_usable()
-
-
-def signer_name() -> str:
-    """Return what signs texts: the package and its version, or numpy and why."""
-    if hsimhash_native is None:
-        return "numpy"
-    name = f"hsimhash-native {hsimhash_native.__version__}"
-    if not _is_usable():
-        return f"numpy ({name} does not fit this release; reinstall it)"
-    return f"numpy ({name} is turned off by {SWITCH}=0)" if os.environ.get(SWITCH) == "0" else name
-
-
-def _is_usable() -> bool:
-    return getattr(hsimhash_native, "INTERFACE", None) == _INTERFACE
+    return native_package() is not None and _knows(recipe)
 
 
 def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None:
@@ -124,14 +102,30 @@ def native_features(recipe: Recipe, texts: Sequence[str]) -> list[tuple[Uint64s,
     """
     if not (recipe.weights == "rarity" and recipe.sketch and recipe.key and signs_natively(recipe)):
         return None
+    return _listed(recipe, texts, "features")
+
+
+def native_shingles(recipe: Recipe, texts: Sequence[str]) -> list[Uint64s] | None:
+    """Return the hashes of the distinct shingles of each text's sketch, ascending.
+
+    None if the package does not sign by this recipe.
+    """
+    if not (recipe.sketch and signs_natively(recipe)):
+        return None
+    return [hashes for hashes, _, _ in _listed(recipe, texts, "shingles")]
+
+
+def _listed(recipe: Recipe, texts: Sequence[str], name: str) -> list[tuple[Uint64s, int, int]]:
+    """Return the hashes, the key and the sketch of each text, found by a method of the signer."""
     signer = _signer_of(recipe)
+    of_texts, of_codes = getattr(signer, name), getattr(signer, f"{name}_of_codes")
     try:
-        hashes, ends, keys, sketches, is_read = signer.features(texts)
+        hashes, ends, keys, sketches, is_read = of_texts(texts)
     except UnicodeEncodeError:  # lone surrogates
-        hashes, ends, keys, sketches, is_read = signer.features_of_codes(*_codes_of(recipe, texts))
+        hashes, ends, keys, sketches, is_read = of_codes(*_codes_of(recipe, texts))
     found = list(zip(np.split(hashes, ends[:-1]), keys.tolist(), sketches.tolist(), strict=False))
     for place in np.flatnonzero(is_read == 0).tolist():
-        own, _, (key,), (sketch,), _ = signer.features_of_codes(*_codes_of(recipe, [texts[place]]))
+        own, _, (key,), (sketch,), _ = of_codes(*_codes_of(recipe, [texts[place]]))
         found[place] = own, int(key), int(sketch)
     return found
 
@@ -160,7 +154,7 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
 
 @lru_cache(maxsize=8)  # each has tens of MB of tables
 def _signer(recipe: Recipe) -> Any:
-    return hsimhash_native.Signer(recipe, _tables(recipe))
+    return native_package().Signer(recipe, _tables(recipe))
 
 
 def _tables(recipe: Recipe) -> _SignerTables:

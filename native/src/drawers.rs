@@ -5,121 +5,126 @@ use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// Queries that are looked up together: while one's rows come from memory, those of the others are asked for.
-const TOGETHER: usize = 32;
+/// Buckets that are looked up together: while the rows of one come from memory, those of the others are asked for.
+const TOGETHER: usize = 320;
+const FLAG_BITS: u32 = 8;
 
-/// Where the cells and the rows of a drawer begin, and how a cell's place comes from a fingerprint: which bits, moved.
+/// Where the cells and the rows of a drawer begin, how the place of a cell comes from a fingerprint (which of its bits,
+/// and where they go), and how many rows make a cell wide.
 #[derive(FromPyObject)]
-struct Drawer {
-    cells: usize,
-    rows: usize,
-    moves: Vec<(u32, u64)>,
+struct Drawer(usize, usize, Vec<(u32, u64)>, usize);
+
+/// A cell that a query reads: the place of the query, the number of the drawer, and its place in the directory.
+#[derive(Clone, Copy)]
+struct Read {
+    query: usize,
+    drawer: usize,
+    cell: usize,
 }
 
-impl Drawer {
-    /// Returns the place of the cell with a fingerprint.
-    #[inline]
-    fn cell(&self, wide: u128) -> usize {
-        self.moves.iter().fold(self.cells, |at, &(shift, mask)| at + ((wide >> shift) as u64 & mask) as usize)
-    }
+/// Why a question has no answer.
+enum Open {
+    /// A cell has so many rows that only those of the bucket should be read.
+    Wide,
+    /// These blocks have to be verified first.
+    Unread(Vec<usize>),
 }
 
 /// The arrays of a base.
-#[derive(Clone, Copy)]
 struct Mapped<'a> {
     drawers: &'a [Drawer],
     values: &'a [u64],
     directory: &'a [u32],
-    /// By block, whether it was found to be whole.
-    whole: &'a [u8],
+    /// By block, whether it and the next one are whole.
+    are_whole: &'a [u8],
     block_shift: u32,
-    most_rows: usize,
-}
-
-/// What cannot be answered.
-enum Open {
-    /// A cell has many rows: only some of them are wanted.
-    Wide,
-    /// Blocks that nobody has verified.
-    Unread(Vec<usize>),
+    cell_shift: u32,
 }
 
 impl Mapped<'_> {
-    /// Returns the rows of a drawer's cell.
-    #[inline]
-    fn rows(&self, drawer: &Drawer, cell: usize) -> Range<usize> {
-        drawer.rows + self.directory[cell] as usize..drawer.rows + self.directory[cell + 1] as usize
+    /// Returns the cells with a fingerprint, one of each drawer.
+    fn own(&self, query: usize, fingerprint: u64) -> impl Iterator<Item = Read> + '_ {
+        let wide = u128::from(fingerprint) << u32::BITS;
+        self.drawers.iter().enumerate().map(move |(drawer, Drawer(cells, _, moves, _))| {
+            let place = |at, &(shift, mask): &(u32, u64)| at + ((wide >> shift) as u64 & mask) as usize;
+            Read { query, drawer, cell: moves.iter().fold(*cells, place) }
+        })
     }
 
-    /// Calls `found` with the place of a query and each value within the distance.
-    fn near(&self, queries: &[u64], distance: u32, mut found: impl FnMut(usize, u64)) -> Result<(), Open> {
-        let mut unread = Vec::new();
-        let mut cells = Vec::with_capacity(TOGETHER * self.drawers.len());
-        for (number, some) in queries.chunks(TOGETHER).enumerate() {
-            cells.clear();
-            for &query in some {
-                let wide = u128::from(query) << u32::BITS;
-                for drawer in self.drawers {
-                    let cell = drawer.cell(wide);
-                    prefetch(self.directory, cell);
-                    cells.push(cell);
-                }
+    /// Returns the cell of a bucket: its prefix is a number of 40 bits.
+    fn of_bucket(&self, query: usize, number: u64) -> Read {
+        let drawer = (number & ((1 << FLAG_BITS) - 1)) as usize - 1;
+        Read { query, drawer, cell: self.drawers[drawer].0 + (number >> self.cell_shift) as usize }
+    }
+
+    #[inline]
+    fn rows(&self, read: Read) -> Range<usize> {
+        let first = self.drawers[read.drawer].1;
+        first + self.directory[read.cell] as usize..first + self.directory[read.cell + 1] as usize
+    }
+
+    /// Calls `found` with the place of a query and each value within the distance, among the cells that it reads.
+    fn near(
+        &self,
+        queries: &[u64],
+        distance: u32,
+        reads: impl Iterator<Item = Read>,
+        mut found: impl FnMut(usize, u64),
+    ) -> Result<(), Open> {
+        let (mut reads, mut some, mut unread) = (reads, Vec::with_capacity(TOGETHER), Vec::new());
+        loop {
+            some.clear();
+            some.extend(reads.by_ref().take(TOGETHER).inspect(|read| prefetch(self.directory, read.cell)));
+            if some.is_empty() {
+                return if unread.is_empty() { Ok(()) } else { Err(Open::Unread(unread)) };
             }
-            let by_query = || cells.chunks(self.drawers.len()).map(|cells| self.drawers.iter().zip(cells));
-            for (drawer, &cell) in by_query().flatten() {
-                prefetch(self.values, self.rows(drawer, cell).start);
-            }
-            for ((at, &query), cells) in some.iter().enumerate().zip(by_query()) {
-                for (drawer, &cell) in cells {
-                    let rows = self.rows(drawer, cell);
-                    if rows.is_empty() {
-                        continue;
-                    }
-                    if rows.len() > self.most_rows {
-                        return Err(Open::Wide);
-                    }
-                    let blocks = rows.start >> self.block_shift..(rows.end - 1 >> self.block_shift) + 1;
-                    let known = unread.len();
-                    unread.extend(blocks.filter(|&block| self.whole[block] == 0));
-                    if unread.len() > known {
-                        continue;
-                    }
-                    for &value in &self.values[rows] {
-                        if (value ^ query).count_ones() <= distance {
-                            found(number * TOGETHER + at, value);
-                        }
-                    }
+            some.iter().for_each(|&read| prefetch(self.values, self.rows(read).start));
+            for &read in &some {
+                let rows = self.rows(read);
+                if rows.is_empty() {
+                    continue;
                 }
+                if rows.len() > self.drawers[read.drawer].3 {
+                    return Err(Open::Wide);
+                }
+                let block = rows.start >> self.block_shift;
+                if self.are_whole[block] == 0 {
+                    unread.push(block);
+                    continue;
+                }
+                let query = queries[read.query];
+                let near = self.values[rows].iter().filter(|&&value| (value ^ query).count_ones() <= distance);
+                near.for_each(|&value| found(read.query, value));
             }
         }
-        if unread.is_empty() { Ok(()) } else { Err(Open::Unread(unread)) }
     }
 }
 
-/// The drawers of a mapped base. Its methods return None where a cell has too many rows, and blocks to verify first.
+/// The drawers of a mapped base. Its methods return None where a cell is wide; else what they found, or blocks that have
+/// to be verified before they are called again.
 #[pyclass(frozen)]
 pub struct Drawers {
     drawers: Vec<Drawer>,
     values: Py<PyArray1<u64>>,
     directory: Py<PyArray1<u32>>,
-    whole: Py<PyArray1<u8>>,
+    are_whole: Py<PyArray1<u8>>,
     block_shift: u32,
-    most_rows: usize,
+    cell_shift: u32,
 }
 
 type Pairs<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Vec<usize>);
 
 impl Drawers {
     fn mapped<'a>(&'a self, py: Python<'a>) -> PyResult<Mapped<'a>> {
-        // SAFETY: nobody writes to the first two. Of the third bytes go from 0 to 1: either is right to read.
+        // SAFETY: nobody writes to the first two. Bytes of the third turn from 0 to 1 at any time, and both are right.
         unsafe {
             Ok(Mapped {
                 drawers: &self.drawers,
                 values: self.values.bind(py).as_slice()?,
                 directory: self.directory.bind(py).as_slice()?,
-                whole: self.whole.bind(py).as_slice()?,
+                are_whole: self.are_whole.bind(py).as_slice()?,
                 block_shift: self.block_shift,
-                most_rows: self.most_rows,
+                cell_shift: self.cell_shift,
             })
         }
     }
@@ -127,44 +132,58 @@ impl Drawers {
 
 #[pymethods]
 impl Drawers {
-    /// Args: each drawer's cells, rows and moves; all rows; the directory; which blocks are whole, and how many rows of
-    /// a block the shift says; and the most rows of a cell.
+    /// Args: the drawers, all rows, the directory, by block whether it and the next one are whole, how many bits of the
+    /// place of a row are below that of its block, and how many bits of a bucket's number below that of its cell.
     #[new]
     fn new(
         drawers: Vec<Drawer>,
         values: Py<PyArray1<u64>>,
         directory: Py<PyArray1<u32>>,
-        whole: Py<PyArray1<u8>>,
+        are_whole: Py<PyArray1<u8>>,
         block_shift: u32,
-        most_rows: usize,
+        cell_shift: u32,
     ) -> Self {
-        Drawers { drawers, values, directory, whole, block_shift, most_rows }
+        Drawers { drawers, values, directory, are_whole, block_shift, cell_shift }
     }
 
-    /// Return the values within a distance of one fingerprint, and blocks to verify.
+    /// Return the values within a distance of a fingerprint, and blocks.
     fn near(&self, py: Python<'_>, fingerprint: u64, distance: u32) -> PyResult<Option<(Vec<u64>, Vec<usize>)>> {
-        let mut found = Vec::new();
-        Ok(match self.mapped(py)?.near(&[fingerprint], distance, |_, value| found.push(value)) {
+        let (mapped, mut found) = (self.mapped(py)?, Vec::new());
+        let reads = mapped.own(0, fingerprint);
+        Ok(match mapped.near(&[fingerprint], distance, reads, |_, value| found.push(value)) {
             Ok(()) => Some((found, Vec::new())),
             Err(Open::Unread(blocks)) => Some((Vec::new(), blocks)),
             Err(Open::Wide) => None,
         })
     }
 
-    /// Return the places of fingerprints and the values within a distance of each, and blocks to verify.
+    /// Return the places of fingerprints and the values within a distance of each, and blocks.
+    ///
+    /// Args: the fingerprints, the distance, and the buckets that they read, as many for each; none: their own.
     fn near_many<'py>(
-        &'py self,
+        &self,
         py: Python<'py>,
         fingerprints: PyReadonlyArray1<'py, u64>,
         distance: u32,
+        buckets: Option<PyReadonlyArray1<'py, u64>>,
     ) -> PyResult<Option<Pairs<'py>>> {
         let (mapped, queries) = (self.mapped(py)?, fingerprints.as_slice()?);
+        let buckets = buckets.as_ref().map(PyReadonlyArray1::as_slice).transpose()?;
         let (mut places, mut values) = (Vec::new(), Vec::new());
-        let done = py.detach(|| {
-            mapped.near(queries, distance, |place, value| {
-                places.push(place as i64);
-                values.push(value);
-            })
+        let found = |place, value| {
+            places.push(place as i64);
+            values.push(value);
+        };
+        let done = py.detach(|| match buckets {
+            None => {
+                let own = queries.iter().enumerate().flat_map(|(place, &query)| mapped.own(place, query));
+                mapped.near(queries, distance, own, found)
+            }
+            Some(buckets) => {
+                let each = (buckets.len() / queries.len().max(1)).max(1);
+                let reads = buckets.iter().enumerate().map(|(at, &number)| mapped.of_bucket(at / each, number));
+                mapped.near(queries, distance, reads, found)
+            }
         });
         let unread = match done {
             Ok(()) => Vec::new(),

@@ -1,6 +1,8 @@
-//! Signatures of hsimhash in one pass over each text, equal to the bit to those of the Python package.
+//! Signatures of hsimhash in one pass over each text, equal to the bit to those of the Python package; and look-ups in the
+//! drawers of an embedded index.
 
 mod counter;
+mod drawers;
 mod hash;
 mod normalize;
 mod page;
@@ -19,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 3; // another number wherever functions take or return something else
+const INTERFACE: u32 = 4; // another number wherever functions take or return something else
 const MAYBE_HAN: u32 = 0x2E80; // from here on characters are Han, or may become so
 
 type Columns<'py> =
@@ -141,6 +143,21 @@ impl Signer {
         Ok(columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::signature)?))
     }
 
+    /// Return the shingles of texts, of `FeatureColumns` without keys and sketches.
+    fn shingles<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
+        Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::shingles)?))
+    }
+
+    /// Return the same of normalised texts; see `of_codes`.
+    fn shingles_of_codes<'py>(
+        &self,
+        py: Python<'py>,
+        codes: PyReadonlyArray1<'py, u32>,
+        ends: PyReadonlyArray1<'py, i64>,
+    ) -> PyResult<FeatureColumns<'py>> {
+        Ok(feature_columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::shingles)?))
+    }
+
     /// Return what a rarity table is fitted to; see `FeatureColumns`.
     fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
@@ -161,5 +178,6 @@ impl Signer {
 fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;
-    module.add_class::<Signer>()
+    module.add_class::<Signer>()?;
+    module.add_class::<drawers::Drawers>()
 }

@@ -173,8 +173,25 @@ impl Recipe {
         sketch.map(|sketch| Features { hashes, key: self.key_of(&scratch.heaviest), sketch })
     }
 
+    /// Returns the different shingles that the sketch of a text is made of, ascending, and nothing else.
+    pub fn shingles(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Features> {
+        self.find_units(text, scratch)?;
+        let rows = self.sketch.into_iter().flat_map(|n| scratch.units.units.windows(n));
+        let mut hashes: Vec<u64> = rows.map(shingle).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        Some(Features { hashes, ..Default::default() })
+    }
+
     /// Reads a page, lets its features vote, and returns how it was read, and its sketch.
     fn take(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<(Reading, u64)> {
+        let how = self.find_units(text, scratch)?;
+        self.add_features(scratch);
+        Some((how, self.sketch(scratch)))
+    }
+
+    /// Reads a page, finds its units, and returns how it was read; none if the caller has to normalise it.
+    fn find_units(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Reading> {
         let mut how = Reading { is_simplified: true, has_apostrophes: false };
         if !self.read(text, how, &mut scratch.page) {
             return None;
@@ -185,8 +202,7 @@ impl Recipe {
             scratch.page.take_han_as_kana();
         }
         scratch.units.find(&scratch.page, self.seed);
-        self.add_features(scratch);
-        Some((how, self.sketch(scratch)))
+        Some(how)
     }
 
     /// Reads a text onto a page; false if the caller has to normalise it.

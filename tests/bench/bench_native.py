@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
-from hsimhash.fingerprint.native import SWITCH, signer_name
 from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.native_package import SWITCH, signer_name
 from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions
 

@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
-from hsimhash.fingerprint.native import SWITCH, signer_name, signs_natively
+from hsimhash.fingerprint.native import signs_natively
 from hsimhash.fingerprint.segment import jieba_dictionary
+from hsimhash.native_package import SWITCH, signer_name
 from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 from tests.support.random_texts import text_of_scripts, text_of_words, text_that_repeats

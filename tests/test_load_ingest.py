@@ -362,7 +362,9 @@ class Counting(MemoryStore):
             return found
 
         with super().view(timeout_s=timeout_s) as view:
-            yield SimpleNamespace(answers=False, scan=view.scan, lookup=view.lookup, documents=documents)
+            yield SimpleNamespace(
+                answers=False, finds_near=False, scan=view.scan, lookup=view.lookup, documents=documents
+            )
 
 
 @pytest.mark.parametrize("leaves_out", [False, True])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hsimhash.cover import Prices
 from hsimhash.fingerprint.keys import COUNT_SHIFT, TAGS
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
+from hsimhash.store.lmdb.backend import BACKEND
+from hsimhash.store.lmdb.base_build import BaseLimits
 from tests.support.command_line import run
 from tests.support.effort import thorough
 from tests.support.fingerprint_sets import random_fingerprints
@@ -119,7 +122,10 @@ def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: s
     count = 20_000
     values, sketches, keys = (random_fingerprints(np.random.default_rng(seed), count) for seed in (1, 2, 3))
     signatures = Signatures.of(values, sketches, keys >> np.uint64(4) | np.uint64(TAGS << COUNT_SHIFT))
-    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", layout=layout, profile="auto-3") as index:
+    with (
+        patch.object(BACKEND, "limits", BaseLimits(documents=1)),
+        HSimIndex.create(f"lmdb://{tmp_path / 'index'}", layout=layout, profile="auto-3") as index,
+    ):
         bulk = index.bulk(tmp_path / "runs")
         bulk.add_run(signatures, [f"{number:035}" for number in range(count)], 0)
         bulk.merge()

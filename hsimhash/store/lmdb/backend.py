@@ -48,14 +48,14 @@ class _LmdbBackend(Backend):
     example = "lmdb://relative/path, lmdb:///absolute/path"
     # CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single
     # queries without a match of 4, 10, 20, 28 and 84 drawers over 50,000 to 4,000,000 random fingerprints, and their
-    # bulk loads. Bytes after bulk loads of 20,000 to 10,000,000 documents, whose buckets had 1 to 1,562 rows: right to
-    # a fifth.
+    # bulk loads, without a base: with one a query takes half. Bytes are those of an index with a base, after bulk loads
+    # of 20,000 to 10,000,000 documents: right to a fifth.
     prices = Prices(
         read_us=1.5,
         candidate_us=0.066,
         row_us=0.44,
-        row_bytes=12.5,
-        bucket_bytes=12.1,
+        row_bytes=9.5,
+        bucket_bytes=0,
         document_bytes=108.5,
         neighbour_us=1.2,
         swept_us=0.6,

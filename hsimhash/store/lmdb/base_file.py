@@ -22,9 +22,9 @@ import mmap
 import os
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
+from hsimhash.native_package import native_package
 from hsimhash.rowkey import (
     KEY_FLAG,
     PREFIX_BYTES,
@@ -200,6 +201,15 @@ class Base:
         self._first_cells = (numbers * ((1 << header.cell_bits) + 1)).astype(np.uint64)
         self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(_FLAG_BITS + self._spare)
         self._steps = [self._steps_of(drawer) for drawer in self.drawers]
+        self._native = self._native_drawers()
+
+    def _native_drawers(self) -> Any:
+        """Return what looks fingerprints up in hsimhash-native; None without it."""
+        package = native_package()
+        if package is None:
+            return None
+        steps = [(cells, rows, [move, *more], wide) for cells, rows, move, more, wide, _ in self._steps]
+        return package.Drawers(steps, self._values, self._directory, self._is_read, _BLOCK_SHIFT, int(self._cell_shift))
 
     def _steps_of(self, drawer: Drawer) -> _Step:
         """Return how the cell of a fingerprint is found: for one, Python's integers take less time than numpy's."""
@@ -238,6 +248,10 @@ class Base:
 
         None where a bucket has over `most` rows.
         """
+        if self._native is not None:
+            answer = self._answered(partial(self._native.near, fingerprint, distance))
+            if answer is not None:
+                return list[int](answer[0])
         starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_bytes, list[memoryview]()
         wide = fingerprint << SEGMENT_BITS
         for at, first, (shift, mask), more, wide_rows, drawer in self._steps:
@@ -278,6 +292,9 @@ class Base:
         self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
     ) -> list[int] | None:
         """Call `near` of the buckets under some prefixes, given as numbers of 40 bits."""
+        if self._native is not None:
+            pairs = self.near_many(np.array([fingerprint], np.uint64), distance, numbers[None], most)
+            return None if pairs is None else [value for _, values in pairs for value in values.tolist()]
         starts, lengths = self._extents(numbers)
         if most is not None and (lengths > most).any():
             return None
@@ -296,18 +313,29 @@ class Base:
             numbers: the buckets that each reads, as numbers of 40 bits: shape (n, reads); None: its own.
             most: as for `near`.
         """
+        if self._native is not None:
+            read = None if numbers is None else np.ascontiguousarray(numbers).ravel()
+            answer = self._answered(partial(self._native.near_many, fingerprints, distance, read))
+            if answer is not None:
+                return [answer[:2]]
         places = np.arange(len(fingerprints))
         if numbers is None:
             reads = [(_numbers_of(drawer, fingerprints), places) for drawer in self.drawers]
         else:
             reads = [(numbers.ravel(), np.repeat(places, numbers.shape[1]))]
-        found = list[tuple[Int64s, Uint64s]]()
+        pairs = list[tuple[Int64s, Uint64s]]()
         for several, asking in reads:
             starts, lengths = self._extents(several)
             if most is not None and (lengths > most).any():
                 return None
-            found += self._near(starts, lengths, asking, fingerprints, distance)
-        return found
+            pairs += self._near(starts, lengths, asking, fingerprints, distance)
+        return pairs
+
+    def _answered(self, ask: Callable[[], Any]) -> Any:
+        """Ask hsimhash-native until all blocks that it reads are verified; return None where a cell is wide."""
+        while (answer := ask()) is not None and answer[-1]:
+            self._verify_blocks(np.array(answer[-1]))
+        return answer
 
     def _near(
         self, starts: Int64s, lengths: Int64s, asking: Int64s, fingerprints: Uint64s, distance: int

@@ -25,6 +25,7 @@ from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.base_build import BaseLimits
 from hsimhash.store.lmdb.base_file import BaseHeader
+from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import fork, forked
 
@@ -391,6 +392,22 @@ def test_a_backup_has_the_base_and_lasts(store: LmdbStore, path: Path, tmp_path:
     assert not path.exists()
     with opened(tmp_path / "backup") as copy:
         assert (copy.count(), missed(copy, 0, 2_100), copy.check().is_sound) == (2_100, [], True)
+
+
+@damages
+def test_doctor_names_a_large_top_and_a_damaged_base(store: LmdbStore, path: Path) -> None:
+    load(store, 0, 2_000)
+    for count, status in ((2_100, "ok"), (2_900, "warn")):
+        insert(store, 2_000, count)
+        (found,) = (one for one in checks(store.url, path) if one.name == "base")
+        assert (found.status, "drawer rows came since" in found.message) == (status, True)
+    store.close()
+    flip(files.bases(path)[0], 20)
+    found = {one.name: one for one in checks(store.url, path)}
+    assert (found["read"].status, found["base"].status, found["file"].status) == ("fail", "fail", "ok")
+    assert "check --repair" in found["base"].message
+    with opened(path) as again:
+        again.check(repair=True)
 
 
 def test_what_killed_merges_leave_is_deleted_by_the_next_one_and_by_compact(store: LmdbStore, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, free pages, disk."""
+"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, free pages, base, disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26  # of the file: more than a write needs 
 
 
 def checks(url: str, folder: Path) -> Iterator[Check]:
-    """Check an embedded index: folder, record, locks, free pages, disk."""
+    """Check an embedded index: folder, record, locks, free pages, base, disk."""
     try:
         store = LmdbStore(url, folder)
     except HsimhashError as error:
@@ -31,9 +31,8 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
         yield check_read(store)
         yield _check_writer(store.session.path)
         yield _check_file(store.free_bytes(), store.session.file_bytes())
-        if top := store.top_share():
-            yield _check_top(top)
-        yield _check_disk(store.session.path, store.session.file_bytes())
+        yield from _check_base(store)
+        yield _check_disk(store.session.path, store.total_bytes())
 
 
 def _check_folder(folder: Path) -> Check:
@@ -60,11 +59,19 @@ def _check_file(free: int, file_bytes: int) -> Check:
     return Check("file", "warn", f"{said}: run 'hsimhash compact' while nobody has the index open")
 
 
-def _check_top(share: float) -> Check:
+def _check_base(store: LmdbStore) -> Iterator[Check]:
+    try:
+        share = store.top_share()
+    except HsimhashError as error:
+        yield Check.failed("base", error)
+        return
+    if not share:
+        return
     said = f"{share:.0%} of the drawer rows came since the base was made"
     if share <= _TOP_SHARE:
-        return Check("base", "ok", said)
-    return Check(
+        yield Check("base", "ok", said)
+        return
+    yield Check(
         "base", "warn", f"{said}, and queries read both: run 'hsimhash compact' while nobody has the index open"
     )
 

@@ -163,7 +163,7 @@ class LmdbStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         """Return the path of the index, its rows, and the bytes of its databases and files, including free ones."""
-        stats, base = self._stats()
+        stats, base = self._stats(), self._base()
         in_base = {} if base is None else {"top_rows": stats["drawers"]["entries"], "base_bytes": base.file_bytes}
         return {
             "path": str(self.session.path),
@@ -176,21 +176,28 @@ class LmdbStore(Store):
 
     def top_share(self) -> float:
         """Return which share of the drawer rows came since the base was made; 0 without a base."""
-        stats, base = self._stats()
+        stats, base = self._stats(), self._base()
         since = stats["drawers"]["entries"]
         return since / (since + base.row_count) if base is not None and since else 0.0
 
     def free_bytes(self) -> int:
         """Return the bytes of the data file's free pages."""
-        return self._free_bytes(self._stats()[0])
+        return self._free_bytes(self._stats())
 
     def _free_bytes(self, stats: Mapping[str, Mapping[str, int]]) -> int:
         return max(0, self.session.file_bytes() - sum(map(_used_bytes, stats.values())))
 
-    def _stats(self) -> tuple[dict[str, dict[str, int]], Base | None]:
+    def _stats(self) -> dict[str, dict[str, int]]:
         with LmdbView(self.session) as view:
-            names = ("drawers", "documents", "register")
-            return {name: view.transaction.stat(view.databases[name]) for name in names}, view.base
+            return {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
+
+    def _base(self) -> Base | None:
+        with LmdbView(self.session) as view:
+            return view.base
+
+    def total_bytes(self) -> int:
+        """Return the size of the data file and the base, as far as there is one."""
+        return self.session.file_bytes() + sum(path.stat().st_size for path in files.bases(self.session.path))
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
         """See `Store.crowds`; registers are in order of a digest of their id, so the first ones are a random sample."""

@@ -21,7 +21,8 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, encode, key_rowkeys, prefix_numbers
 from hsimhash.store.lmdb import base_file
 from hsimhash.store.lmdb.base_build import build_base
-from hsimhash.store.lmdb.base_file import Base, BaseHeader, BaseName, DamagedBaseError
+from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.lmdb.base_format import BaseHeader, BaseName, DamagedBaseError
 from hsimhash.store.runs import FiledRows
 from tests.support.effort import tries
 

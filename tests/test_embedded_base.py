@@ -24,7 +24,7 @@ from hsimhash.store import Record
 from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.base_build import BaseLimits
-from hsimhash.store.lmdb.base_file import BaseHeader
+from hsimhash.store.lmdb.base_format import BaseHeader
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import fork, forked

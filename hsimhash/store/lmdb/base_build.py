@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from hsimhash.files import sync_folder
 from hsimhash.layout import SEGMENT_BITS, Drawer, Layout
 from hsimhash.rowkey import distinct_rows
-from hsimhash.store.lmdb.base_file import (
+from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.lmdb.base_format import (
     BLOCK_BYTES,
     FENCE_ROWS,
     FINGERPRINT,
     HEADER_BYTES,
     KEYED,
     NUMBER,
-    Base,
     BaseHeader,
     BaseName,
     DamagedBaseError,

@@ -16,7 +16,8 @@ from hsimhash.files import put_in_place, sync_file, sync_folder
 from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, SEGMENT_BYTES, fingerprints_of, key_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.lmdb.base_build import BaseLimits, build_base
-from hsimhash.store.lmdb.base_file import Base, BaseName
+from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.lmdb.base_format import BaseName
 from hsimhash.store.lmdb.codec import BASE_PART, DATABASES, FORMAT_PART, marked_format, verify_order
 from hsimhash.store.lmdb.files import (
     DATA,

@@ -43,7 +43,7 @@ from hsimhash.errors import (
 )
 from hsimhash.files import make_folder, put_in_place, sync_folder
 from hsimhash.locks import WRITER_LOCK, HeldLock, wait_for_lock
-from hsimhash.store.lmdb.base_file import DamagedBaseError
+from hsimhash.store.lmdb.base_format import DamagedBaseError
 from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError
 
 DATA = "data.mdb"

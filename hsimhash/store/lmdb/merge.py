@@ -36,7 +36,8 @@ from hsimhash.layout import SEGMENT_BITS
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.lmdb.base_build import build_base
-from hsimhash.store.lmdb.base_file import Base, BaseName, DamagedBaseError
+from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.lmdb.base_format import BaseName, DamagedBaseError
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.compaction import filed_registers, filed_top
 from hsimhash.store.lmdb.files import FILED, JOBS, new_base, remove_bases

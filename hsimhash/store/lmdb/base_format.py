@@ -1,0 +1,113 @@
+"""The base of an embedded index: a file of all drawers that is never changed, mapped to be read.
+
+| from | what |
+|---|---|
+| 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
+| `HEADER_BYTES` | each drawer's fingerprints (8 bytes) in the order of their permuted values; the same in all |
+| then | the rows of the key drawer (`KEYED`, 12 bytes each), sorted by segment, then fingerprint |
+| then | the directory: for each drawer where each *cell* begins, and where the last one ends (4 bytes each) |
+| then | the segment of every `FENCE_ROWS`-th row of the key drawer, from the first one on (4 bytes each) |
+| then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to the directory (4 bytes each) |
+
+A cell has the fingerprints whose permuted values begin with the same bits, so a look-up reads one entry of the
+directory and a few rows beside each other. The header has the CRC-32 of all that follows the rows. It is compared when
+the file is opened, and the block's one when a block is first read. Numbers are little-endian: they are used where the
+file is mapped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+HEADER_BYTES = BLOCK_BYTES = 4096
+FINGERPRINT = np.dtype("<u8")
+NUMBER = np.dtype("<u4")
+KEYED = np.dtype([("segment", "<u4"), ("fingerprint", "<u8")])
+FENCE_ROWS = 32
+MAGIC = b"hsimbase"
+VERSION = 1
+
+
+class DamagedBaseError(Exception):
+    """A base is missing, or not as it was written; becomes a `CorruptionError` that names the index."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseName:
+    """What the record says of the base in force: its file, how many rows it has, and the CRC-32 of its header."""
+
+    file: str
+    rows: int  # of each drawer
+    key_rows: int
+    header: int
+
+    def to_json(self) -> bytes:
+        """Return it as the record has it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> BaseName:
+        """Return it as `to_json` wrote it; raise `ValueError` for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"its base is {text[:100]!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class BaseHeader:
+    """What a base has, and where."""
+
+    layout: str
+    drawers: int
+    rows: int  # of each drawer
+    key_rows: int
+    cell_bits: int
+    tail: int  # the CRC-32 of all that follows the rows
+
+    @property
+    def rows_bytes(self) -> int:
+        """The bytes of all rows."""
+        return self.drawers * self.rows * FINGERPRINT.itemsize + self.key_rows * KEYED.itemsize
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks that the rows take."""
+        return -(-self.rows_bytes // BLOCK_BYTES)
+
+    @property
+    def cells(self) -> int:
+        """The number of entries of the directory."""
+        return self.drawers * ((1 << self.cell_bits) + 1)
+
+    @property
+    def fences(self) -> int:
+        """The number of rows of the key drawer whose segments are kept once more."""
+        return -(-self.key_rows // FENCE_ROWS)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file."""
+        return HEADER_BYTES + self.rows_bytes + (self.cells + self.fences + self.blocks) * NUMBER.itemsize
+
+    def packed(self) -> bytes:
+        """Return the header's bytes."""
+        text = json.dumps({"version": VERSION, **asdict(self)}).encode()
+        checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+        return (MAGIC + checked + text).ljust(HEADER_BYTES, b"\x00")
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> BaseHeader:
+        """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
+        start = len(MAGIC) + 8
+        text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
+        if packed[: len(MAGIC)] != MAGIC or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
+            raise DamagedBaseError("its header is damaged")
+        fields = json.loads(text)
+        if fields.pop("version") != VERSION:
+            raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
+        return cls(**fields)

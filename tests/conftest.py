@@ -21,7 +21,7 @@ from hsimhash.native_package import SWITCH
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import IS_THOROUGH, cases_left_out, tries
-from tests.support.places import based_place, model_place
+from tests.support.places import model_place
 from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
@@ -104,13 +104,11 @@ def labelled_data() -> Path:
     return Path(os.environ["HSIMHASH_DATA"])
 
 
-@pytest.fixture(params=["lmdb", "lmdb-base", "memory", "hbase-model"])
+@pytest.fixture(params=["lmdb", "memory", "hbase-model"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """Where the stores of a contract are; modules that try others have their own."""
     if request.param == "hbase-model":
         return model_place()
-    if request.param == "lmdb-base":
-        return based_place(tmp_path)
     numbers = itertools.count()
     return StorePlace(lambda: f"{request.param}://{tmp_path / str(next(numbers))}", is_quick=not IS_THOROUGH)
 

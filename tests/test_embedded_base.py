@@ -420,6 +420,25 @@ def test_what_killed_merges_leave_is_deleted_by_the_next_one_and_by_compact(stor
     assert missed(store, 0, 4_000) == []
 
 
+@damages
+def test_a_folder_in_place_of_the_base_is_damage_and_one_beside_it_is_left_alone(store: LmdbStore, path: Path) -> None:
+    load(store, 0, 2_000)
+    store.close()
+    (base,) = files.bases(path)
+    base.unlink()
+    for folder in (base, path / "base-0123456789abcdef.rows"):
+        folder.mkdir()
+    with opened(path) as again:
+        with pytest.raises(CorruptionError, match=f"{base.name} is a folder; .*call index.check"):
+            missed(again, 0, 10)
+        assert again.check(repair=True).problems == 1
+        assert missed(again, 0, 2_000) == []
+        load(again, 2_000, 4_000)
+        again.compact()
+        assert missed(again, 0, 4_000) == []
+        assert again.check().problems == 0
+
+
 def test_a_base_is_a_file_of_the_index(store: LmdbStore, path: Path) -> None:
     load(store, 0, 2_000)
     (base,) = files.bases(path)

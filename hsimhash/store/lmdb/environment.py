@@ -170,6 +170,8 @@ class Environment:
             return DrawerState(named, databases, Base(self.path / name.file, name, self.record.layout))
         except FileNotFoundError:
             return DrawerState(named, databases, damage=MissingBaseError(f"{name.file} is missing"))
+        except IsADirectoryError:
+            return DrawerState(named, databases, damage=DamagedBaseError(f"{name.file} is a folder"))
         except DamagedBaseError as error:
             return DrawerState(named, databases, damage=error)
 

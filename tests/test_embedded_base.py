@@ -26,6 +26,7 @@ from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.base_build import BaseLimits
 from hsimhash.store.lmdb.base_format import BaseHeader
 from hsimhash.store.lmdb.checkup import checks
+from hsimhash.store.lmdb.compaction import make_base
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import fork, forked
 
@@ -437,6 +438,20 @@ def test_a_folder_in_place_of_the_base_is_damage_and_one_beside_it_is_left_alone
         again.compact()
         assert missed(again, 0, 4_000) == []
         assert again.check().problems == 0
+
+
+def test_every_base_has_the_mode_of_the_data_file(store: LmdbStore, path: Path) -> None:
+    works: list[Callable[[], object]] = [
+        lambda: load(store, 0, 2_000),
+        lambda: load(store, 2_000, 4_000),
+        store.compact,
+        lambda: make_base(store.session),
+    ]
+    for mode, work in zip((0o664, 0o640, 0o660, 0o666), works, strict=True):
+        (path / "data.mdb").chmod(mode)
+        work()
+        (base,) = files.bases(path)
+        assert base.stat().st_mode & 0o777 == mode
 
 
 def test_a_base_is_a_file_of_the_index(store: LmdbStore, path: Path) -> None:

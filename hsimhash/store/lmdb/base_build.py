@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.files import sync_folder
+from hsimhash.files import copy_owner, sync_folder
 from hsimhash.layout import SEGMENT_BITS, Drawer, Layout
 from hsimhash.rowkey import distinct_rows
 from hsimhash.store.lmdb.base_file import Base
@@ -32,6 +32,7 @@ from hsimhash.store.lmdb.base_format import (
     BaseName,
     DamagedBaseError,
 )
+from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.runs import KEY_ROW, FiledRows, distinct_of, drawer_values, permuted_of, ranges_of
 
 ROWS_AT_ONCE = 1 << 21  # merged in memory
@@ -78,6 +79,8 @@ def build_base(
     try:
         with path.open("wb") as file:
             name = _Writer(file, path.name, layout, filed, old, advance).write()
+            if (data := path.with_name(DATA)).exists():
+                copy_owner(data, path)  # who may read one must read both
             os.fsync(file.fileno())
         sync_folder(path.parent)
     except BaseException:

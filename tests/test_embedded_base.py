@@ -300,6 +300,7 @@ def flip(base: Path, at: int) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a row": (lambda base: flip(base, 5_000), "is damaged at byte 4,096"),
     "the header": (lambda base: flip(base, 20), "header is damaged"),
+    "its content": (lambda base: os.truncate(base, 0), "header is damaged"),
     "the directory": (lambda base: flip(base, base.stat().st_size - 4_000), "directory"),
     "its length": (lambda base: os.truncate(base, 70_000), "bytes instead of"),
     "all": (lambda base: base.unlink(), "is missing"),
@@ -315,13 +316,16 @@ def test_a_damaged_base_is_named_and_made_again_by_check_or_a_merge(store: LmdbS
     insert(store, 2_000, 2_010)
     for repair in (lambda one: one.check(repair=True), lambda one: load(one, 3_000, 3_900)):
         store.close()
-        damage(files.bases(path)[0])
+        (base,) = files.bases(path)
+        damage(base)
         store = opened(path)
-        with pytest.raises(CorruptionError, match=f"{said}.*check --repair|{said}.*check\\(repair=True\\)"):
+        with pytest.raises(CorruptionError, match=f"{said}.*check --repair|{said}.*check\\(repair=True\\)") as caught:
             missed(store, 0, 2_000)
+        assert base.name in str(caught.value)
         report = store.check()
         assert (report.problems, report.is_sound) == (1, False)
         assert said in report.examples[0]
+        assert base.name in report.examples[0]
         with pytest.raises(CorruptionError):
             store.backup(path.parent / "backup")
         assert not (path.parent / "backup").exists()

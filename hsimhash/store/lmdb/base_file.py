@@ -72,14 +72,15 @@ class Base:
         self.path, self.name, self.drawers = path, name, layout.drawers
         with path.open("rb") as file:
             head = file.read(HEADER_BYTES)
-            self.header = header = BaseHeader.unpack(head)
+            try:
+                self.header = header = BaseHeader.unpack(head)
+            except DamagedBaseError as error:
+                raise DamagedBaseError(f"{path.name}: {error}") from error
             if zlib.crc32(head) != name.header or header.layout != layout.text_form:
                 raise DamagedBaseError(f"{path.name} is not the file that the index's record names")
             self.file_bytes = os.fstat(file.fileno()).st_size
             if self.file_bytes != header.file_bytes:
-                raise DamagedBaseError(
-                    f"{path.name} has {self.file_bytes:,} bytes instead of {header.file_bytes:,}: it was cut off"
-                )
+                raise DamagedBaseError(f"{path.name} has {self.file_bytes:,} bytes instead of {header.file_bytes:,}")
             self._map = mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         mapped.madvise(mmap.MADV_RANDOM)
         self.rows, self.key_rows = header.rows, header.key_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -135,57 +136,37 @@ def test_a_small_index_keeps_without_a_base_and_older_releases_can_read_it(store
     assert Record.from_parts(parts, "it") == RECORD
 
 
-def test_an_older_release_refuses_an_index_with_a_base_and_fails_if_it_has_it_open(
-    store: LmdbStore, path: Path
-) -> None:
-    """Its way to open one: it compares the format, and opens the database `drawers`, which it keeps open."""
-    code_of_old = fork_that_reads_as_an_older_release(path)
+def test_an_older_release_refuses_an_index_with_a_base(store: LmdbStore) -> None:
     load(store, 0, 2_000)
     with store.session.environment.env.begin() as transaction:
         record = store.session.environment.databases["record"]
         parts = {name: transaction.get(name, db=record) for name in RECORD_PARTS}
     with pytest.raises(FormatVersionError, match="upgrade hsimhash"):
         Record.from_parts(parts, "it")
-    assert code_of_old() == 0
 
 
-def fork_that_reads_as_an_older_release(path: Path) -> Callable[[], int]:
-    """Start a process that opens `drawers` now and reads it later; return what waits for its exit code."""
-    ready, go = os.pipe(), os.pipe()
+def test_readers_of_the_same_process_read_on_while_bases_are_named(store: LmdbStore) -> None:
+    insert(store, 0, 300)
+    faults, is_over = list[BaseException](), threading.Event()
 
-    def work() -> None:
-        with lmdb.open(str(path / "data.mdb"), subdir=False, max_dbs=4, map_size=1 << 40, readonly=True) as env:
-            drawers = env.open_db(b"drawers", create=False, dupsort=True, dupfixed=True)
-            os.write(ready[1], b".")
-            os.read(go[0], 1)
-            with env.begin() as transaction, pytest.raises(lmdb.Error):
-                transaction.get(bytes(5), db=drawers)
+    def read() -> None:
+        try:
+            with store.view():  # one that lasts
+                while not is_over.is_set():
+                    assert missed(store, 0, 300) == []
+        except BaseException as error:
+            faults.append(error)
 
-    pid = fork(work)
-    os.read(ready[0], 1)
-
-    def ended() -> int:
-        os.write(go[1], b".")
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-    return ended
-
-
-def test_an_index_of_an_older_release_gets_its_base_from_compact(store: LmdbStore, path: Path) -> None:
-    insert(store, 0, 10)
-    store.close()
-    with lmdb.open(str(path / "data.mdb"), subdir=False, max_dbs=5, map_size=1 << 40) as env:
-        top = env.open_db(b"top", dupsort=True, dupfixed=True)
-        with env.begin(write=True) as transaction:
-            transaction.drop(top)
-    with opened(path) as again:
-        load(again, 10, 3_000)
-        assert (base_rows(again), top_rows(again)) == (0, 30_000)
-        again.compact()
-        assert (base_rows(again), top_rows(again)) == (3_000, 0)
-        load(again, 3_000, 4_000)
-        assert base_rows(again) == 4_000
-        assert missed(again, 0, 4_000) == []
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for start in (300, 2_000, 4_000):
+        load(store, start, start + 1_500)
+    is_over.set()
+    for reader in readers:
+        reader.join()
+    assert faults == []
+    assert base_rows(store) >= 4_800
 
 
 def test_rows_that_documents_left_in_the_base_are_leftovers_until_it_is_made_again(store: LmdbStore) -> None:

@@ -2,8 +2,7 @@
 
 | database | key | value |
 |---|---|---|
-| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
-| `top` (DUPSORT, DUPFIXED) | as in `drawers` | as in `drawers`: with a base, in its place, the rows that came since |
+| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); both are the rowkey. With a base: what came since |
 | `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); from format 2 on sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>`; `base` | JSON |
@@ -34,7 +33,6 @@ Row = tuple[bytes, bytes]
 DATABASES: dict[str, dict[str, bool]] = {
     "record": {},
     "drawers": {"dupsort": True, "dupfixed": True},
-    "top": {"dupsort": True, "dupfixed": True},
     "documents": {},
     "register": {},
 }

@@ -18,7 +18,7 @@ from hsimhash.store.base import Record
 from hsimhash.store.lmdb.base_build import BaseLimits, build_base
 from hsimhash.store.lmdb.base_file import Base
 from hsimhash.store.lmdb.base_format import BaseName
-from hsimhash.store.lmdb.codec import BASE_PART, DATABASES, FORMAT_PART, marked_format, verify_order
+from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, verify_order
 from hsimhash.store.lmdb.files import (
     DATA,
     FILED,
@@ -50,19 +50,17 @@ def copy_rows(
 
     Args:
         transaction: that reads them.
-        databases: as `DrawerState` has them.
+        databases: those of the index.
         target: the new file.
         base: has all drawer rows, so that they are not copied, and the record names it; None: as it is.
     """
     verify_pages(transaction, *databases.values())
-    is_based = base is not None or transaction.get(BASE_PART, db=databases["record"]) is not None
     with deleted_on_error(target):
         with closing(open_lmdb(target, has_lock=False, is_durable=False)) as copy:
-            copies = open_databases(copy, [name for name in DATABASES if not (is_based and name == "drawers")])
+            copies = open_databases(copy, create=True)
             for name, database in databases.items():
-                if not (name == "drawers" and base is not None):
-                    to = copies["top" if is_based and name == "drawers" else name]
-                    _copy_database(transaction, database, copy, to)
+                if name != "drawers" or base is None:
+                    _copy_database(transaction, database, copy, copies[name])
             if base is not None:
                 _name_base(copy, copies["record"], base)
         sync_file(target)
@@ -109,18 +107,16 @@ def rewrite(folder: Path, record: Record, limits: BaseLimits) -> tuple[int, int]
         if left.resolve() != data.resolve():
             left.unlink(missing_ok=True)
     with closing(open_lmdb(data.resolve(), is_read_only=True, has_lock=False)) as env:
-        databases = open_databases(env)
+        databases = open_databases(env, create=False)
         with env.begin() as transaction:
             named = transaction.get(BASE_PART, db=databases["record"])
-            in_force = {name: databases[name] for name in ("record", "documents", "register")}
-            in_force["drawers"] = databases["drawers" if named is None else "top"]
             remove_bases(folder, BaseName.from_json(named).file if named is not None else "")
             base = None
             if named is not None or transaction.stat(databases["register"])["entries"] >= limits.documents:
                 verify_pages(transaction, databases["register"])
                 with filed_registers(transaction, databases["register"], record, folder / FILED) as filed:
                     base = build_base(new_base(folder), record.layout, filed)
-            copy_rows(transaction, in_force, new, base)
+            copy_rows(transaction, databases, new, base)
     lmdb_lock(data).unlink(missing_ok=True)  # before the file is replaced: it knows the old one's transactions
     put_in_place(new, data)
     remove_bases(folder, base.file if base is not None else "")
@@ -143,7 +139,7 @@ def make_base(session: Session) -> None:
             filed_registers(view.transaction, view.databases["register"], record, folder / FILED) as filed,
         ):
             name = build_base(new_base(folder), record.layout, filed)
-        with session.naming_base(), session.write() as transaction:
+        with session.write() as transaction:
             session.environment.name_base(transaction, name)
         remove_bases(folder, name.file)
 

@@ -13,7 +13,6 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,11 +48,10 @@ from hsimhash.store.lmdb.files import (
 _log = logging.getLogger("hsimhash.store")
 
 
-class DrawerState(NamedTuple):
-    """Where the drawer rows of one state of an index are: in a database, and with a base in that too."""
+class Based(NamedTuple):
+    """The base of one state of an index, if there is one."""
 
-    named: bytes | None  # the base, as the record names it
-    databases: Mapping[str, object]  # `drawers` is the top where there is a base
+    named: bytes | None  # as the record names it
     base: Base | None = None
     damage: DamagedBaseError | None = None  # why the base cannot be read
 
@@ -144,60 +142,48 @@ class Environment:
             raise damaged(self.path, f"it has no readable record ({error})") from error
 
     def _open_databases(self) -> None:
-        self.databases = open_databases(self.env)
+        self.databases = open_databases(self.env, create=False)
         self._record, self._learning = self.databases["record"], threading.Lock()
         with self.env.begin() as transaction:
             for database in self.databases.values():
                 transaction.cursor(database).first()  # tells of most files that were cut off
                 transaction.cursor(database).last()
-            self._state = self._learned(transaction.get(BASE_PART, db=self._record))
+            self._based = self._learned(transaction.get(BASE_PART, db=self._record))
 
-    def drawers(self, transaction: lmdb.Transaction) -> DrawerState:
-        """Return where a transaction finds drawer rows."""
-        named, state = transaction.get(BASE_PART, db=self._record), self._state
-        if named != state.named:
+    def based(self, transaction: lmdb.Transaction) -> Based:
+        """Return the base of the state that a transaction reads."""
+        named, based = transaction.get(BASE_PART, db=self._record), self._based
+        if named != based.named:
             with self._learning:
-                self._state = state = self._learned(named)
-        return state
+                self._based = based = self._learned(named)
+        return based
 
-    def _learned(self, named: bytes | None) -> DrawerState:
-        others = {name: self.databases[name] for name in ("record", "documents", "register")}
+    def _learned(self, named: bytes | None) -> Based:
         if named is None:
-            return DrawerState(None, {**others, "drawers": self.databases["drawers"]})
-        databases = {**others, "drawers": self.databases["top"]}
+            return Based(None)
         try:
             name = BaseName.from_json(named)
-            return DrawerState(named, databases, Base(self.path / name.file, name, self.record.layout))
+            return Based(named, Base(self.path / name.file, name, self.record.layout))
         except FileNotFoundError:
-            return DrawerState(named, databases, damage=MissingBaseError(f"{name.file} is missing"))
+            return Based(named, damage=MissingBaseError(f"{name.file} is missing"))
         except IsADirectoryError:
-            return DrawerState(named, databases, damage=DamagedBaseError(f"{name.file} is a folder"))
+            return Based(named, damage=DamagedBaseError(f"{name.file} is a folder"))
         except DamagedBaseError as error:
-            return DrawerState(named, databases, damage=error)
+            return Based(named, damage=error)
 
     def base_file(self) -> str:
         """Return the name of the file of the base in force, or nothing."""
         with self.env.begin() as transaction:
-            named = self.drawers(transaction).named
+            named = self.based(transaction).named
         return BaseName.from_json(named).file if named is not None else ""
 
-    @property
-    def can_have_base(self) -> bool:
-        """Whether a merge may give it a base; to others that older releases made, `compact` does."""
-        return "top" in self.databases
-
     def name_base(self, transaction: lmdb.Transaction, name: BaseName) -> None:
-        """Put a base in force, and empty the database of the drawer rows, all of which it has; in one transaction.
-
-        The database of an index without a base is deleted: an older release that has it open fails then, instead of
-        finding nothing. If the transaction fails, `open_again` what was deleted.
-        """
-        state = self.drawers(transaction)
-        transaction.put(BASE_PART, name.to_json(), db=self._record)
-        if state.named is None:
+        """Put a base in force, and empty the database of the drawer rows, all of which it has; in one transaction."""
+        if transaction.get(BASE_PART, db=self._record) is None:
             form = transaction.get(FORMAT_PART, db=self._record)
             transaction.put(FORMAT_PART, marked_format(form), db=self._record)
-        transaction.drop(state.databases["drawers"], delete=state.named is None)
+        transaction.put(BASE_PART, name.to_json(), db=self._record)
+        transaction.drop(self.databases["drawers"], delete=False)
 
     def begin_write(self) -> lmdb.Transaction:
         """Begin a write transaction, under the writer's lock and in its `turn`.
@@ -215,13 +201,6 @@ class Environment:
             )
         self.env.reader_check()  # the mark of a killed reader would keep every page since from being used again
         return self.env.begin(write=True)
-
-    def open_again(self) -> None:
-        """Open all databases again; in the writer's turn, without a transaction of its own."""
-        with self._learning, self.env.begin() as transaction:
-            named = transaction.get(BASE_PART, db=self._record)
-        self.databases = open_databases(self.env)
-        self._state = self._learned(named)
 
     def is_in_place(self) -> bool:
         """Whether the open files are still the index's; false once it is closed."""

@@ -25,7 +25,7 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -173,20 +173,9 @@ def open_lmdb(
     )
 
 
-def open_databases(env: lmdb.Environment, create: Collection[str] = ()) -> dict[str, object]:
-    """Return the databases of an index by name, and create some.
-
-    Without a base there is `drawers`, with one `top`, and in indexes without a base of this release both. So there is
-    `top` when a merge needs it: to open a database while another thread writes would wait for that thread.
-    """
-    found = dict[str, object]()
-    for name, kind in DATABASES.items():
-        try:
-            found[name] = env.open_db(name.encode(), create=name in create, **kind)
-        except lmdb.NotFoundError:
-            if name not in ("drawers", "top") or (name == "top" and "drawers" not in found):
-                raise
-    return found
+def open_databases(env: lmdb.Environment, *, create: bool) -> dict[str, object]:
+    """Return the databases of an index by name."""
+    return {name: env.open_db(name.encode(), create=create, **kind) for name, kind in DATABASES.items()}
 
 
 def lmdb_lock(data: Path) -> Path:
@@ -204,7 +193,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                 left.unlink()
             data = new_data_file(folder)
             with deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
-                record = open_databases(env, DATABASES)["record"]
+                record = open_databases(env, create=True)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
@@ -325,7 +314,7 @@ def _is_readable(data: Path) -> bool:
         if data.stat().st_size == 0:
             return True
         with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
-            open_databases(env)
+            open_databases(env, create=False)
     except (lmdb.Error, OSError):
         return False
     return True

@@ -258,18 +258,18 @@ class _Merge:
         new: int = sum(permuted_of(run, self.drawers).shape[1] for run in self.runs)
         with LmdbView(self.session) as view:
             entries: int = view.transaction.stat(view.databases["drawers"])["entries"]
-            named = environment.drawers(view.transaction).named
+            named = environment.based(view.transaction).named
         since = entries // len(self.drawers)
         if named is not None:
             return (new + since) * limits.share > BaseName.from_json(named).rows
-        return environment.can_have_base and new + since >= limits.documents and new * limits.share >= since
+        return new + since >= limits.documents and new * limits.share >= since
 
     def _write_base(self) -> None:
         """Make a base of what the index has and of the runs, and let it take the place of all drawer rows."""
         environment, path = self.session.environment, self.session.path
         remove_bases(path, environment.base_file())
         name = self._built_base()
-        with self.session.naming_base(), self._commit("drawers", _edge(1 << SEGMENT_BITS)) as transaction:
+        with self._commit("drawers", _edge(1 << SEGMENT_BITS)) as transaction:
             environment.name_base(transaction, name)
         remove_bases(path, name.file)
 
@@ -307,7 +307,7 @@ class _Merge:
     def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: Uint8s) -> None:
         if not len(rows):
             return
-        cursor = transaction.cursor(self.session.environment.drawers(transaction).databases["drawers"])
+        cursor = transaction.cursor(self.session.environment.databases["drawers"])
         is_behind = not cursor.last() or cursor.key() < rows[0, :PREFIX_BYTES].tobytes()
         prefixes = np.ascontiguousarray(rows[:, :PREFIX_BYTES]).view(f"V{PREFIX_BYTES}").ravel().tolist()
         values = np.ascontiguousarray(rows[:, PREFIX_BYTES:]).view(f"V{FINGERPRINT_BYTES}").ravel().tolist()

@@ -128,21 +128,10 @@ class Session:
             yield transaction
             self.verify_lock()
 
-    @contextmanager
-    def naming_base(self) -> Iterator[None]:
-        """Open the databases again if a transaction that names a base fails: it has closed one of them."""
-        try:
-            yield
-        except BaseException:
-            environment = self.environment
-            with lmdb_errors(self.path), environment.turn:
-                environment.open_again()
-            raise
-
     def rows(self, transaction: lmdb.Transaction) -> Rows:
         """Return the index's rows in a transaction."""
-        state = self.environment.drawers(transaction)
-        return Rows(self.record, state.databases, transaction, state.base)
+        environment = self.environment
+        return Rows(self.record, environment.databases, transaction, environment.based(transaction).base)
 
     def last_transaction(self) -> tuple[str, int]:
         """Return the identity of the data file and the number of its last committed transaction."""
@@ -167,7 +156,7 @@ class Session:
 class LmdbView(View):
     """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
 
-    __slots__ = ("_deadline", "_drawers", "_environment", "_session", "_timeout_s", "databases", "transaction")
+    __slots__ = ("_based", "_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
         self._session = session
@@ -178,20 +167,20 @@ class LmdbView(View):
         self._environment = environment = self._session.environment
         try:
             self.transaction = environment.env.begin()
-            self._drawers = environment.drawers(self.transaction)
-            if self._drawers.is_missing:  # perhaps another has taken its place since
+            self._based = environment.based(self.transaction)
+            if self._based.is_missing:  # perhaps another has taken its place since
                 self.transaction.abort()
                 self.transaction = environment.env.begin()
-                self._drawers = environment.drawers(self.transaction)
+                self._based = environment.based(self.transaction)
         except lmdb.Error as error:
             raise self._our_error(error) from error
-        self.databases = self._drawers.databases
+        self.databases = environment.databases
         return self
 
     @property
     def base(self) -> Base | None:
         """The base, if there is one; `DamagedBaseError` if it cannot be read."""
-        return self._drawers.readable_base()
+        return self._based.readable_base()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
@@ -214,12 +203,12 @@ class LmdbView(View):
     @property
     def base_damage(self) -> Exception | None:
         """Why the base cannot be read, if there is one that cannot."""
-        return self._drawers.damage
+        return self._based.damage
 
     @property
     def sound_base(self) -> Base | None:
         """The base, if there is one that can be read."""
-        return self._drawers.base
+        return self._based.base
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         base = self.base
@@ -259,7 +248,7 @@ class LmdbView(View):
 
     @property
     def finds_near(self) -> bool:
-        return self._drawers.base is not None or self._drawers.damage is not None
+        return self._based.base is not None or self._based.damage is not None
 
     def near_one(
         self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None

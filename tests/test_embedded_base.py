@@ -407,15 +407,26 @@ def test_what_killed_merges_leave_is_deleted_by_the_next_one_and_by_compact(stor
 
 
 @damages
-def test_a_folder_in_place_of_the_base_is_damage_and_one_beside_it_is_left_alone(store: LmdbStore, path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.mkdir, "is no file"),
+        (os.mkfifo, "is no file"),
+        (lambda path: path.symlink_to("nowhere"), "is missing"),
+    ],
+    ids=["folder", "pipe", "dangling link"],
+)
+def test_what_is_no_file_in_place_of_the_base_is_damage_and_beside_it_is_left_alone(
+    make: Callable[[Path], object], said: str, store: LmdbStore, path: Path
+) -> None:
     load(store, 0, 2_000)
     store.close()
     (base,) = files.bases(path)
     base.unlink()
-    for folder in (base, path / "base-0123456789abcdef.rows"):
-        folder.mkdir()
+    for name in (base.name, "base-0123456789abcdef.rows"):
+        make(path / name)
     with opened(path) as again:
-        with pytest.raises(CorruptionError, match=f"{base.name} is a folder; .*call index.check"):
+        with pytest.raises(CorruptionError, match=f"{base.name} {said}; .*call index.check"):
             missed(again, 0, 10)
         assert again.check(repair=True).problems == 1
         assert missed(again, 0, 2_000) == []

@@ -163,11 +163,12 @@ class Environment:
             return Based(None)
         try:
             name = BaseName.from_json(named)
-            return Based(named, Base(self.path / name.file, name, self.record.layout))
+            path = self.path / name.file
+            if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+                raise DamagedBaseError(f"{name.file} is no file")
+            return Based(named, Base(path, name, self.record.layout))
         except FileNotFoundError:
             return Based(named, damage=MissingBaseError(f"{name.file} is missing"))
-        except IsADirectoryError:
-            return Based(named, damage=DamagedBaseError(f"{name.file} is a folder"))
         except DamagedBaseError as error:
             return Based(named, damage=error)
 

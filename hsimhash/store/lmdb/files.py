@@ -269,7 +269,7 @@ def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
 
 def bases(folder: Path) -> list[Path]:
     """Return the bases in a folder, and what is left of unfinished ones."""
-    return [path for path in folder.iterdir() if _BASE.fullmatch(path.name) and not path.is_dir()]
+    return [path for path in folder.iterdir() if _BASE.fullmatch(path.name) and path.is_file()]
 
 
 def new_base(folder: Path) -> Path:

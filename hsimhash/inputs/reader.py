@@ -74,9 +74,10 @@ class HeldBatches:
 
     def take(self, batch: Batch) -> None:
         """Keep a batch of the first reading, unless it is too large or follows one that was."""
-        self._left -= sum(map(sys.getsizeof, batch.documents.texts))
-        if self._left >= 0:
-            self._batches.append(batch)
+        if self._left > 0:  # of a long job the rest is not even measured
+            self._left -= sum(map(sys.getsizeof, batch.documents.texts))
+            if self._left >= 0:
+                self._batches.append(batch)
 
     def release(self) -> Iterator[Batch]:
         """Yield the batches, in order; each is forgotten."""

@@ -311,7 +311,7 @@ class Base:
         is_asked = (values ^ bits[asked]) & mask[places][asked] == 0
         asked, values = asked[is_asked], values[is_asked]
         if most is not None:
-            kept = _first_of_each(asked, most)
+            kept = first_of_each(asked, most)
             asked, values = asked[kept], values[kept]
         rows = np.empty((len(values), ROWKEY_BYTES), np.uint8)
         rows[:, :PREFIX_BYTES] = packed[asked]
@@ -364,7 +364,7 @@ class Base:
         rows, asked = self._keyed[spans(starts, lengths)], np.repeat(segments, lengths)
         is_asked = rows["segment"] == asked
         found = _rows(asked[is_asked], KEY_FLAG, rows["fingerprint"][is_asked])
-        return found if most is None else found[_first_of_each(asked[is_asked], most)]
+        return found if most is None else found[first_of_each(asked[is_asked], most)]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         """Return the rowkeys of drawers in ranges of prefixes; see `View.sweep`."""
@@ -477,7 +477,7 @@ def segments_of(packed: Uint8s) -> NDArray[np.uint32]:
     return packed[:, :SEGMENT_BYTES].copy().view(">u4").ravel().astype(np.uint32)
 
 
-def _first_of_each(grouped: NDArray[np.integer[Any]], most: int) -> Int64s:
+def first_of_each(grouped: NDArray[np.integer[Any]], most: int) -> Int64s:
     """Return the positions of the first `most` of each stretch of equal numbers."""
     begins = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(grouped)]
     return spans(begins, np.minimum(np.diff(begins, append=len(grouped)), most))

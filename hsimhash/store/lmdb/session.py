@@ -33,7 +33,7 @@ from hsimhash.rowkey import (
 )
 from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
-from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.lmdb.base_file import Base, first_of_each
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, lmdb_errors, read_only, store_error
@@ -399,9 +399,7 @@ def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None
 def _first_rows(rows: Uint8s, most: int) -> Uint8s:
     """Return up to `most` rows of each bucket."""
     rows = rows[np.argsort(prefix_numbers_of(rows), kind="stable")]
-    numbers = prefix_numbers_of(rows)
-    first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
-    return rows[spans(first, np.minimum(np.diff(first, append=len(rows)), most))]
+    return rows[first_of_each(prefix_numbers_of(rows), most)]
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:

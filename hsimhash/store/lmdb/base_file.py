@@ -373,17 +373,9 @@ class Base:
         for drawer in self.drawers:
             # A prefix is a segment and the drawer's number: the first segment whose prefix is not less than the edge.
             at = [[self.place(drawer, edge - drawer.number + 255 >> _FLAG_BITS) for edge in one] for one in edges]
-            starts, stops = np.array(at, np.int64).reshape(-1, 2).T
-            values = self._verified(drawer, starts, stops - starts)
+            values = np.concatenate([np.empty(0, np.uint64), *(self.part(drawer, *ends) for ends in at)])
             found.append(_rows(drawer.segments(values), drawer.number, values))
         return np.concatenate(found)
-
-    def _verified(self, drawer: Drawer, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return rows of a drawer, verified, from places in it."""
-        starts = starts + (drawer.number - 1) * self.rows
-        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-            self._verify_rows(start, start + length)
-        return self._values[spans(starts, lengths)]
 
     def place(self, drawer: Drawer, segment: int) -> int:
         """Return the place in a drawer of its first row whose segment is not less; it may be 2**32."""

@@ -22,6 +22,7 @@ from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, ver
 from hsimhash.store.lmdb.files import (
     DATA,
     FILED,
+    ROWS_AT_ONCE,
     bases,
     deleted_on_error,
     lmdb_lock,
@@ -36,7 +37,6 @@ from hsimhash.store.lmdb.files import (
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import REGISTER, SIGNED_REGISTER, FiledRows, distinct_of, signatures_of
 
-ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
 FILED_DOCUMENTS = 1_000_000  # whose rows are sorted in memory
 
 

@@ -2,22 +2,30 @@
 
 use crate::prefetch::prefetch;
 
-const LEADING: u32 = 16;
-const OTHERS: u32 = 16;
+const TAG_BITS: u32 = 32;
 const RARITY_BITS: u32 = 8;
+const IN_ROW: usize = 16;
+const USUAL_IN_ROW: usize = 6;
+const LEAST_LEADING: u32 = RARITY_BITS + 1; // so that no entry has the highest bit
+const FREE: u32 = 1 << 31;
+const FOUND: u32 = 1 << RARITY_BITS;
 const SCALE: f64 = 255.0;
 const VOTE_SCALE: f64 = 4096.0;
 const HALF_SATURATED: f64 = 3.0;
 
-/// A table of features by the first 32 bits of their hashes.
+/// Features whose hashes begin with the same bits: of each the other bits of its tag, and its rarity.
+#[derive(Clone)]
+#[repr(align(64))] // a line of the cache
+struct Row([u32; IN_ROW]);
+
+/// A table of features by their tags, the first 32 bits of their hashes.
 ///
-/// Two reads for a look-up, of which the first is of memory that stays in the cache: it takes most of the time of signing
-/// where the reads are far apart.
+/// A look-up reads one line of memory: where lines are far apart, to fetch them takes most of the time of signing.
 pub struct Rarities {
-    /// By the leading bits of a hash, where the features begin that have them; and one more.
-    first: Vec<u32>,
-    /// The other bits of a feature, ascending among those with the same leading bits, and its rarity.
-    entries: Vec<u32>,
+    rows: Vec<Row>,
+    leading: u32,
+    /// The tags and rarities of features whose rows are full, ascending.
+    more: Vec<(u32, u8)>,
     default: u8,
     /// By rarity: the square root of it times 255.
     roots: Vec<f64>,
@@ -26,33 +34,49 @@ pub struct Rarities {
 impl Rarities {
     /// Args: the ascending tags of features, the rarity of each, and that of all others.
     pub fn new(tags: &[u32], rarities: &[u8], default: u8) -> Self {
-        let mut first = vec![0u32; (1 << LEADING) + 1];
-        for &tag in tags {
-            first[(tag >> OTHERS) as usize + 1] += 1;
-        }
-        for number in 1..first.len() {
-            first[number] += first[number - 1];
-        }
-        let packed = |(&tag, &rarity): (&u32, &u8)| (tag & ((1 << OTHERS) - 1)) << RARITY_BITS | u32::from(rarity);
-        let entries = tags.iter().zip(rarities).map(packed).collect();
+        let leading = (tags.len() / USUAL_IN_ROW).next_power_of_two().trailing_zeros().max(LEAST_LEADING);
         let roots = (0..256).map(|one| (SCALE * f64::from(one)).sqrt()).collect();
-        Rarities { first, entries, default, roots }
+        let rows = vec![Row([FREE; IN_ROW]); 1 << leading];
+        let mut table = Rarities { rows, leading, more: Vec::new(), default, roots };
+        for (&tag, &rarity) in tags.iter().zip(rarities) {
+            let (row, entry) = table.place(tag);
+            match table.rows[row].0.iter_mut().find(|one| **one == FREE) {
+                Some(free) => *free = entry | u32::from(rarity),
+                None => table.more.push((tag, rarity)),
+            }
+        }
+        table
+    }
+
+    /// Returns the row of a tag, and its entry there without the rarity.
+    #[inline]
+    fn place(&self, tag: u32) -> (usize, u32) {
+        ((tag >> (TAG_BITS - self.leading)) as usize, tag << self.leading >> self.leading << RARITY_BITS)
     }
 
     /// Fetches what `find` will read.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        prefetch(&self.entries, self.first[(hash >> (64 - LEADING)) as usize] as usize);
+        prefetch(&self.rows, self.place((hash >> TAG_BITS) as u32).0);
     }
 
     /// Returns the rarity of the feature with a hash.
     #[inline]
     pub fn find(&self, hash: u64) -> u8 {
-        let leading = (hash >> (64 - LEADING)) as usize;
-        let wanted = (hash >> (64 - LEADING - OTHERS)) as u32 & ((1 << OTHERS) - 1);
-        let among = &self.entries[self.first[leading] as usize..self.first[leading + 1] as usize];
-        let found = among.iter().find(|&&entry| entry >> RARITY_BITS >= wanted);
-        found.filter(|&&entry| entry >> RARITY_BITS == wanted).map_or(self.default, |&entry| entry as u8)
+        let tag = (hash >> TAG_BITS) as u32;
+        let (row, entry) = self.place(tag);
+        let row = &self.rows[row].0;
+        let found = row.iter().fold(0, |found, one| {
+            let other = one ^ entry;
+            found | if other < FOUND { other | FOUND } else { 0 }
+        });
+        if found != 0 {
+            return found as u8;
+        }
+        if row[IN_ROW - 1] == FREE {
+            return self.default;
+        }
+        self.more.binary_search_by_key(&tag, |one| one.0).map_or(self.default, |at| self.more[at].1)
     }
 
     /// Returns what a feature that was found so often weighs for the key, before it is rounded.

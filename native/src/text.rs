@@ -27,6 +27,8 @@ const MOST_TO_A_WORD: u64 = 5;
 const NAME_PARTS: u64 = 4;
 
 const SCALE: f64 = 4096.0;
+/// What is found more often may be in a key, as far as its count decides.
+const MOST_OFTEN: u32 = 64;
 /// Parts of a text that is all English.
 const WHOLE: i64 = 64;
 
@@ -353,14 +355,20 @@ impl Recipe {
             return;
         }
         let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
-        let is_heavy = |place: u32| is_listed || heaviest.may_have(most(counter.found[place as usize].1));
+        // A pair is not found more often than either word, and the more often, the heavier it may be.
+        let is_some = |count: &u32| is_listed || heaviest.may_have(most(*count));
+        let often = (1..MOST_OFTEN).find(is_some).unwrap_or(MOST_OFTEN);
         numbers.clear();
         for row in units.words.spans() {
             let (words, places) = (&units.words.all[row.clone()], &counter.places[row]);
-            // A pair is not found more often than either word.
-            let pairs = words.windows(2).zip(places.windows(2));
-            numbers
-                .extend(pairs.filter(|(_, two)| is_heavy(two[0]) && is_heavy(two[1])).map(|(pair, _)| shingle(pair)));
+            let mut follows = false;
+            for (at, &place) in places.iter().enumerate() {
+                let is_often = counter.found[place as usize].1 >= often;
+                if follows && is_often {
+                    numbers.push(shingle(&words[at - 1..=at]));
+                }
+                follows = is_often;
+            }
         }
         counter.count(numbers);
         if let Some(listed) = listed {

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.features import feature_hashes
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.long_texts import MOST_RUN
 from hsimhash.fingerprint.murmur3 import mix
+from hsimhash.fingerprint.signature import VOTED
 from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.native_package import SWITCH
+from tests.support.effort import tries
 from tests.support.oracles import packed_key, share_a_key
 
 MASK = (1 << 64) - 1
@@ -82,6 +86,23 @@ def test_a_batch_that_begins_with_a_refused_text_keeps_its_kind_of_keys() -> Non
     ((signatures, refused),) = signature_stream(Profile.named("auto-3"), [texts], 1)
     assert list(refused) == [0]
     assert signatures.keying is Keying.IN_PARTS
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_pair_that_is_left_out_because_words_are_heavier_is_in_no_key(
+    switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, switch)
+    rng, profile = random.Random(11), Profile.named("auto-3")
+    words = [f"{chr(97 + number % 26)}{number}" for number in range(60)] + ["the", "of", "and", "is", "to"]
+    texts = [
+        " ".join(rng.choice(words[: rng.randint(1, 65)]) for _ in range(rng.randint(1, 200)))
+        for _ in range(tries(2_000, 300))
+    ]
+    keys = [one.key for one in feature_hashes(profile, texts)]
+    assert profile.signatures(texts).keys.tolist() == [
+        key * (kind == VOTED) for key, kind in zip(keys, profile.signatures(texts).kinds.tolist(), strict=True)
+    ]
 
 
 def test_one_word_replaced_in_a_short_text_mostly_leaves_its_key() -> None:

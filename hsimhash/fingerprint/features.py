@@ -10,7 +10,7 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in, sorted_distinct
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s, are_in, sorted_distinct
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
@@ -24,6 +24,7 @@ from hsimhash.fingerprint.normalize import (
     to_text,
 )
 from hsimhash.fingerprint.rarity import OFTEN, key_weights, pair_hashes, rarity_table, vote_weights
+from hsimhash.fingerprint.rarity import SCALE as RAREST
 from hsimhash.fingerprint.recipe import BY_RARITY, OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, heaviest_features, shingle_hashes, sketches
@@ -187,7 +188,7 @@ def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
     if (native := native_features(recipe, texts)) is not None:
         return [TextFeatures(*one) for one in native]
     batch = TextBatch.of(recipe, texts)
-    found = _found(batch, texts)
+    found = _found(batch, texts, has_all_pairs=True)
     key = _keys(recipe, found, batch.count)
     order = np.argsort(found.doc, kind="stable")
     ends = np.cumsum(np.bincount(found.doc, minlength=batch.count))
@@ -239,13 +240,13 @@ def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uin
     return values, kinds
 
 
-def _found(batch: TextBatch, texts: Sequence[str]) -> Features:
-    """Return the features of documents."""
+def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = False) -> Features:
+    """Return the features of documents; without `has_all_pairs`, only those pairs of words that may be in a key."""
     recipe = batch.recipe
     if recipe.tokens == "features":
         found = _given(recipe, texts)
     else:
-        found = _features(batch) if recipe.fields is None else _of_fields(recipe, texts)
+        found = _features(batch, has_all_pairs) if recipe.fields is None else _of_fields(recipe, texts)
     if recipe.top is None:
         return found
     return found.of(heaviest_features(found.doc, found.hashes, found.weights, recipe.top, batch.count))
@@ -254,7 +255,7 @@ def _found(batch: TextBatch, texts: Sequence[str]) -> Features:
 def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return the features of all fields of each document, each as heavy as its fields make it."""
     parts, weights = split_fields(texts, recipe.field_weights)
-    found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)))
+    found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)), has_all_pairs=True)
     heavy = found.weights * weights[found.doc]
     doc = found.doc // len(recipe.field_weights)
     kept, total = fold_weights(doc, found.hashes, heavy)
@@ -281,12 +282,12 @@ def _given(recipe: Recipe, texts: Sequence[str]) -> Features:
     )
 
 
-def _features(batch: TextBatch) -> Features:
+def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
     recipe = batch.recipe
     if recipe.tokens == "jieba":
         return _chinese(recipe, to_text(batch.codes))
     if recipe.tokens == "script":
-        return Features.joined(list(_features_by_script(batch)))
+        return Features.joined(list(_features_by_script(batch, has_all_pairs)))
     return _shingles(batch, _SPANS[recipe.tokens](batch), recipe.word_unit)
 
 
@@ -319,12 +320,12 @@ _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
 }
 
 
-def _features_by_script(batch: TextBatch) -> Iterator[Features]:
+def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     recipe = batch.recipe
     if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
     if recipe.weights == BY_RARITY:
-        yield from _rare_words(batch)
+        yield from _rare_words(batch, has_all_pairs)
     elif recipe.english is None:
         yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
     else:
@@ -333,18 +334,33 @@ def _features_by_script(batch: TextBatch) -> Iterator[Features]:
         yield _shingles(batch, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
 
 
-def _rare_words(batch: TextBatch) -> Iterator[Features]:
+def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     """Yield words, which vote, and pairs of words, which may only be in the key: templates share many words."""
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     kept, count = fold_hashes(doc, hashes)
-    yield _rare(recipe, recipe.word_unit, doc[kept], hashes[kept], count, lambda: [spans.text(i) for i in kept])
+    words = _rare(recipe, recipe.word_unit, doc[kept], hashes[kept], count, lambda: [spans.text(i) for i in kept])
+    yield words
     if not recipe.key:
         return
-    start, pairs = pair_hashes(hashes, *batch.words.rows(2))
+    start, stop = batch.words.rows(2)
+    if not has_all_pairs and words.key_weights is not None:
+        single = kept[count == 1]
+        is_light = np.zeros(len(doc), np.bool_)  # of each word, whether pairs with it are
+        is_light[single] = _has_heavier(recipe, words.doc, words.key_weights, batch.count)[doc[single]]
+        is_some = ~(is_light[start] | is_light[stop - 1])
+        start, stop = start[is_some], stop[is_some]
+    start, pairs = pair_hashes(hashes, start, stop)
     once, often = fold_hashes(doc[start], pairs)
     at = start[once]
     of_key = key_weights(recipe.word_unit, _rarities(recipe, pairs[once]), often)
     yield Features(doc[at], pairs[once], np.zeros(len(at)), lambda: [_pair_text(spans, i) for i in at], of_key)
+
+
+def _has_heavier(recipe: Recipe, doc: Int64s, weights: Floats, documents: int) -> Bools:
+    """Whether so many words of each document as its key has are heavier there than any pair that is found once."""
+    most = key_weights(recipe.word_unit, np.array([RAREST]), np.array([1]))
+    has_enough: Bools = np.bincount(doc[weights > most], minlength=documents) >= (recipe.key or 0)
+    return has_enough
 
 
 def _pair_text(spans: tokens.Spans, index: int) -> str:

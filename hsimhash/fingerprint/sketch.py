@@ -23,6 +23,8 @@ MOST_SHINGLE = 3  # words, or characters of scripts without spaces
 
 _BIN_BITS = 6
 _VALUE_BITS = 64 - _BIN_BITS
+_SAMPLED = 8  # one in so many features tells which weights are heavy
+_HEAVY = 4  # as many times as are wanted of a document are heavy
 _NONE = np.uint64((1 << 64) - 1)  # greater than any value
 # Odd constants, one for each place of a shingle.
 _PLACES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
@@ -105,6 +107,25 @@ def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
 
 def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
     """Return the places of each document's heaviest features; of equal weights the lower hash counts."""
+    places = _heavy(doc, weights, count, documents)
+    return places[_heaviest(doc[places], hashes[places], weights[places], count, documents)]
+
+
+def _heavy(doc: Int64s, weights: Floats, count: int, documents: int) -> Int64s:
+    """Return the places of features that may be among the heaviest `count`: of most documents a few times as many.
+
+    Where `count` features of a document weigh at least as much as any bound, the others are not among them.
+    """
+    sample = weights[::_SAMPLED]
+    wanted = min(len(sample), max(1, _HEAVY * count * documents // _SAMPLED))
+    if not len(sample):
+        return np.arange(len(weights))
+    is_heavy = weights >= np.partition(sample, len(sample) - wanted)[len(sample) - wanted]
+    has_enough = np.bincount(doc[is_heavy], minlength=documents) >= count
+    return np.flatnonzero(is_heavy | ~has_enough[doc])
+
+
+def _heaviest(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
     order = np.argsort(-weights, kind="stable")  # many weigh the same: half of the time of any other sort
     order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
     starts = np.searchsorted(doc[order], np.arange(documents))

@@ -9,7 +9,7 @@ import lzma
 import re
 import select
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -77,10 +77,18 @@ class Block:
     first: int  # the number of the first, from 1
     end: Place  # the place after them
     damage: str = ""  # why nothing after them can be read
+    wanted: Sequence[int] | None = None  # the numbers of lines to parse; None: all
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
         return self.data.split(b"\n")[:-1]
+
+    def numbered(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the wanted lines, each with its number."""
+        lines = self.lines()
+        if self.wanted is None:
+            return enumerate(lines, self.first)
+        return ((number, lines[number - self.first]) for number in self.wanted)
 
 
 class InputFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -379,14 +380,13 @@ def _contents(documents: Documents) -> Iterator[tuple[int, str, Content]]:
 
 
 def _contents_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
-    parse, wanted = parser_of(one, options), deque(lines)
+    parse, done = parser_of(one, options), 0
     with suppress(DamagedInputError):
         for block in _blocks(one):
-            held = block.lines() if wanted[0] <= block.end.line else []
-            while wanted and wanted[0] <= block.end.line:
-                line = wanted.popleft()
-                yield from _contents(parse(replace(block, data=held[line - block.first] + b"\n", first=line)))
-            if not wanted:
+            start, done = done, bisect_right(lines, block.end.line, done)
+            if start < done:
+                yield from _contents(parse(replace(block, wanted=lines[start:done])))
+            if done == len(lines):
                 return
 
 

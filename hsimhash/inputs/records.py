@@ -170,7 +170,7 @@ def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> 
 
 def _records(block: Block, blanks: bytes = _BLANKS) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, each with its number."""
-    return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(blanks))
+    return ((number, line) for number, line in block.numbered() if line.strip(blanks))
 
 
 def _parse_texts(extract: str, block: Block) -> Documents:

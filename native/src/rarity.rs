@@ -1,6 +1,6 @@
 //! How rare features are: `hsimhash.fingerprint.rarity`.
 
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, room};
 
 const TAG_BITS: u32 = 32;
 const RARITY_BITS: u32 = 8;
@@ -36,7 +36,8 @@ impl Rarities {
     pub fn new(tags: &[u32], rarities: &[u8], default: u8) -> Self {
         let leading = (tags.len() / USUAL_IN_ROW).next_power_of_two().trailing_zeros().max(LEAST_LEADING);
         let roots = (0..256).map(|one| (SCALE * f64::from(one)).sqrt()).collect();
-        let rows = vec![Row([FREE; IN_ROW]); 1 << leading];
+        let mut rows = room(1 << leading);
+        rows.resize(1 << leading, Row([FREE; IN_ROW]));
         let mut table = Rarities { rows, leading, more: Vec::new(), default, roots };
         for (&tag, &rarity) in tags.iter().zip(rarities) {
             let (row, entry) = table.place(tag);

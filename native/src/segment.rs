@@ -1,6 +1,6 @@
 //! Cuts Chinese into words as rjieba does: the most probable words of the dictionary, and the HMM between them.
 
-use crate::prefetch::prefetch;
+use crate::prefetch::{prefetch, room};
 use jieba_rs::Jieba;
 
 pub const FIRST_HAN: u32 = 0x4E00;
@@ -101,13 +101,15 @@ impl Segmenter {
         let bits = (3 * lines.len()).next_power_of_two().trailing_zeros().max(4);
         let mut made = Segmenter {
             first: vec![(0, 0); CHARACTERS],
-            slots: vec![0; 1 << bits],
+            slots: room(1 << bits),
             shift: 64 - bits,
-            probabilities: vec![f64::NEG_INFINITY],
-            words: vec![Word::default()],
+            probabilities: room(2 * lines.len()),
+            words: room(2 * lines.len()),
             unknown: 0.0 - (total as f64).ln(),
             hmm: Jieba::empty(),
         };
+        made.slots.resize(1 << bits, 0);
+        made.new_number(); // 0 is of no node
         let mut characters = Vec::new();
         for (word, frequency) in lines {
             characters.clear();

@@ -21,14 +21,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct, starts_of
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, are_in, sorted_distinct, starts_of
 from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
 from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
@@ -56,21 +56,24 @@ _ENTRY_BYTES = 3
 _MOST_BYTES = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RarityTable:
     """Ascending tags of features and the rarity of each; after them a greatest tag with the default."""
 
     tags: Uint32s
     rarities: Uint8s
     documents: int  # of the sample
-    first: Int64s  # by the leading bits of a tag the place of the first that has them
+
+    @cached_property
+    def _first(self) -> Int64s:
+        """By the leading bits of a tag the place of the first that has them."""
+        return starts_of(self.tags[:-1] >> np.uint32(_TAG_BITS - _LEADING), 1 << _LEADING)
 
     @staticmethod
     def of(tags: Uint32s, rarities: Uint8s, documents: int, default: int = DEFAULT) -> RarityTable:
         """Return the table of ascending tags."""
-        first = starts_of(tags >> np.uint32(_TAG_BITS - _LEADING), 1 << _LEADING)
         ended = np.append(tags, np.uint32((1 << _TAG_BITS) - 1)), np.append(rarities, np.uint8(default))
-        return RarityTable(*ended, documents, first)
+        return RarityTable(*ended, documents)
 
     @property
     def default(self) -> int:
@@ -83,7 +86,7 @@ class RarityTable:
     def find(self, hashes: Uint64s) -> Int64s:
         """Return the rarity of the feature with each hash."""
         wanted = (hashes >> np.uint64(64 - _TAG_BITS)).astype(np.uint32)
-        place = self.first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
+        place = self._first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
         left = np.flatnonzero(self.tags[place] < wanted)
         while len(left):  # few steps, for few features: a tenth of what a binary search takes
             place[left] += 1
@@ -192,8 +195,7 @@ class Learnt(NamedTuple):
         """Describe the table with that SHA-256; raise `ProfileMismatchError` if this process does not know it."""
         table, general = rarity_table(sha256), rarity_table(GENERAL_SHA256)
         is_common = 2 * table.rarities[:-1].astype(np.int64) < table.default
-        tags = table.tags[:-1][is_common].astype(np.uint64)
-        is_general = 2 * general.find(tags << np.uint64(64 - _TAG_BITS)) < general.default
+        is_general = are_in(table.tags[:-1][is_common], general.tags[:-1][general.rarities[:-1] < general.default / 2])
         return Learnt(table.documents, int(np.count_nonzero(~is_general)))
 
     def __str__(self) -> str:

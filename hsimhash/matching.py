@@ -272,6 +272,8 @@ def _near_found(view: View, query: Signature, found: list[int], keying: Keying, 
         stats.buckets += len(prefixes)
         stats.rows += len(rows)
         found = found + fingerprints_of(rows).tolist()
+    if not found:
+        return []
     fingerprint = query.fingerprint
     ordered = sorted({((one ^ fingerprint).bit_count(), one) for one in found})
     stats.near += len(ordered)

@@ -11,7 +11,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
@@ -623,8 +623,10 @@ def resumed(work: Callable[[], T]) -> T:
         LostRightError: the right was lost too often.
     """
     for _ in range(MOST_LOSSES):
-        with suppress(LostRightError):
+        try:
             return work()
+        except LostRightError:
+            continue
     return work()
 
 

@@ -156,9 +156,12 @@ class Base:
         None where a bucket has over `most` rows.
         """
         if self._native is not None:
-            answer = self._answered(partial(self._native.near, fingerprint, distance))
+            answer = self._native.near(fingerprint, distance)
+            if answer is not None and answer[1]:
+                answer = self._answered(partial(self._native.near, fingerprint, distance))
             if answer is not None:
-                return list[int](answer[0])
+                near: list[int] = answer[0]
+                return near
         starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_bytes, list[memoryview]()
         wide = fingerprint << SEGMENT_BITS
         for at, first, (shift, mask), more, wide_rows, drawer in self._steps:

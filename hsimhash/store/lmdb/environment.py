@@ -67,6 +67,14 @@ class Based(NamedTuple):
         return self.base
 
 
+class SeenState(NamedTuple):
+    """A state of an index: the number of the transaction that made it, its base, and whether LMDB has drawer rows."""
+
+    number: int
+    based: Based
+    has_top: bool
+
+
 class MissingBaseError(DamagedBaseError):
     """The file of a base is not there."""
 
@@ -149,6 +157,7 @@ class Environment:
                 transaction.cursor(database).first()  # tells of most files that were cut off
                 transaction.cursor(database).last()
             self._based = self._learned(transaction.get(BASE_PART, db=self._record))
+        self._state: SeenState | None = None  # the last one that was read
 
     def based(self, transaction: lmdb.Transaction) -> Based:
         """Return the base of the state that a transaction reads."""
@@ -157,6 +166,14 @@ class Environment:
             with self._learning:
                 self._based = based = self._learned(named)
         return based
+
+    def state(self, transaction: lmdb.Transaction) -> SeenState:
+        """Return what is known of the state that a read transaction sees; most queries see one that is known."""
+        state, number = self._state, transaction.id()
+        if state is None or state.number != number:
+            has_top = bool(transaction.cursor(self.databases["drawers"]).first())
+            self._state = state = SeenState(number, self.based(transaction), has_top)
+        return state
 
     def _learned(self, named: bytes | None) -> Based:
         if named is None:

@@ -156,7 +156,7 @@ class Session:
 class LmdbView(View):
     """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
 
-    __slots__ = ("_based", "_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
+    __slots__ = ("_deadline", "_environment", "_session", "_state", "_timeout_s", "databases", "transaction")
 
     def __init__(self, session: Session, timeout_s: float | None = None) -> None:
         self._session = session
@@ -167,11 +167,11 @@ class LmdbView(View):
         self._environment = environment = self._session.environment
         try:
             self.transaction = environment.env.begin()
-            self._based = environment.based(self.transaction)
-            if self._based.is_missing:  # perhaps another has taken its place since
+            self._state = environment.state(self.transaction)
+            if self._state.based.is_missing:  # perhaps another has taken its place since
                 self.transaction.abort()
                 self.transaction = environment.env.begin()
-                self._based = environment.based(self.transaction)
+                self._state = environment.state(self.transaction)
         except lmdb.Error as error:
             raise self._our_error(error) from error
         self.databases = environment.databases
@@ -180,7 +180,7 @@ class LmdbView(View):
     @property
     def base(self) -> Base | None:
         """The base, if there is one; `DamagedBaseError` if it cannot be read."""
-        return self._based.readable_base()
+        return self._state.based.readable_base()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
@@ -203,26 +203,22 @@ class LmdbView(View):
     @property
     def base_damage(self) -> Exception | None:
         """Why the base cannot be read, if there is one that cannot."""
-        return self._based.damage
+        return self._state.based.damage
 
     @property
     def sound_base(self) -> Base | None:
         """The base, if there is one that can be read."""
-        return self._based.base
+        return self._state.based.base
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         base = self.base
         if base is None:
             return self._scan_top(prefixes, most)
         parts = [base.scan(part, most) for part in self._in_time(prefixes)]
-        if self._has_top():
+        if self._state.has_top:
             parts.append(self._scan_top(prefixes, most))
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return rows if most is None or len(rows) < most else _first_rows(rows, most)
-
-    def _has_top(self) -> bool:
-        """Whether LMDB has drawer rows."""
-        return bool(self.transaction.cursor(self.databases["drawers"]).first())
 
     def _scan_top(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Call `scan` of what LMDB has."""
@@ -248,12 +244,12 @@ class LmdbView(View):
 
     @property
     def finds_near(self) -> bool:
-        return self._based.base is not None or self._based.damage is not None
+        return self._state.based.base is not None or self._state.based.damage is not None
 
     def near_one(
         self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[int] | None:
-        base, has_top = self._ready_base(), self._has_top()
+        base, has_top = self._ready_base(), self._state.has_top
         if has_top and most is not None:
             return None
         if numbers is None:
@@ -271,7 +267,7 @@ class LmdbView(View):
     def near_many(
         self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
-        base, has_top = self._ready_base(), self._has_top()
+        base, has_top = self._ready_base(), self._state.has_top
         if has_top and most is not None:
             return None
         near = base.near_many(fingerprints, distance, numbers, most)

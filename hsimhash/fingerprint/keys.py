@@ -29,6 +29,7 @@ TAG_MASK = (1 << TAG_BITS) - 1
 PART_TAGS = 3
 # Places of tags. A text has the first part, and each other one whose tags it has.
 PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))
+_PARTS_BY_COUNT = [[part for part in PARTS if part == PARTS[0] or count > part[-1]] for count in range(1 << 4)]
 
 
 class Keying(Enum):
@@ -76,16 +77,15 @@ class Keying(Enum):
 
     def parts_of(self, key: int) -> tuple[int, ...]:
         """Return the parts of one key; none where it is 0."""
-        if self is Keying.WHOLE:
+        if self is Keying.WHOLE or not key:
             return (key,) if key else ()
         count = key >> COUNT_SHIFT
-        tags = [key >> shift & TAG_MASK for shift in SHIFTS]
-        parts = [places for column, places in enumerate(PARTS) if (count > places[-1] if column else key)]
-        packed = (
-            min(count, PART_TAGS) << PART_TAGS * TAG_BITS | low << 2 * TAG_BITS | middle << TAG_BITS | high
-            for low, middle, high in (sorted(tags[place] for place in places) for places in parts)
-        )
-        return tuple(mix_one(one) or 1 for one in dict.fromkeys(packed))
+        tags, head = [key >> shift & TAG_MASK for shift in SHIFTS], min(count, PART_TAGS) << PART_TAGS * TAG_BITS
+        found = dict[int, None]()
+        for one, other, third in _PARTS_BY_COUNT[count]:
+            low, middle, high = sorted((tags[one], tags[other], tags[third]))
+            found[mix_one(head | low << 2 * TAG_BITS | middle << TAG_BITS | high) or 1] = None  # tags may be equal
+        return tuple(found)
 
     def is_shared(self, key: int, other: int) -> bool:
         """Whether the texts of two keys share a key."""

@@ -95,6 +95,7 @@ def mix(k: Uint64s) -> Uint64s:
 
 def mix_one(k: int) -> int:
     """Do what `mix` does to one number, in a quarter of its time."""
-    for factor in _FACTORS:
-        k = (k ^ k >> 33) * factor & _WORD
+    one, other = _FACTORS  # a loop takes half as long again
+    k = (k ^ k >> 33) * one & _WORD
+    k = (k ^ k >> 33) * other & _WORD
     return k ^ k >> 33

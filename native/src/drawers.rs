@@ -8,6 +8,14 @@ use std::ops::Range;
 /// Buckets that are looked up together: while the rows of one come from memory, those of the others are asked for.
 const TOGETHER: usize = 320;
 const FLAG_BITS: u32 = 8;
+/// The bytes of a row of the key drawer: its segment and its fingerprint.
+const KEYED_BYTES: usize = 12;
+/// One in so many rows of the key drawer has a fence: its segment once more.
+const FENCE_ROWS: usize = 32;
+/// Of a bucket of the key drawer; one with more is read otherwise.
+const MOST_KEYED: usize = 128;
+/// Fences on both sides of where a segment should be.
+const FENCES_AROUND: usize = 64;
 
 /// Where the cells and the rows of a drawer begin, how the place of a cell comes from a fingerprint (which of its bits,
 /// and where they go), and how many rows make a cell wide.
@@ -100,6 +108,15 @@ impl Mapped<'_> {
     }
 }
 
+/// Returns the first fence that is not below a segment. Segments are hashes, so it is about where their size says.
+fn fence_of(fences: &[u32], segment: u32) -> usize {
+    let about = ((u64::from(segment) * fences.len() as u64) >> u32::BITS) as usize;
+    let (start, end) = (about.saturating_sub(FENCES_AROUND), (about + FENCES_AROUND).min(fences.len()));
+    let is_around = (start == 0 || fences[start - 1] < segment) && (end == fences.len() || fences[end] >= segment);
+    let (start, end) = if is_around { (start, end) } else { (0, fences.len()) };
+    start + fences[start..end].partition_point(|&fence| fence < segment)
+}
+
 /// The drawers of a mapped base. Its methods return None where a cell is wide; else what they found, or blocks that have
 /// to be verified before they are called again.
 #[pyclass(frozen)]
@@ -107,10 +124,18 @@ pub struct Drawers {
     drawers: Vec<Drawer>,
     values: Py<PyArray1<u64>>,
     directory: Py<PyArray1<u32>>,
+    keyed: Keyed,
     are_whole: Py<PyArray1<u8>>,
     block_shift: u32,
     cell_shift: u32,
 }
+
+/// The fences of the key drawer, and the bytes of its rows.
+#[derive(FromPyObject)]
+struct Keyed(Py<PyArray1<u32>>, Py<PyArray1<u8>>);
+
+/// Fingerprints under segments, each with the place of its segment; and blocks.
+type UnderKeys = (Vec<(usize, u64)>, Vec<usize>);
 
 type Pairs<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Vec<usize>);
 
@@ -132,18 +157,51 @@ impl Drawers {
 
 #[pymethods]
 impl Drawers {
-    /// Args: the drawers, all rows, the directory, by block whether it and the next one are whole, how many bits of the
+    /// Args: the drawers, all rows, the directory, the key drawer, by block whether it and the next one are whole, how many bits of the
     /// place of a row are below that of its block, and how many bits of a bucket's number below that of its cell.
     #[new]
     fn new(
         drawers: Vec<Drawer>,
         values: Py<PyArray1<u64>>,
         directory: Py<PyArray1<u32>>,
+        keyed: Keyed,
         are_whole: Py<PyArray1<u8>>,
         block_shift: u32,
         cell_shift: u32,
     ) -> Self {
-        Drawers { drawers, values, directory, are_whole, block_shift, cell_shift }
+        Drawers { drawers, values, directory, keyed, are_whole, block_shift, cell_shift }
+    }
+
+    /// Return the fingerprints under segments of the key drawer, each with the place of its segment, and blocks.
+    fn under_keys(&self, py: Python<'_>, segments: Vec<u32>) -> PyResult<Option<UnderKeys>> {
+        // SAFETY: as in `mapped`.
+        let (fences, keyed, are_whole) = unsafe {
+            (self.keyed.0.bind(py).as_slice()?, self.keyed.1.bind(py).as_slice()?, self.are_whole.bind(py).as_slice()?)
+        };
+        let (before, block_bytes) =
+            (self.values.bind(py).len()? * size_of::<u64>(), size_of::<u64>() << self.block_shift);
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
+        for (place, &segment) in segments.iter().enumerate() {
+            let first = fence_of(fences, segment);
+            let equal = fences[first..].iter().take_while(|&&fence| fence == segment).take(MOST_KEYED).count();
+            let start = first.saturating_sub(1) * FENCE_ROWS * KEYED_BYTES;
+            let end = ((first + equal) * FENCE_ROWS * KEYED_BYTES).min(keyed.len());
+            if end > start + MOST_KEYED * KEYED_BYTES {
+                return Ok(None);
+            }
+            let block = (before + start) / block_bytes;
+            if start < end && are_whole[block] == 0 {
+                unread.push(block);
+                continue;
+            }
+            for row in keyed[start..end].chunks_exact(KEYED_BYTES) {
+                let (own, fingerprint) = row.split_at(size_of::<u32>());
+                if own == segment.to_le_bytes() {
+                    found.push((place, u64::from_le_bytes(fingerprint.try_into().expect("8 bytes"))));
+                }
+            }
+        }
+        Ok(Some((found, unread)))
     }
 
     /// Return the values within a distance of a fingerprint, and blocks.

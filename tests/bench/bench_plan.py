@@ -55,7 +55,8 @@ class Place(NamedTuple):
 
 @contextmanager
 def lmdb_place(folder: Path) -> Iterator[Place]:
-    yield Place(f"lmdb://{folder / 'index'}", lambda: (folder / "index" / "data.mdb").stat().st_size)
+    index = folder / "index"
+    yield Place(f"lmdb://{index}", lambda: sum(one.stat().st_size for one in index.iterdir() if one.is_file()))
 
 
 @contextmanager

@@ -47,17 +47,17 @@ class _LmdbBackend(Backend):
     schemes = ("lmdb",)
     example = "lmdb://relative/path, lmdb:///absolute/path"
     # CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single
-    # queries without a match of 4, 10, 20, 28 and 84 drawers over 50,000 to 4,000,000 random fingerprints, and their
-    # bulk loads, without a base: with one a query takes half. Bytes are those of an index with a base, after bulk loads
-    # of 20,000 to 10,000,000 documents: right to a fifth.
+    # queries without a match of 4, 10, 20, 28 and 84 drawers over 150,000 to 2,400,000 random fingerprints, without
+    # hsimhash-native, with which a drawer takes a twentieth; and the `add_many` that wrote them all. Bytes are those of
+    # an index after bulk loads of 20,000 to 10,000,000 documents: right to a fifth.
     prices = Prices(
-        read_us=1.5,
-        candidate_us=0.066,
-        row_us=0.44,
+        read_us=0.7,
+        candidate_us=0.011,
+        row_us=0.1,
         row_bytes=9.5,
         bucket_bytes=0,
         document_bytes=108.5,
-        neighbour_us=1.2,
+        neighbour_us=0.4,
         swept_us=0.6,
     )
     is_embedded = True

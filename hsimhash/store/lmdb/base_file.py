@@ -18,6 +18,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 from hsimhash.native_package import native_package
 from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
     KEY_FLAG,
     PREFIX_BYTES,
     ROWKEY_BYTES,
@@ -116,7 +117,8 @@ class Base:
         if package is None:
             return None
         steps = [(cells, rows, [move, *more], wide) for cells, rows, move, more, wide, _ in self._steps]
-        return package.Drawers(steps, self._values, self._directory, self._is_read, _BLOCK_SHIFT, int(self._cell_shift))
+        keyed, shift = (self._fences, self._keyed.view(np.uint8)), int(self._cell_shift)
+        return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, _BLOCK_SHIFT, shift)
 
     def _steps_of(self, drawer: Drawer) -> _Step:
         """Return how the cell of a fingerprint is found: for one, Python's integers take less time than numpy's."""
@@ -290,7 +292,9 @@ class Base:
         """Return the rowkeys of buckets; see `View.scan`."""
         joined = b"".join(prefixes)
         if len(prefixes) <= _FEW_BUCKETS and joined[SEGMENT_BYTES::PREFIX_BYTES] == _KEY_FLAGS * len(prefixes):
-            rows = [row for prefix in prefixes for row in self._few_key_rows(prefix, most)]
+            rows = self._native_key_rows(prefixes) if self._native is not None and most is None else None
+            if rows is None:
+                rows = [row for prefix in prefixes for row in self._few_key_rows(prefix, most)]
             return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
         packed = np.frombuffer(joined, np.uint8).reshape(-1, PREFIX_BYTES)
         flags = packed[:, SEGMENT_BYTES]
@@ -334,6 +338,14 @@ class Base:
             for drawer in self.drawers
         ]
         return tables, np.concatenate(masks)
+
+    def _native_key_rows(self, prefixes: Sequence[bytes]) -> list[bytes] | None:
+        """Return the rows of buckets of the key drawer; None if one has many."""
+        segments = [int.from_bytes(prefix[:SEGMENT_BYTES], "big") for prefix in prefixes]
+        answer = self._answered(partial(self._native.under_keys, segments))
+        if answer is None:
+            return None
+        return [prefixes[place] + value.to_bytes(FINGERPRINT_BYTES, "big") for place, value in answer[0]]
 
     def _few_key_rows(self, prefix: bytes, most: int | None) -> list[bytes]:
         """Return the rows of a bucket of the key drawer; for few buckets this takes a third of numpy's time."""

@@ -128,9 +128,14 @@ class _Graph:
         number = np.empty(count, np.uint32)  # half the memory: two for each pair
         number[vertices] = np.arange(len(vertices))
         left, right = number[pairs.left], number[pairs.right]
-        renumbered = [crowd.renumbered(number) for crowd in crowds]
-        low, high = np.minimum(left, right), np.maximum(left, right)
-        return cls(values, pairs.groups, best, vertices, low, high, renumbered, _NONE)
+        sides, unlisted = [(np.minimum(left, right), np.maximum(left, right))], list[Crowd]()
+        for crowd in (crowd.renumbered(number) for crowd in crowds):
+            if (listed := crowd.listed()) is None:
+                unlisted.append(crowd)
+            else:  # takes a fraction of the time, even if no pair of kept documents is needed
+                sides.append((listed[0].astype(np.uint32), listed[1].astype(np.uint32)))
+        low, high = map(np.concatenate, zip(*sides, strict=True))
+        return cls(values, pairs.groups, best, vertices, low, high, unlisted, _NONE)
 
     def clusters(self, kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is the kept vertex of each vertex."""

@@ -20,6 +20,7 @@ from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs, pair_words
 
 CELLS = 1 << 17  # comparisons of many members with many others, at once
 SAMPLE = 64  # members by which the pairs of a crowd are estimated
+MOST_LISTED, LISTED_EACH = 4096, 8  # members, and pairs for each; a crowd with more keeps its pairs unlisted
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,23 @@ class Crowd:
             return self
         is_possible = (np.bitwise_count(sketches ^ sketch) <= most) | (sketches == 0)
         return self.at(is_possible) if 8 * np.count_nonzero(is_possible) < len(self) else self
+
+    def listed(self) -> tuple[Int64s, Int64s] | None:
+        """Return the lower and the higher member of each near pair; None if there are many, or many members."""
+        most = LISTED_EACH * len(self)
+        if len(self) > MOST_LISTED or self.estimate() > most:
+            return None
+        step, count = max(1, CELLS // len(self)), 0
+        low, high = list[Int64s](), list[Int64s]()
+        for start in range(0, len(self), step):
+            block, others = self.at(slice(start, start + step)), self.at(slice(start + 1, None))
+            rows, columns = np.nonzero(np.triu(block.near(others)))
+            low.append(block.members[rows])
+            high.append(others.members[columns])
+            count += len(rows)
+            if count > most:  # the sample had none of them
+                return None
+        return np.concatenate(low), np.concatenate(high)
 
     def estimate(self) -> int:
         """Estimate the number of near pairs, from a sample of the members."""

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.index import HSimIndex
 from hsimhash.pairs import find_pairs, star
@@ -54,20 +55,23 @@ def write_documents(path: Path, count: int, crowds: int, share: float = 1.0) -> 
             file.write(json.dumps({"id": f"d{number:07}", "text": text}) + "\n")
 
 
+def command(source: str, out: Path, *options: str) -> list[str]:
+    words = ["dedup", source, "--out", str(out), "--quiet", "--overwrite", "--table-format", "jsonl", *options]
+    return [sys.executable, "-m", "hsimhash", *words]
+
+
 def dedup_s(path: Path, out: Path) -> float:
     """Return the seconds that a dedup takes."""
-    words = ["-m", "hsimhash", "dedup", path, "--out", out, "--quiet", "--overwrite", "--table-format", "jsonl"]
-    return seconds(lambda: subprocess.run([sys.executable, *map(str, words)], check=True, stdout=subprocess.DEVNULL))
+    return seconds(lambda: subprocess.run(command(str(path), out), check=True, stdout=subprocess.DEVNULL))
 
 
 def is_plain(path: Path, out: Path) -> bool:
-    """Whether the clusters of the first documents are those of all their pairs."""
-    part = path.with_name("part.jsonl")
-    part.write_text("".join(path.read_text().splitlines(keepends=True)[:COMPARED]))
-    dedup_s(part, out)
-    texts = [json.loads(line)["text"] for line in part.read_text().splitlines()]
-    signatures = Profile.named("auto-2").signatures(texts)
-    expected = star(signatures.fingerprints, find_pairs(signatures, max_distance=6), np.arange(len(texts))).kept
+    """Whether the clusters of the first documents are those of all their pairs, by signatures alone: from a stream."""
+    lines = path.read_text().splitlines(keepends=True)[:COMPARED]
+    given = "".join(lines).encode()
+    subprocess.run(command("-", out, "--fit", "off"), input=given, check=True, stdout=subprocess.DEVNULL)
+    signatures = Profile.named(DEFAULT_PROFILE).signatures([json.loads(line)["text"] for line in lines])
+    expected = star(signatures, find_pairs(signatures, max_distance=DEFAULT_DISTANCE), np.arange(len(lines))).kept
     rows = [json.loads(line) for line in (out / "clusters.jsonl").read_text().splitlines()]
     return [int(row["kept_id"][1:]) for row in rows] == expected.tolist()
 

@@ -4,26 +4,39 @@ Texts of 2 KB of UTF-8 in sentences of labelled sets. CPU time a text in one thr
 over the rounds; and the wall time of a stream with one and with two threads.
 
 Then both languages half and half, against the MinHash libraries in Rust: rensa of 128 permutations, whose shingles
-Python has to find, and gaoya, which finds them itself, of 125 hashes in 25 bands.
+Python has to find, and gaoya, which finds them itself, of 125 hashes in 25 bands. At last `hsimhash dedup` of a file,
+with its report, against the shortest scripts with the two (`rust_minhash.py`): whole commands on all cores.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.native_package import SWITCH, signer_name
 from tests.support.fingerprint_sets import read_documents
-from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions
+from tests.support.programs import (
+    data_file,
+    in_turns,
+    median_ratio,
+    options,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+    seconds,
+)
 
 SETS = {
     "English": ("debian-install-guide", r"(?<=[.!?])\s+", " "),
@@ -31,7 +44,7 @@ SETS = {
 }
 TEXT_BYTES = 2_000
 PROFILES = ("auto-3", "auto-2")
-SEED, ROUNDS = 11, 5
+SEED, ROUNDS, JOB_ROUNDS = 11, 5, 3
 BATCHES = 12
 
 
@@ -109,9 +122,40 @@ def print_peers(texts: Sequence[str]) -> None:
         print_bar(f"{peer}, times hsimhash-native", median_ratio(taken[peer], taken["hsimhash"]), at_least=2.2)
 
 
+def write_job(path: Path, texts: Sequence[str]) -> None:
+    """Write documents, of which every tenth is one from before without its end."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, text in enumerate(texts):
+            text = texts[number // 2][:-100] if number % 10 == 9 else text
+            file.write(json.dumps({"id": f"d{number:07}", "text": text}, ensure_ascii=False) + "\n")
+
+
+def print_jobs(source: Path, folder: Path) -> None:
+    """Compare whole commands."""
+
+    def taken_s(*arguments: object) -> float:
+        command = [sys.executable, "-m", *map(str, arguments)]
+        return seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+
+    ways: dict[str, Callable[[], float]] = {
+        "hsimhash": partial(taken_s, "hsimhash", "dedup", source, "--out", folder / "out", "--overwrite", "--quiet"),
+        "rensa": partial(taken_s, "tests.bench.rust_minhash", "rensa", source, folder / "rensa"),
+        "gaoya": partial(taken_s, "tests.bench.rust_minhash", "gaoya", source, folder / "gaoya"),
+    }
+    taken = in_turns(ways, JOB_ROUNDS)
+    print("; ".join(f"{name} {statistics.median(one):.1f} s" for name, one in taken.items()))
+    for peer in ("rensa", "gaoya"):
+        print_bar(f"a script with {peer}, times dedup", median_ratio(taken[peer], taken["hsimhash"]), at_least=2)
+
+
 def main() -> int:
     """Measure, and print the bars."""
-    given = options(__doc__, has_data=True, documents=(2_000, "texts of each language"))
+    given = options(
+        __doc__,
+        has_data=True,
+        documents=(2_000, "texts of each language"),
+        job_documents=(50_000, "texts of each language for dedup"),
+    )
     print_conditions(
         f"{signer_name()} and numpy", packages=("rjieba", "rensa", "gaoya"), texts=given.documents, rounds=ROUNDS
     )
@@ -138,6 +182,13 @@ def main() -> int:
         streams = in_turns({str(count): partial(stream_s, profile, texts, count) for count in (1, 2)}, ROUNDS)
         print_bar(f"two threads on {language}, times one", median_ratio(streams["1"], streams["2"]), at_least=1.8)
     print_peers(mixed)
+    with scratch_folder(given.scratch) as folder:
+        count = given.job_documents
+        each = [texts_of(path, *SETS[language][1:], count) for language, path in paths.items() if path is not None]
+        mixed = list(chain.from_iterable(zip(*each, strict=True)))
+        write_job(folder / "documents.jsonl", mixed)
+        print(f"\n{len(mixed):,} documents, with every tenth a copy from before")
+        print_jobs(folder / "documents.jsonl", folder)
     return 0
 
 

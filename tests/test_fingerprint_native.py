@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from tests.support.effort import tries
 from tests.support.random_texts import BLOCKS, LAYOUT
 
 pytest.importorskip("hsimhash_native", reason="hsimhash-native is not installed; make native")
+pytestmark = pytest.mark.skipif(os.environ.get(SWITCH) == "0", reason=f"{SWITCH}=0 turns hsimhash-native off")
 
 T = TypeVar("T")
 DEFAULT = Profile.named(DEFAULT_PROFILE)

@@ -64,7 +64,7 @@ from tests.support.fingerprint_sets import (
     random_fingerprints,
     write_signatures,
 )
-from tests.support.spark_session import local_spark, need_java
+from tests.support.spark_session import QUICK, local_spark, need_java
 from tests.test_dedup_fit import pages, written
 from tests.test_readme import blocks, run
 
@@ -75,7 +75,7 @@ SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000, given_fingerprints=1_
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     need_java()
-    with local_spark() as session:
+    with local_spark(**QUICK) as session:
         yield session
 
 

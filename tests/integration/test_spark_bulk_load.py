@@ -27,7 +27,7 @@ from tests.support.effort import tries
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
-from tests.support.spark_session import local_spark, need_java
+from tests.support.spark_session import QUICK, local_spark, need_java
 
 pytestmark = [pytest.mark.together, pytest.mark.usefixtures("in_empty_folder")]
 SMALL = 400_000  # of several parts a region
@@ -38,7 +38,7 @@ PATIENCE_S = 300.0
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     need_java()
-    with local_spark() as session:
+    with local_spark(**QUICK) as session:
         yield session
 
 

@@ -32,7 +32,7 @@ LONG = "The tide table in the harbour office is printed twice a year and nobody 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     need_java()
-    with local_spark(**QUICK) as session:
+    with local_spark(partitions=1, **QUICK) as session:
         yield session
 
 

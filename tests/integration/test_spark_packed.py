@@ -44,7 +44,7 @@ def checkout(tmp_path: Path) -> Path:
 def environment(folder: Path) -> dict[str, str]:
     """Variables for a Spark whose master is two executors, as processes of their own, and a pip without a network."""
     (folder / "conf").mkdir()
-    options = {"spark.master": "local-cluster[2,1,1024]", **QUICK}
+    options = {"spark.master": "local-cluster[2,1,1024]", "spark.sql.shuffle.partitions": "1", **QUICK}
     lines = "".join(f"{name} {value}\n" for name, value in options.items())
     (folder / "conf" / "spark-defaults.conf").write_text(lines)
     own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}

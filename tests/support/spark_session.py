@@ -20,7 +20,6 @@ QUICK = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.task.maxFailures": "1",
-    "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

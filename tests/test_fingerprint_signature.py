@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,12 @@ def mixed(value: int) -> int:
     return int(mix(np.array([value & MASK], np.uint64))[0])
 
 
+@cache
+def lenders(bit: int) -> list[int]:
+    """Return whose least shingle a bit takes, the first that has one."""
+    return [bit, *sorted(set(range(64)) - {bit}, key=lambda other: mixed(bit << 6 | other))]
+
+
 def plain_sketch(shingles: set[int]) -> int:
     """Return the sketch by its definition: bit by bit, each from its least shingle or from the first that lends one."""
     least = [
@@ -45,8 +52,7 @@ def plain_sketch(shingles: set[int]) -> int:
     ]
     sketch = 0
     for bit in range(64):
-        lenders = [bit, *sorted(set(range(64)) - {bit}, key=lambda other: mixed(bit << 6 | other))]
-        value = next((least[other] for other in lenders if least[other] is not None), None)
+        value = next((least[other] for other in lenders(bit) if least[other] is not None), None)
         if value is not None:
             sketch |= (mixed(value) >> bit & 1) << bit
     return max(sketch, 1) if shingles else 0

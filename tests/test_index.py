@@ -41,7 +41,7 @@ from hsimhash.plan import layouts_for
 from hsimhash.store.base import INSERT_DOCUMENTS
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.command_line import run
-from tests.support.effort import IS_THOROUGH, thorough, tries
+from tests.support.effort import thorough, tries
 from tests.support.oracles import crowds
 
 _numbers = itertools.count()
@@ -74,17 +74,15 @@ def test_query_equals_brute_force(
     limit: int | None,
     data: st.DataObject,
 ) -> None:
-    distances = [*range(Layout.parse(name).max_distance + 3), 10]
-    if not IS_THOROUGH:  # a cover for another distance takes up to a second to find
-        distances = [data.draw(st.sampled_from(distances))]
+    # One of them: a cover for another distance takes up to a second to find.
+    k = data.draw(st.sampled_from([*range(Layout.parse(name).max_distance + 3), 10]))
     queries, documents = values[:asked], {f"doc-{number}": value for number, value in enumerate(values[asked:])}
     for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
         with HSimIndex.create(url, layout=name) as index:
             index.add_many(list(documents.values()), list(documents), first_seen=0)
-            for k in distances:
-                expected = [brute_force(documents, query, k)[:limit] for query in queries]
-                assert [index.query(query, max_distance=k, limit=limit) for query in queries] == expected
-                assert index.query_many(queries, max_distance=k, limit=limit) == expected
+            expected = [brute_force(documents, query, k)[:limit] for query in queries]
+            assert [index.query(query, max_distance=k, limit=limit) for query in queries] == expected
+            assert index.query_many(queries, max_distance=k, limit=limit) == expected
             exclude = ["doc-0", None, "doc-1", "nobody", "doc-2"][: len(queries)]
             matches = [brute_force(documents, query, index.distance) for query in queries]
             rest = [[one for one in ones if one.doc_id != e] for ones, e in zip(matches, exclude, strict=True)]

@@ -32,6 +32,11 @@ def blocks_of_values(data: bytes, size: int, start: Place | None = None) -> list
     return list(value_blocks(lambda: next(source), framing_of(data), start, lambda: 0))
 
 
+def some_of(blocks: list[Block]) -> list[Block]:
+    """Return up to eight of the blocks, evenly spread: to go on from each one of hundreds takes minutes."""
+    return blocks[:: 1 + len(blocks) // 8]
+
+
 def values_in(blocks: list[Block]) -> list[object]:
     return [json.loads(line) for block in blocks for line in block.lines()]
 
@@ -49,7 +54,7 @@ def test_any_place_in_an_array_is_one_to_go_on_from(
     given: list[object], indent: int | None, size: int, head: bytes
 ) -> None:
     data = head + json.dumps(given, indent=indent).encode()
-    for block in blocks_of_values(data, size):
+    for block in some_of(blocks_of_values(data, size)):
         assert values_in(blocks_of_values(data, 7, block.end)) == given[block.end.line :]
 
 
@@ -105,10 +110,11 @@ def test_a_stray_bracket_behind_a_record_of_an_array_costs_none(
     values = [json.dumps(one).encode() for one in given]
     values[data.draw(st.integers(0, len(values) - 2))] += b"]"
     array = b"[\n" + b",\n".join(values) + b"\n]\n"
-    for block in blocks_of_values(array, size):
-        assert not block.damage
+    blocks = blocks_of_values(array, size)
+    assert not any(block.damage for block in blocks)
+    for block in some_of(blocks):
         assert values_in(blocks_of_values(array, 7, block.end)) == given[block.end.line :]
-    assert values_in(blocks_of_values(array, size)) == given
+    assert values_in(blocks) == given
 
 
 @given(st.lists(st.text(st.sampled_from('ab,"二'), max_size=8), min_size=3, max_size=9), st.data())
@@ -143,8 +149,8 @@ def test_a_missing_bracket_costs_the_record_of_its_line_alone(
     bad = at + (not is_array)
     for number in {*range(len(whole))} - {bad}:
         assert json.loads(lines[number]) == json.loads(whole[number])
-    for block in blocks:
-        assert not block.damage
+    assert not any(block.damage for block in blocks)
+    for block in some_of(blocks):
         rest = [line for one in blocks_of_values(found, 7, block.end) for line in one.lines()]
         assert rest == lines[block.end.line :]
 
@@ -208,7 +214,7 @@ def test_arrays_that_were_joined_are_read_from_any_place(
     expected = [value for one in given for value in one]
     blocks = blocks_of_values(data, size)
     assert values_in(blocks) == expected
-    for block in blocks:
+    for block in some_of(blocks):
         assert values_in(blocks_of_values(data, 7, block.end)) == expected[block.end.line :]
 
 

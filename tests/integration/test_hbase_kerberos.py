@@ -146,8 +146,7 @@ def use(url: str, server: HBaseServer) -> None:
     gateway.close()
 
 
-@pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
-@pytest.mark.parametrize("qop", ["auth", "auth-int", "auth-conf"])
+@pytest.mark.parametrize(("idl", "qop"), [("thrift2", "auth"), ("thrift1", "auth-int"), ("thrift2", "auth-conf")])
 def test_sasl_in_each_layer(secure: SecureServer, idl: str, qop: str) -> None:
     gateway = started(secure, idl, {"hbase.thrift.security.qop": qop})
     place = f"hbase://localhost:{gateway.port}/t-{uuid.uuid4().hex}?timeout=60s"

@@ -27,14 +27,14 @@ pytestmark = pytest.mark.stress
 def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> None:
     filled = partial(hbase_exactness.both_gateways, hbase, thrift1_share=0.125)
     distances = (1, 3, 5)
-    outcomes = list(check_layout(layout, filled, stored=2_000, queries=400, distances=distances))
+    outcomes = list(check_layout(layout, filled, stored=2_000, queries=150, distances=distances))
     assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
 
 
 def test_no_match_by_signature_is_missed_and_none_invented(hbase: Gateways) -> None:
     filled = partial(hbase_exactness.both_gateways, hbase, thrift1_share=0.25)
-    outcomes = list(check_signatures("10", filled, stored=2_000, queries=1_000, distances=(0, 3)))
+    outcomes = list(check_signatures("10", filled, stored=2_000, queries=400, distances=(0, 3)))
     assert len(outcomes) == 4 * 4
     assert faults(outcomes) == []
 

@@ -20,6 +20,7 @@ from hsimhash import HsimhashError, HSimIndex
 from hsimhash.fingerprint import Signature
 from hsimhash.store.conformance.random_calls import plain_parts
 from tests.stress.victims import READY, Documents
+from tests.support.command_line import is_setting
 from tests.support.fingerprint_sets import flipped
 
 LATEST_S = 120.0  # no victim may take so long
@@ -91,7 +92,7 @@ class Victim:
 @contextmanager
 def victim(*arguments: object) -> Iterator[Victim]:
     """Start a victim and wait until it is at work; it does not outlive the block."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
+    environment = {name: value for name, value in os.environ.items() if not is_setting(name)}
     command = [sys.executable, "-m", "tests.stress.victims", *map(str, arguments)]
     with (
         tempfile.TemporaryFile() as log,

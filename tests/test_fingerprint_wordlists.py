@@ -127,7 +127,7 @@ def test_an_index_brings_its_lists_to_a_process_that_never_had_them(tmp_path: Pa
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     command = [sys.executable, "-c", ASK, f"lmdb://{tmp_path / 'copy'}", CHINESE + ENGLISH]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (told.stdout, told.stderr) == ("['page']\n", "")
+    assert (told.returncode, told.stdout) == (0, "['page']\n"), told.stderr
 
 
 def test_a_profile_whose_list_is_not_here_says_which(tmp_path: Path) -> None:

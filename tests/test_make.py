@@ -18,7 +18,8 @@ INTEGRATION = TOP / "tests" / "integration"
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
     """Run make for a virtual environment that exists nowhere, and which it may not make."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "TESTS")
+    kept = {name: value for name, value in os.environ.items() if name not in of_make}
     command = ["make", "VENV=/nonexistent/venv", *words]
     return subprocess.run(command, cwd=TOP, env=kept, capture_output=True, text=True, check=False, timeout=60)
 

@@ -12,6 +12,7 @@
     ├── StoreBusyError              is_retryable
     │   └── ClaimBusyError
     ├── StoreClosedError
+    ├── StoreReadOnlyError
     ├── StoreUnavailableError       is_retryable
     │   ├── LostRightError
     │   └── StoreTimeoutError
@@ -136,6 +137,10 @@ class ClaimBusyError(StoreBusyError):
 
 class StoreClosedError(HsimhashError):
     """The store is closed."""
+
+
+class StoreReadOnlyError(HsimhashError):
+    """The store never changes; nothing was written."""
 
 
 class StoreUnavailableError(HsimhashError):

@@ -19,10 +19,11 @@ from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, encode, key_rowkeys, prefix_numbers
-from hsimhash.store.lmdb import base_file
-from hsimhash.store.lmdb.base_build import build_base
-from hsimhash.store.lmdb.base_file import Base
-from hsimhash.store.lmdb.base_format import BaseHeader, BaseName, DamagedBaseError
+from hsimhash.store.base_files import base_file
+from hsimhash.store.base_files.base_build import build_base
+from hsimhash.store.base_files.base_file import Base
+from hsimhash.store.base_files.base_format import BaseHeader, BaseName, DamagedBaseError
+from hsimhash.store.base_files.packed_base import PackedBase, opened_base
 from hsimhash.store.runs import FiledRows
 from tests.support.effort import tries
 
@@ -55,7 +56,7 @@ def rows_of(layout: Layout, parts: Sequence[Signatures]) -> set[Row]:
 
 
 def opened(path: Path, name: BaseName, layout: Layout) -> Base:
-    return Base(path, name, layout)
+    return opened_base(path, name, layout)
 
 
 @settings(max_examples=tries(200, 15), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -64,17 +65,20 @@ def opened(path: Path, name: BaseName, layout: Layout) -> Base:
     seed=st.integers(0, 2**32),
     counts=st.lists(st.integers(0, 400), min_size=1, max_size=3),
     bits=st.sampled_from([64, 64, 40, 8]),
+    is_packed=st.booleans(),
 )
 def test_a_base_has_the_rows_of_its_sources(
-    folder: Callable[[], Path], layout: Layout, seed: int, counts: list[int], bits: int
+    folder: Callable[[], Path], layout: Layout, seed: int, counts: list[int], bits: int, is_packed: bool
 ) -> None:
     rng, place = np.random.default_rng(seed), folder()
     parts = [signatures_of(rng, count, bits) for count in counts]
     sources = [filed(place / str(number), layout, one) for number, one in enumerate(parts)]
     first = opened(place / "a", build_base(place / "a", layout, sources[:1]), layout)
-    base = opened(place / "b", build_base(place / "b", layout, sources[1:], first), layout)
+    name = build_base(place / "b", layout, sources[1:], first, is_packed=is_packed)
+    base = opened(place / "b", name, layout)
+    assert isinstance(base, PackedBase) == is_packed
     wanted = rows_of(layout, parts)
-    assert list(base.damaged_blocks()) == []
+    assert list(base.blocks.damaged()) == []
     everything = base.sweep([(bytes(5), b"\xff" * 5)])
     assert sorted(row.tobytes() for row in everything) == sorted(row for row in wanted if row[4] != KEY_FLAG)
     prefixes = sorted({row[:PREFIX_BYTES] for row in wanted})
@@ -103,14 +107,19 @@ def test_a_base_has_the_rows_of_its_sources(
     seed=st.integers(0, 2**32),
     count=st.integers(0, 600),
     bits=st.sampled_from([64, 9]),
+    is_packed=st.booleans(),
 )
 def test_near_fingerprints_are_those_of_brute_force(
-    folder: Callable[[], Path], layout: Layout, seed: int, count: int, bits: int
+    folder: Callable[[], Path], layout: Layout, seed: int, count: int, bits: int, is_packed: bool
 ) -> None:
     rng, place = np.random.default_rng(seed), folder()
     signatures = signatures_of(rng, count, bits)
-    name = build_base(place.with_suffix(".base"), layout, [filed(place, layout, signatures)])
+    name = build_base(place.with_suffix(".base"), layout, [filed(place, layout, signatures)], is_packed=is_packed)
     base = opened(place.with_suffix(".base"), name, layout)
+    ordered = np.unique(signatures.fingerprints)
+    asked = np.concatenate([ordered, ordered ^ np.uint64(1 << 50), np.array([0, 2**64 - 1], np.uint64)])
+    places = [int(np.flatnonzero(ordered == one)[0]) if one in ordered else -1 for one in asked]
+    assert base.places_of(asked).tolist() == [base.place_of(one) for one in asked.tolist()] == places
     k = layout.max_distance
     queries = near_or_not(rng, signatures.fingerprints, 40, k)
     expected = [
@@ -139,11 +148,14 @@ def near_or_not(rng: np.random.Generator, values: Uint64s, count: int, k: int) -
     return queries
 
 
-def test_flipped_bits_are_found_and_what_is_read_is_right_or_an_error(folder: Callable[[], Path]) -> None:
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_flipped_bits_are_found_and_what_is_read_is_right_or_an_error(
+    folder: Callable[[], Path], is_packed: bool
+) -> None:
     layout, rng, place = Layout.parse("10"), np.random.default_rng(5), folder()
     signatures = signatures_of(rng, 500, 64)
     path = place.with_suffix(".base")
-    name = build_base(path, layout, [filed(place, layout, signatures)])
+    name = build_base(path, layout, [filed(place, layout, signatures)], is_packed=is_packed)
     whole = path.read_bytes()
     queries = signatures.fingerprints[:3]
     prefixes = sorted({row[:PREFIX_BYTES].tobytes() for row in key_rowkeys(signatures)})
@@ -158,7 +170,7 @@ def test_flipped_bits_are_found_and_what_is_read_is_right_or_an_error(folder: Ca
         is_found = False
         try:
             base = opened(path, name, layout)
-            is_found = bool(list(base.damaged_blocks()))
+            is_found = bool(list(base.blocks.damaged()))
         except DamagedBaseError:
             is_found = True
         assert is_found, f"bit {bit} is not noticed"

@@ -23,11 +23,11 @@ from hsimhash.layout import Layout
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Record
 from hsimhash.store.base import RECORD_PARTS
+from hsimhash.store.base_files.base_format import BaseHeader
 from hsimhash.store.lmdb import files
-from hsimhash.store.lmdb.base_build import BaseLimits
-from hsimhash.store.lmdb.base_format import BaseHeader
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.compaction import make_base
+from hsimhash.store.lmdb.files import BaseLimits
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import fork, forked
 

@@ -14,7 +14,7 @@ from hsimhash.fingerprint.keys import COUNT_SHIFT, TAGS
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from hsimhash.store.lmdb.backend import BACKEND
-from hsimhash.store.lmdb.base_build import BaseLimits
+from hsimhash.store.lmdb.files import BaseLimits
 from tests.support.command_line import run
 from tests.support.effort import thorough
 from tests.support.fingerprint_sets import random_fingerprints

@@ -48,6 +48,7 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ..
     (errors.SettingsError, ExitCode.SETTINGS_INVALID),
     ((errors.StoreUnavailableError, errors.StoreBusyError, errors.InputUnavailableError), ExitCode.STORE_UNREACHABLE),
     (_MISMATCHES, ExitCode.MISMATCH),
+    (errors.StoreReadOnlyError, ExitCode.MISUSED),
     (ValueError, ExitCode.MISUSED),  # the package's word for a wrong argument
 )
 

@@ -29,6 +29,7 @@ _OWN = {
     "hsimhash.store.hbase.backend": ["hbase", "hbase+thrift1", "hbase+https", "hbase+http"],
     "hsimhash.store.postgresql.backend": ["postgresql"],
     "hsimhash.store.redis.backend": ["redis", "rediss", "unix", "redis+sentinel"],
+    "hsimhash.store.tables.backend": ["tables"],
     "hsimhash.store.memory": ["memory"],
 }
 _MODULES = {scheme: module for module, schemes in _OWN.items() for scheme in schemes}

@@ -1,4 +1,4 @@
-//! Looks fingerprints up in the drawers of a base: `hsimhash.store.lmdb.base_file`.
+//! Looks fingerprints up in the drawers of a base: `hsimhash.store.base_files.base_file`.
 
 use crate::prefetch::prefetch;
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};

@@ -18,7 +18,7 @@ import numpy as np
 
 from hsimhash.fingerprint import Signature
 from hsimhash.store.lmdb.backend import BACKEND
-from hsimhash.store.lmdb.base_build import BaseLimits
+from hsimhash.store.lmdb.files import BaseLimits
 from tests.support.fingerprint_sets import keys_in_parts
 
 READY = b"ready\n"

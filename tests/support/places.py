@@ -21,8 +21,8 @@ from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_at, make_table
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.lmdb.base_build import BaseLimits
 from hsimhash.store.lmdb.compaction import make_base
+from hsimhash.store.lmdb.files import BaseLimits
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore

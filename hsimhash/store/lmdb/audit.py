@@ -25,7 +25,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice, starmap
 from random import shuffle
@@ -49,7 +48,8 @@ from hsimhash.rowkey import (
     prefix_numbers_of,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.lmdb.base_file import Base
+from hsimhash.store.base_files.base_check import GLANCE_ROWS, RowSum, misfiled, mixed_rows
+from hsimhash.store.base_files.base_file import Base
 from hsimhash.store.lmdb.codec import (
     Registered,
     Row,
@@ -66,10 +66,8 @@ from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
 
-GLANCE_ROWS = 1 << 17  # at once; bounds memory
 CROWD_ROWS = 64  # of a key: more may have pages of their own
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
-_FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # of MurmurHash3's last step
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
@@ -111,24 +109,24 @@ def glance(view: LmdbView, record: Record) -> LeftOver | None:
 def _left_over(view: LmdbView, record: Record) -> LeftOver:
     base, is_listed = view.base, 0
     seed, width = np.uint64(randbits(64) | 1), 6 if record.has_signatures else 4
-    registered, listed, needed = _Sum(), _Sum(), _Sum()
+    registered, listed, needed = RowSum(), RowSum(), RowSum()
     keyed, last = [np.empty(0, np.uint64)], np.empty(0, np.uint64)
     for rows in _batches(view, "register"):
         table = _table(b"".join(chain.from_iterable(rows)), len(rows), width)
-        registered.add(_mixed(seed, table[:, 2], table[:, 0], table[:, 1]))
+        registered.add(mixed_rows(seed, table[:, 2], table[:, 0], table[:, 1]))
         if record.has_signatures:
             prefixes, fingerprints = key_rows(record.keying, table[:, 5], table[:, 2])
-            keyed.append(sorted_distinct(_mixed(seed, fingerprints, prefixes)))
+            keyed.append(sorted_distinct(mixed_rows(seed, fingerprints, prefixes)))
     for rows in _batches(view, "documents"):
         digests = _table(b"".join([digest(listed_id(key, value)) for key, value in rows]), len(rows), 2)
         fingerprints = _table(b"".join([key[:FINGERPRINT_BYTES] for key, _ in rows]), len(rows), 1)[:, 0]
-        listed.add(_mixed(seed, fingerprints, digests[:, 0], digests[:, 1]))
+        listed.add(mixed_rows(seed, fingerprints, digests[:, 0], digests[:, 1]))
         distinct = sorted_distinct(np.concatenate([last, fingerprints]))[len(last) :]
         if base is not None:
             is_in_base = are_in(distinct, base.fingerprints)
             is_listed += int(np.count_nonzero(is_in_base))
             distinct = distinct[~is_in_base]
-        needed.add(_mixed(seed, distinct))
+        needed.add(mixed_rows(seed, distinct))
         last = fingerprints[-1:]
     if registered != listed:
         raise _UnsoundError
@@ -149,7 +147,7 @@ def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) 
     for start in range(0, base.key_rows, GLANCE_ROWS):
         rows = base.key_part(start, min(start + GLANCE_ROWS, base.key_rows))
         numbers = rows["segment"].astype(np.uint64) << np.uint64(8) | np.uint64(KEY_FLAG)
-        mixed = _mixed(seed, rows["fingerprint"], numbers)
+        mixed = mixed_rows(seed, rows["fingerprint"], numbers)
         is_needed = are_in(mixed, by_key)
         has_key[np.searchsorted(by_key, mixed[is_needed])] = True
         left += len(rows) - int(np.count_nonzero(is_needed))
@@ -157,14 +155,14 @@ def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) 
 
 
 def _left_in_drawers(
-    view: LmdbView, record: Record, seed: np.uint64, needed: _Sum, by_key: Uint64s, has_key: Bools
+    view: LmdbView, record: Record, seed: np.uint64, needed: RowSum, by_key: Uint64s, has_key: Bools
 ) -> list[bytes]:
     """Return the rows of the key drawer that are not needed, where the drawers have just the rows that are.
 
     Rows that the base has too are no fault: their documents left, and came again.
     """
     drawers, base = record.layout.drawers, view.base
-    sums, left_over = [_Sum() for _ in drawers], list[bytes]()
+    sums, left_over = [RowSum() for _ in drawers], list[bytes]()
     for rows in _batches(view, "drawers"):
         joined = b"".join(chain.from_iterable(rows))
         if len(joined) != len(rows) * ROWKEY_BYTES:
@@ -177,11 +175,11 @@ def _left_in_drawers(
             values = fingerprints[places]
             if (drawer.segments(values) != numbers[places] >> np.uint64(8)).any():
                 raise _UnsoundError
-            found.add(_mixed(seed, values if base is None else values[~are_in(values, base.fingerprints)]))
+            found.add(mixed_rows(seed, values if base is None else values[~are_in(values, base.fingerprints)]))
             left -= len(places)
         if record.has_signatures:
             places = np.flatnonzero(flags == KEY_FLAG)
-            mixed = _mixed(seed, fingerprints[places], numbers[places])
+            mixed = mixed_rows(seed, fingerprints[places], numbers[places])
             is_needed = are_in(mixed, by_key)
             has_key[np.searchsorted(by_key, mixed[is_needed])] = True
             left_over += [row.tobytes() for row in rowkeys[places[~is_needed]]]
@@ -191,18 +189,6 @@ def _left_in_drawers(
     if any(one != needed for one in sums):
         raise _UnsoundError
     return left_over
-
-
-@dataclass(slots=True)
-class _Sum:
-    """How many hashes there are, and their sum."""
-
-    count: int = 0
-    total: int = 0
-
-    def add(self, hashes: Uint64s) -> None:
-        self.count += len(hashes)
-        self.total = (self.total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
 
 
 def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
@@ -231,19 +217,6 @@ def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64]:
     if len(joined) != count * width * 8:
         raise _UnsoundError
     return np.frombuffer(joined, ">u8").reshape(-1, width).astype(np.uint64)
-
-
-def _mixed(seed: np.uint64, *columns: Uint64s) -> Uint64s:
-    """Return a hash of each row of columns."""
-    mixed = np.full(len(columns[0]), seed)
-    for column in columns:
-        mixed ^= column
-        for factor in _FACTORS:
-            mixed ^= mixed >> np.uint64(33)
-            mixed *= factor
-        mixed ^= mixed >> np.uint64(33)
-        mixed += seed
-    return mixed
 
 
 class _Audit:
@@ -291,8 +264,8 @@ class _Audit:
         with LmdbView(self.session) as view:
             damages = [str(view.base_damage)] if view.base_damage else []
             if view.sound_base is not None:
-                name, blocks = view.sound_base.path.name, view.sound_base.damaged_blocks()
-                damages += [f"{name} is damaged at byte {at:,}" for at in blocks] or _misfiled(view.sound_base)
+                name, blocks = view.sound_base.path.name, view.sound_base.blocks.damaged()
+                damages += [f"{name} is damaged at byte {at:,}" for at in blocks] or misfiled(view.sound_base)
         for damage in damages:
             self._problem(damage)
         if damages and self.is_repair:
@@ -451,25 +424,6 @@ class _Audit:
         return any(
             pack(one.fingerprint) == packed and prefix in rows.record.key_prefixes(one.key) for one in signatures
         )
-
-
-def _misfiled(base: Base) -> list[str]:
-    """Return which drawers of a base, whose checksums are right, are not in order or have other rows than the first."""
-    seed, sums, faults = np.uint64(randbits(64) | 1), list[_Sum](), []
-    for drawer in base.drawers:
-        found, last = _Sum(), np.empty(0, np.uint64)
-        for start in range(0, base.rows, GLANCE_ROWS):
-            values = base.part(drawer, start, min(start + GLANCE_ROWS, base.rows))
-            permuted = np.concatenate([last, drawer.permute(values)])
-            if (permuted[1:] <= permuted[:-1]).any():
-                faults.append(f"{base.path.name}: drawer {drawer.number} is not in order")
-                break
-            last = permuted[-1:]
-            found.add(_mixed(seed, values))
-        sums.append(found)
-    if not faults and any(one != sums[0] for one in sums):
-        faults.append(f"{base.path.name}: its drawers have different fingerprints")
-    return faults
 
 
 def _keyless(prefix: bytes, packed: bytes) -> str:

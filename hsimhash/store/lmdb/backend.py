@@ -17,7 +17,6 @@ from hsimhash.store.base import LOCK_TIMEOUT_S, Record
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb import files
-from hsimhash.store.lmdb.base_build import BASE_LIMITS
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.urls import LOCK_TIMEOUT, masked, time_option, url_of
@@ -63,7 +62,7 @@ class _LmdbBackend(Backend):
     is_embedded = True
     options = frozenset({LOCK_TIMEOUT})
     capabilities = frozenset({BacksUp, Compacts, LoadsInBulk})
-    limits = BASE_LIMITS  # of the stores that it opens
+    limits = files.BASE_LIMITS  # of the stores that it opens
 
     def parse(self, url: str) -> Path:
         try:

@@ -26,7 +26,7 @@ from hsimhash.store.base import Record
 if TYPE_CHECKING:
     import lmdb
 
-    from hsimhash.store.lmdb.base_file import Base
+    from hsimhash.store.base_files.base_file import Base
 
 Row = tuple[bytes, bytes]
 

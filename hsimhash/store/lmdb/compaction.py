@@ -15,14 +15,15 @@ import numpy as np
 from hsimhash.files import put_in_place, sync_file, sync_folder
 from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, SEGMENT_BYTES, fingerprints_of, key_rowkeys
 from hsimhash.store.base import Record
-from hsimhash.store.lmdb.base_build import BaseLimits, build_base
-from hsimhash.store.lmdb.base_file import Base
-from hsimhash.store.lmdb.base_format import BaseName
+from hsimhash.store.base_files.base_build import build_base
+from hsimhash.store.base_files.base_file import Base
+from hsimhash.store.base_files.base_format import BaseName
 from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, verify_order
 from hsimhash.store.lmdb.files import (
     DATA,
     FILED,
     ROWS_AT_ONCE,
+    BaseLimits,
     bases,
     deleted_on_error,
     lmdb_lock,
@@ -87,7 +88,7 @@ def copied_base(base: Base, folder: Path) -> Path:
     Raises:
         DamagedBaseError: it is damaged.
     """
-    base.verify()
+    base.blocks.verify_all()
     copy = folder / base.name.file
     try:
         os.link(base.path, copy)
@@ -115,7 +116,7 @@ def rewrite(folder: Path, record: Record, limits: BaseLimits) -> tuple[int, int]
             if named is not None or transaction.stat(databases["register"])["entries"] >= limits.documents:
                 verify_pages(transaction, databases["register"])
                 with filed_registers(transaction, databases["register"], record, folder / FILED) as filed:
-                    base = build_base(new_base(folder), record.layout, filed)
+                    base = build_base(new_base(folder), record.layout, filed, like=folder / DATA)
             copy_rows(transaction, databases, new, base)
     lmdb_lock(data).unlink(missing_ok=True)  # before the file is replaced: it knows the old one's transactions
     put_in_place(new, data)
@@ -138,7 +139,7 @@ def make_base(session: Session) -> None:
             LmdbView(session) as view,
             filed_registers(view.transaction, view.databases["register"], record, folder / FILED) as filed,
         ):
-            name = build_base(new_base(folder), record.layout, filed)
+            name = build_base(new_base(folder), record.layout, filed, like=folder / DATA)
         with session.write() as transaction:
             session.environment.name_base(transaction, name)
         remove_bases(folder, name.file)

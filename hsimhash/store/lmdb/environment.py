@@ -31,8 +31,8 @@ from hsimhash.errors import (
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
-from hsimhash.store.lmdb.base_file import Base
-from hsimhash.store.lmdb.base_format import BaseName, DamagedBaseError
+from hsimhash.store.base_files.base_file import Base
+from hsimhash.store.base_files.base_format import BaseName, DamagedBaseError
 from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, unmarked_format
 from hsimhash.store.lmdb.files import (
     DATA,

@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import lmdb
@@ -43,7 +44,7 @@ from hsimhash.errors import (
 )
 from hsimhash.files import make_folder, put_in_place, sync_folder
 from hsimhash.locks import WRITER_LOCK, HeldLock, wait_for_lock
-from hsimhash.store.lmdb.base_format import DamagedBaseError
+from hsimhash.store.base_files.base_format import DamagedBaseError
 from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError
 
 DATA = "data.mdb"
@@ -74,6 +75,22 @@ _CORRUPT = (
 )
 _RESTORE = "restore a backup, or delete the index with 'hsimhash drop-table' and ingest again"
 FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError, DamagedBaseError)  # what `store_error` takes
+
+
+@dataclass(frozen=True, slots=True)
+class BaseLimits:
+    """When an index gets a base.
+
+    Args:
+        documents: smaller indexes do without.
+        share: a merge makes a new base if the rows that came since are more than one in so many of the base's.
+    """
+
+    documents: int = 100_000
+    share: int = 8
+
+
+BASE_LIMITS = BaseLimits()
 
 
 def damaged(path: Path, found: object) -> CorruptionError:

@@ -35,12 +35,12 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import SEGMENT_BITS
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.lmdb.base_build import build_base
-from hsimhash.store.lmdb.base_file import Base
-from hsimhash.store.lmdb.base_format import BaseName, DamagedBaseError
+from hsimhash.store.base_files.base_build import build_base
+from hsimhash.store.base_files.base_file import Base
+from hsimhash.store.base_files.base_format import BaseName, DamagedBaseError
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.compaction import filed_registers, filed_top
-from hsimhash.store.lmdb.files import FILED, JOBS, new_base, remove_bases
+from hsimhash.store.lmdb.files import DATA, FILED, JOBS, new_base, remove_bases
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
     TOKEN_FILE,
@@ -294,6 +294,7 @@ class _Merge:
             filed,
             old,
             lambda rows: self._advance(int(rows * share)),
+            like=self.session.path / DATA,
         )
 
     def _write_top(self, after: bytes) -> None:

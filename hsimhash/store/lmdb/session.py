@@ -32,11 +32,18 @@ from hsimhash.rowkey import (
     prefixes_of,
 )
 from hsimhash.store.base import Document, View, up_to
-from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
-from hsimhash.store.lmdb.base_file import Base, first_of_each
+from hsimhash.store.base_files.base_file import Base, first_of_each
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
-from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, lmdb_errors, read_only, store_error
+from hsimhash.store.lmdb.files import (
+    BASE_LIMITS,
+    DATA,
+    FOREIGN_ERRORS,
+    BaseLimits,
+    lmdb_errors,
+    read_only,
+    store_error,
+)
 from hsimhash.store.reports import MOST_LISTED
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and

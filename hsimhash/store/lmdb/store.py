@@ -14,12 +14,12 @@ from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import INSERT_DOCUMENTS, LOCK_TIMEOUT_S, Document, Mark, Record, Store, even_parts
+from hsimhash.store.base_files.base_file import Base
 from hsimhash.store.lmdb import compaction, files
 from hsimhash.store.lmdb.audit import audit
-from hsimhash.store.lmdb.base_build import BASE_LIMITS, BaseLimits
-from hsimhash.store.lmdb.base_file import Base
 from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page, register_fields
 from hsimhash.store.lmdb.environment import close_alone
+from hsimhash.store.lmdb.files import BASE_LIMITS, BaseLimits
 from hsimhash.store.lmdb.merge import SortedRuns, merge_documents
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded

@@ -10,7 +10,6 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.files import copy_owner, sync_folder
-from hsimhash.layout import SEGMENT_BITS, Drawer, Layout
+from hsimhash.fingerprint.bits import Uint8s, Uint64s
+from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 from hsimhash.rowkey import distinct_rows
-from hsimhash.store.lmdb.base_file import Base
-from hsimhash.store.lmdb.base_format import (
+from hsimhash.store.base_files.base_file import Base
+from hsimhash.store.base_files.base_format import (
     BLOCK_BYTES,
     FENCE_ROWS,
     FINGERPRINT,
@@ -31,30 +31,15 @@ from hsimhash.store.lmdb.base_format import (
     BaseHeader,
     BaseName,
     DamagedBaseError,
+    vector_bytes,
 )
-from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.runs import KEY_ROW, FiledRows, distinct_of, drawer_values, permuted_of, ranges_of
 
 ROWS_AT_ONCE = 1 << 21  # merged in memory
-CELL_ROWS = 4  # at least, on average
+CELL_ROWS, PACKED_CELL_ROWS = 4, 32  # at least, on average
+PACKED_ROW_BYTES = range(5, FINGERPRINT.itemsize)  # of a row in a packed base; with fewer the vectors would be large
 _SAMPLED = 1024  # rows of each source
 _SEGMENT_SHIFT = np.uint64(64 - SEGMENT_BITS)
-
-
-@dataclass(frozen=True, slots=True)
-class BaseLimits:
-    """When an index gets a base.
-
-    Args:
-        documents: smaller indexes do without.
-        share: a merge makes a new base if the rows that came since are more than one in so many of the base's.
-    """
-
-    documents: int = 100_000
-    share: int = 8
-
-
-BASE_LIMITS = BaseLimits()
 
 
 def build_base(
@@ -63,6 +48,9 @@ def build_base(
     filed: Sequence[FiledRows],
     old: Base | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    *,
+    like: Path | None = None,
+    is_packed: bool = False,
 ) -> BaseName:
     """Write the base of the rows of `filed` and of an older base to the new file `path`; durable on return.
 
@@ -72,15 +60,17 @@ def build_base(
         filed: rows, of which some may be in several.
         old: a base whose rows are taken over.
         advance: is told how many drawer rows were written, again and again; what it raises ends the work.
+        like: a file whose owner and mode the new one gets, if it exists: who may read one must read both.
+        is_packed: whether to write a packed base.
 
     Raises:
         DamagedBaseError: the old base is damaged.
     """
     try:
         with path.open("wb") as file:
-            name = _Writer(file, path.name, layout, filed, old, advance).write()
-            if (data := path.with_name(DATA)).exists():
-                copy_owner(data, path)  # who may read one must read both
+            name = _Writer(file, path.name, layout, filed, old, advance, is_packed=is_packed).write()
+            if like is not None and like.exists():
+                copy_owner(like, path)
             os.fsync(file.fileno())
         sync_folder(path.parent)
     except BaseException:
@@ -96,6 +86,28 @@ def unmap(rows: NDArray[np.generic]) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
+class _Vector:
+    """The vector of leading bits of a drawer's values, which come in ascending order; see `base_format.py`."""
+
+    def __init__(self, most: int, row_bytes: int) -> None:
+        self._row_bytes, self._shift = row_bytes, np.uint64(8 * row_bytes)
+        self._bytes, self._rows = np.zeros(vector_bytes(most, row_bytes), np.uint8), 0
+
+    def add(self, values: Uint64s) -> None:
+        """Add permuted values, at least one."""
+        places = (values >> self._shift).astype(np.int64) + np.arange(self._rows, self._rows + len(values))
+        first = int(places[0]) & ~7
+        bits = np.zeros(int(places[-1]) + 1 - first, np.uint8)
+        bits[places - first] = 1
+        packed = np.packbits(bits, bitorder="little")
+        self._bytes[first >> 3 : (first >> 3) + len(packed)] |= packed
+        self._rows += len(values)
+
+    def packed(self) -> Uint8s:
+        """Return the bytes for the values that were added."""
+        return self._bytes[: vector_bytes(self._rows, self._row_bytes)]
+
+
 class _Writer:
     """One base that is being written."""
 
@@ -107,13 +119,21 @@ class _Writer:
         filed: Sequence[FiledRows],
         old: Base | None,
         advance: Callable[[int], None],
+        *,
+        is_packed: bool,
     ) -> None:
         self.file, self.name, self.layout, self.filed, self.old, self.advance = file, name, layout, filed, old, advance
         permuted = [permuted_of(one, layout.drawers) for one in filed]
         self.permuted = permuted
         most = sum(rows.shape[1] for rows in permuted) + (old.rows if old else 0)
         narrowest = min(drawer.segment_bits for drawer in layout.drawers)
-        self.cell_bits = min(max(most // CELL_ROWS, 1).bit_length() - 1, narrowest)
+        cell_rows = PACKED_CELL_ROWS if is_packed else CELL_ROWS
+        self.cell_bits = min(max(most // cell_rows, 1).bit_length() - 1, narrowest)
+        self.row_bytes = FINGERPRINT.itemsize
+        if is_packed:
+            self.row_bytes = min(PACKED_ROW_BYTES, key=lambda size: most * size + vector_bytes(most, size))
+            self.cell_bits = min(self.cell_bits, FINGERPRINT_BITS - 8 * self.row_bytes)
+        self.is_packed, self.most = is_packed, most
         self.checksums: list[int] = []
         self.pending = bytearray()  # of the block that is not yet full
 
@@ -139,7 +159,8 @@ class _Writer:
         for part in (directory.ravel(), fences, np.array(self.checksums, NUMBER)):
             tail = zlib.crc32(part.data, tail)
             self.file.write(part.data)
-        header = BaseHeader(self.layout.text_form, len(drawers), rows, key_rows, self.cell_bits, tail).packed()
+        sizes = self.cell_bits, tail, self.row_bytes
+        header = BaseHeader(self.layout.text_form, len(drawers), rows, key_rows, *sizes).packed()
         self.file.seek(0)
         self.file.write(header)
         self.file.flush()
@@ -155,6 +176,7 @@ class _Writer:
         count = sum(map(len, permuted)) + (self.old.rows if self.old else 0)
         sample = np.concatenate([np.empty(0, np.uint64), *samples]) >> _SEGMENT_SHIFT
         shift, counts = np.uint64(64 - self.cell_bits), np.zeros(1 << self.cell_bits, np.int64)
+        vector = _Vector(self.most, self.row_bytes) if self.is_packed else None
         for low, high in ranges_of(sample, max(1, -(-count // ROWS_AT_ONCE))):
             parts = [drawer_values(permuted, drawer, low, high)] if permuted else []
             if self.old is not None:
@@ -165,9 +187,15 @@ class _Writer:
                 continue
             cells = (values >> shift).astype(np.int64) if self.cell_bits else np.zeros(len(values), np.int64)
             counts[cells[0] : cells[-1] + 1] += np.bincount(cells - cells[0])
-            self._put(drawer.restore(values).astype(FINGERPRINT, copy=False))
+            if vector is None:
+                self._put(drawer.restore(values).astype(FINGERPRINT, copy=False))
+            else:
+                self._put(values.astype(FINGERPRINT, copy=False).view(np.uint8).reshape(-1, 8)[:, : self.row_bytes])
+                vector.add(values)
             self.advance(len(values))
         starts[1:] = np.cumsum(counts)
+        if vector is not None:
+            self._put(vector.packed())
 
     def _write_key_rows(self) -> tuple[NDArray[np.uint32], int]:
         """Write the key drawer's rows; return every `FENCE_ROWS`-th segment, and how many rows there are."""
@@ -198,7 +226,7 @@ class _Writer:
 
     def _put(self, rows: NDArray[np.generic]) -> None:
         """Write rows, and note the checksums of the blocks that they complete."""
-        data = memoryview(np.ascontiguousarray(rows).view(np.uint8).data)
+        data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         start = 0
         if self.pending:
             start = min(BLOCK_BYTES - len(self.pending), len(data))

@@ -1,4 +1,4 @@
-"""The base of an embedded index: a file of all drawers that is never changed, mapped to be read.
+"""A base: a file of all drawers that is never changed, mapped to be read. Embedded indexes and tables have some.
 
 | from | what |
 |---|---|
@@ -13,13 +13,21 @@ A cell has the fingerprints whose permuted values begin with the same bits, so a
 directory and a few rows beside each other. The header has the CRC-32 of all that follows the rows. It is compared when
 the file is opened, and the block's one when a block is first read. Numbers are little-endian: they are used where the
 file is mapped.
+
+In a *packed* base each drawer has only the last `row_bytes` bytes of its permuted values, in their order, and after
+them the leading bits of all values as an Elias-Fano vector: bit i + v, counted from the lowest bit of the first byte,
+is set for the i-th value if its leading bits are the number v. The directory says where the part for a cell begins.
+
+Source of the vector: Elias, "Efficient storage and retrieval by content and address of static files", J. ACM 21, 1974.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +42,30 @@ VERSION = 1
 
 class DamagedBaseError(Exception):
     """A base is missing, or not as it was written; becomes a `CorruptionError` that names the index."""
+
+
+def packed_header(magic: bytes, version: int, fields: Mapping[str, object]) -> bytes:
+    """Return the bytes of a header: the magic bytes, the length and the CRC-32 of JSON, and that."""
+    text = json.dumps({"version": version, **fields}).encode()
+    checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
+    return (magic + checked + text).ljust(HEADER_BYTES, b"\x00")
+
+
+def header_fields(packed: bytes, magic: bytes, version: int) -> dict[str, Any]:
+    """Return the fields of a header; raise `DamagedBaseError` if the bytes are none."""
+    start = len(magic) + 8
+    text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
+    if packed[: len(magic)] != magic or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
+        raise DamagedBaseError("its header is damaged")
+    fields: dict[str, Any] = json.loads(text)
+    if fields.pop("version") != version:
+        raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
+    return fields
+
+
+def vector_bytes(rows: int, row_bytes: int) -> int:
+    """Return the size of the vector of leading bits of a drawer in a packed base."""
+    return (rows + (1 << 64 - 8 * row_bytes)) // 8 + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +100,22 @@ class BaseHeader:
     key_rows: int
     cell_bits: int
     tail: int  # the CRC-32 of all that follows the rows
+    row_bytes: int = FINGERPRINT.itemsize  # in a drawer
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the leading bits of rows are in vectors."""
+        return self.row_bytes < FINGERPRINT.itemsize
+
+    @property
+    def drawer_bytes(self) -> int:
+        """The bytes of a drawer."""
+        return self.rows * self.row_bytes + self.is_packed * vector_bytes(self.rows, self.row_bytes)
 
     @property
     def rows_bytes(self) -> int:
         """The bytes of all rows."""
-        return self.drawers * self.rows * FINGERPRINT.itemsize + self.key_rows * KEYED.itemsize
+        return self.drawers * self.drawer_bytes + self.key_rows * KEYED.itemsize
 
     @property
     def blocks(self) -> int:
@@ -96,18 +139,9 @@ class BaseHeader:
 
     def packed(self) -> bytes:
         """Return the header's bytes."""
-        text = json.dumps({"version": VERSION, **asdict(self)}).encode()
-        checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
-        return (MAGIC + checked + text).ljust(HEADER_BYTES, b"\x00")
+        return packed_header(MAGIC, VERSION, asdict(self))
 
     @classmethod
     def unpack(cls, packed: bytes) -> BaseHeader:
         """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
-        start = len(MAGIC) + 8
-        text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
-        if packed[: len(MAGIC)] != MAGIC or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
-            raise DamagedBaseError("its header is damaged")
-        fields = json.loads(text)
-        if fields.pop("version") != VERSION:
-            raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
-        return cls(**fields)
+        return cls(**header_fields(packed, MAGIC, VERSION))

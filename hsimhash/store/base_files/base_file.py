@@ -1,4 +1,4 @@
-"""Look rows up in the base of an embedded index: fingerprints near others, buckets, parts of a drawer."""
+"""Look rows up in a base: fingerprints near others, buckets, parts of a drawer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hsimhash.rowkey import (
     prefix_numbers,
     rowkeys_of,
 )
-from hsimhash.store.lmdb.base_format import (
+from hsimhash.store.base_files.base_format import (
     BLOCK_BYTES,
     FENCE_ROWS,
     FINGERPRINT,
@@ -38,13 +38,14 @@ from hsimhash.store.lmdb.base_format import (
     BaseName,
     DamagedBaseError,
 )
+from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 
 _BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
 _BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
 _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
 _WIDE_ROWS = 128  # of a cell; of more only the bucket is read
 _MET_AT_ONCE = 1 << 20  # rows that are compared at once; bounds memory
-_FLAG_BITS = 8
+FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
 _KEY_FLAGS = bytes([KEY_FLAG])
 _FEW_BUCKETS = 8
@@ -85,19 +86,17 @@ class Base:
             self._map = mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         mapped.madvise(mmap.MADV_RANDOM)
         self.rows, self.key_rows = header.rows, header.key_rows
-        count, at = header.drawers * header.rows, HEADER_BYTES + header.rows_bytes
-        self._values = np.frombuffer(mapped, FINGERPRINT, count, HEADER_BYTES)
+        at = HEADER_BYTES + header.rows_bytes
         self._keyed = np.frombuffer(mapped, KEYED, header.key_rows, at - header.key_rows * KEYED.itemsize)
         if zlib.crc32(memoryview(mapped)[at:]) != header.tail:
             raise DamagedBaseError(f"the directory of {path.name} is damaged")
         tail = np.frombuffer(mapped, NUMBER, offset=at)
-        self._directory, self._fences, self._checksums = np.split(tail, [header.cells, header.cells + header.fences])
-        self._is_whole = bytearray(header.blocks + 1)  # which blocks were found to be; what follows them is
-        self._is_whole[-1] = 1
-        self._are_whole = bytearray(header.blocks + 1)  # the same of each and the next, which a cell may reach
+        self._directory, self._fences, checksums = np.split(tail, [header.cells, header.cells + header.fences])
+        self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
+        self.blocks = CheckedBlocks(path.name, self._row_bytes, checksums)
+        self._are_whole = self.blocks.are_whole  # of each block and the next, which a cell may reach
         self._is_read = np.frombuffer(self._are_whole, np.uint8)
         self._spare = SEGMENT_BITS - header.cell_bits
-        self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
         numbers_in_file = memoryview(mapped)[at:].cast("I")
         self._cell_starts = numbers_in_file[: header.cells]
         self._fence_segments = numbers_in_file[header.cells : header.cells + header.fences]
@@ -107,8 +106,14 @@ class Base:
         # By a drawer's number: where its cells and its rows begin.
         numbers = np.maximum(np.arange(len(self.drawers) + 1) - 1, 0)
         self._first_cells = (numbers * ((1 << header.cell_bits) + 1)).astype(np.uint64)
-        self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(_FLAG_BITS + self._spare)
+        self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(FLAG_BITS + self._spare)
         self._steps = [self._steps_of(drawer) for drawer in self.drawers]
+        self._map_rows()
+
+    def _map_rows(self) -> None:
+        """Map the drawers' rows."""
+        self._values = np.frombuffer(self._map, FINGERPRINT, len(self.drawers) * self.rows, HEADER_BYTES)
+        self._ordered = self._row_bytes[: self.rows * FINGERPRINT.itemsize].cast("Q")  # the first drawer's
         self._native = self._native_drawers()
 
     def _native_drawers(self) -> Any:
@@ -210,7 +215,7 @@ class Base:
         starts, lengths = self._extents(numbers)
         if most is not None and (lengths > most).any():
             return None
-        values = self._values[spans(starts, lengths)]
+        values = self._taken(starts, lengths)
         found: list[int] = values[np.bitwise_count(values ^ np.uint64(fingerprint)) <= distance].tolist()
         return found
 
@@ -232,7 +237,7 @@ class Base:
                 return [answer[:2]]
         places = np.arange(len(fingerprints))
         if numbers is None:
-            reads = [(_numbers_of(drawer, fingerprints), places) for drawer in self.drawers]
+            reads = [(numbers_in(drawer, fingerprints), places) for drawer in self.drawers]
         else:
             reads = [(numbers.ravel(), np.repeat(places, numbers.shape[1]))]
         pairs = list[tuple[Int64s, Uint64s]]()
@@ -246,7 +251,7 @@ class Base:
     def _answered(self, ask: Callable[[], Any]) -> Any:
         """Ask hsimhash-native until all blocks that it reads are verified; return None where a cell is wide."""
         while (answer := ask()) is not None and answer[-1]:
-            self._verify_blocks(np.array(answer[-1]))
+            self.blocks.verify(np.array(answer[-1]))
         return answer
 
     def _near(
@@ -256,7 +261,7 @@ class Base:
         met = np.cumsum(lengths)
         cuts = np.searchsorted(met, np.arange(_MET_AT_ONCE, int(met[-1]) if len(met) else 0, _MET_AT_ONCE))
         for part in np.split(np.arange(len(met)), cuts) if len(cuts) else [slice(None)]:
-            values = self._values[spans(starts[part], lengths[part])]
+            values = self._taken(starts[part], lengths[part])
             places = np.repeat(asking[part], lengths[part])
             near = np.flatnonzero(np.bitwise_count(values ^ fingerprints[places]) <= distance)
             if len(near):
@@ -267,22 +272,34 @@ class Base:
 
         All rows are verified. The prefixes are numbers of 40 bits.
         """
-        flags = numbers & _FLAGS
-        cells, first = (numbers >> self._cell_shift) + self._first_cells[flags], self._first_rows[flags]
-        starts = self._directory[cells] + first
-        lengths = self._directory[cells + _ONE] + first - starts
+        starts, lengths = self._cells(numbers)
         blocks = starts >> _BLOCK_SHIFT
         if not self._is_read[blocks].all():
-            self._verify_blocks(blocks[lengths > 0])
+            self.blocks.verify(blocks[lengths > 0])
         if lengths.max(initial=0) > _WIDE_ROWS:
             self._narrow(numbers, starts, lengths)
         return starts, lengths
+
+    def _cells(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
+        """Return where the cells of drawers' prefixes begin and how many rows they have."""
+        flags = numbers & _FLAGS
+        cells, first = (numbers >> self._cell_shift) + self._first_cells[flags], self._first_rows[flags]
+        starts = self._directory[cells] + first
+        return starts, self._directory[cells + _ONE] + first - starts
+
+    def _taken(self, starts: Int64s, lengths: Int64s) -> Uint64s:
+        """Return verified rows, counted over all drawers, of several stretches."""
+        return self._values[spans(starts, lengths)]
+
+    def _cut(self, lengths: Int64s, most: int) -> Int64s:
+        """Return how many rows of each extent to read for up to `most` of its bucket: what is wide is the bucket."""
+        return np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
 
     def _narrow(self, numbers: Uint64s, starts: Int64s, lengths: Int64s) -> None:
         """Put where buckets begin and how many rows they have in place of wide cells."""
         places = (numbers & _FLAGS).astype(np.int64) - 1
         for at in np.flatnonzero(lengths > self._wide_rows[places]).tolist():
-            start, segment = int(starts[at]), int(numbers[at]) >> _FLAG_BITS
+            start, segment = int(starts[at]), int(numbers[at]) >> FLAG_BITS
             starts[at], stop = self._bucket(self.drawers[places[at]], start, start + int(lengths[at]), segment)
             lengths[at] = stop - starts[at]
 
@@ -311,8 +328,8 @@ class Base:
         places = packed[:, SEGMENT_BYTES].astype(np.int64) - 1
         starts, lengths = self._extents(prefix_numbers(packed))
         if most is not None:
-            lengths = np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
-        asked, values = np.repeat(np.arange(len(packed)), lengths), self._values[spans(starts, lengths)]
+            lengths = self._cut(lengths, most)
+        asked, values = np.repeat(np.arange(len(packed)), lengths), self._taken(starts, lengths)
         of_bucket, mask = self._buckets
         bits = np.bitwise_or.reduce([of_bucket[place][places, packed[:, place]] for place in range(SEGMENT_BYTES)])
         is_asked = (values ^ bits[asked]) & mask[places][asked] == 0
@@ -371,11 +388,8 @@ class Base:
         if most is not None:
             stops = np.minimum(stops, starts + FENCE_ROWS + most)
         lengths = stops - starts
-        at = self.header.drawers * self.rows * FINGERPRINT.itemsize
-        is_some = lengths > 0
-        begin = (at + starts[is_some] * KEYED.itemsize) // BLOCK_BYTES
-        end = (at + stops[is_some] * KEYED.itemsize - 1) // BLOCK_BYTES
-        self._verify_blocks(spans(begin, end - begin + 1))
+        at = self.header.drawers * self.header.drawer_bytes
+        self.blocks.verify_spans(at + starts * KEYED.itemsize, lengths * KEYED.itemsize)
         rows, asked = self._keyed[spans(starts, lengths)], np.repeat(segments, lengths)
         is_asked = rows["segment"] == asked
         found = _rows(asked[is_asked], KEY_FLAG, rows["fingerprint"][is_asked])
@@ -387,7 +401,7 @@ class Base:
         found = [np.empty((0, ROWKEY_BYTES), np.uint8)]
         for drawer in self.drawers:
             # A prefix is a segment and the drawer's number: the first segment whose prefix is not less than the edge.
-            at = [[self.place(drawer, edge - drawer.number + 255 >> _FLAG_BITS) for edge in one] for one in edges]
+            at = [[self.place(drawer, edge - drawer.number + 255 >> FLAG_BITS) for edge in one] for one in edges]
             values = np.concatenate([np.empty(0, np.uint64), *(self.part(drawer, *ends) for ends in at)])
             found.append(_rows(drawer.segments(values), drawer.number, values))
         return np.concatenate(found)
@@ -410,6 +424,36 @@ class Base:
         self._verify_rows(first + start, first + stop)
         return self._values[first + start : first + stop]
 
+    def place_of(self, fingerprint: int) -> int:
+        """Return the place of a fingerprint in the first drawer, whose order is theirs; -1 if the base lacks it."""
+        cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
+        start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
+        self._verify_rows(start, stop)
+        place = bisect_left(self._ordered, fingerprint, start, stop)
+        return place if place < stop and self._ordered[place] == fingerprint else -1
+
+    def first_place(self, fingerprint: int) -> int:
+        """Return the place of the first fingerprint that is not less; it may be 2**64."""
+        if fingerprint >> FINGERPRINT_BITS:
+            return self.rows
+        cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
+        ordered = self.part(self.drawers[0], start := self._cell_starts[cell], self._cell_starts[cell + 1])
+        return start + int(np.searchsorted(ordered, np.uint64(fingerprint)))
+
+    def places_of(self, fingerprints: Uint64s) -> Int64s:
+        """Call `place_of` for many."""
+        starts, lengths = self._cells(numbers_in(self.drawers[0], fingerprints))
+        self._verify_stretches(starts, lengths)
+        stops = starts + lengths
+        low, high = starts.copy(), stops.copy()
+        while (is_open := low < high).any():  # a binary search of all at once
+            middle = low + high >> 1
+            is_less = self._values[np.where(is_open, middle, 0)] < fingerprints
+            low, high = np.where(is_open & is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
+        is_there = low < stops
+        is_there[is_there] = self._values[low[is_there]] == fingerprints[is_there]
+        return np.where(is_there, low, -1)
+
     def sample(self, drawer: Drawer, places: Int64s) -> Uint64s:
         """Return rows of a drawer, not verified."""
         return self._values[places + (drawer.number - 1) * self.rows]
@@ -420,11 +464,10 @@ class Base:
 
     def key_part(self, start: int, stop: int) -> NDArray[np.void]:
         """Return rows [start, stop) of the key drawer, verified."""
-        at = self.header.drawers * self.rows * FINGERPRINT.itemsize
+        at = self.header.drawers * self.header.drawer_bytes
         if start < stop:
             begin, end = (at + edge * KEYED.itemsize for edge in (start, stop))
-            if end - begin > BLOCK_BYTES or not self._are_whole[begin // BLOCK_BYTES]:
-                self._verify_blocks(np.arange(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))
+            self.blocks.verify_bytes(begin, end)
         return self._keyed[start:stop]
 
     def key_place(self, segment: int) -> int:
@@ -435,48 +478,20 @@ class Base:
         part = self.key_part(start, min(start + FENCE_ROWS, self.key_rows))
         return start + int(np.searchsorted(part["segment"], np.uint32(segment)))
 
-    # Blocks.
-
     def _verify_rows(self, start: int, stop: int) -> None:
-        if start < stop:
-            self._verify_blocks(np.arange(start >> _BLOCK_SHIFT, (stop - 1 >> _BLOCK_SHIFT) + 1))
+        self.blocks.verify_bytes(start << _ROW_SHIFT, stop << _ROW_SHIFT)
 
-    def _verify_blocks(self, blocks: Int64s) -> None:
-        """Compare the checksums of blocks, and of each one's next, that were not read before."""
-        for block in set(blocks[self._is_read[blocks] == 0].tolist()):
-            for one in (block, block + 1):
-                if not self._is_whole[one]:
-                    if not self._has_checksum(one):
-                        raise self._damage(HEADER_BYTES + one * BLOCK_BYTES)
-                    self._is_whole[one] = 1
-            self._are_whole[block] = 1
-
-    def _has_checksum(self, block: int) -> bool:
-        part = self._row_bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-        return bool(zlib.crc32(part) == self._checksums[block])
-
-    def verify(self) -> None:
-        """Read all blocks again; raise `DamagedBaseError` if one is damaged."""
-        for at in self.damaged_blocks():
-            raise self._damage(at)
-
-    def _damage(self, at: int) -> DamagedBaseError:
-        return DamagedBaseError(f"{self.path.name} is damaged at byte {at:,}")
-
-    def damaged_blocks(self) -> Iterator[int]:
-        """Read all blocks again; yield at which bytes those begin that are damaged."""
-        for block in range(self.header.blocks):
-            if not self._has_checksum(block):
-                yield HEADER_BYTES + block * BLOCK_BYTES
+    def _verify_stretches(self, starts: Int64s, lengths: Int64s) -> None:
+        self.blocks.verify_spans(starts << _ROW_SHIFT, lengths << _ROW_SHIFT)
 
 
 def _rows(segments: NDArray[np.uint32], flag: int, fingerprints: Uint64s) -> Uint8s:
-    return rowkeys_of(segments.astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(flag), fingerprints)
+    return rowkeys_of(segments.astype(np.uint64) << np.uint64(FLAG_BITS) | np.uint64(flag), fingerprints)
 
 
-def _numbers_of(drawer: Drawer, fingerprints: Uint64s) -> Uint64s:
+def numbers_in(drawer: Drawer, fingerprints: Uint64s) -> Uint64s:
     """Return the prefixes of fingerprints in a drawer, as numbers of 40 bits."""
-    return drawer.segments(fingerprints).astype(np.uint64) << np.uint64(_FLAG_BITS) | np.uint64(drawer.number)
+    return drawer.segments(fingerprints).astype(np.uint64) << np.uint64(FLAG_BITS) | np.uint64(drawer.number)
 
 
 def segments_of(packed: Uint8s) -> NDArray[np.uint32]:

@@ -1,0 +1,81 @@
+"""The documents of a part of tables: a file that is never changed, mapped to be read. Its base has the drawers.
+
+| from | what |
+|---|---|
+| 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
+| `HEADER_BYTES` | each document (`PLAIN`, 16 bytes; `SIGNED`, 32) by (fingerprint, id), and one that ends the ids |
+| then | for each fingerprint in order the number of its first document, and how many there are (4 bytes each) |
+| then | for each *bucket* of ids where its numbers begin, and where the last ones end (4 bytes each) |
+| then | the numbers of documents, bucket by bucket (4 bytes each) |
+| then | the ids, one after the other, in UTF-8 |
+| then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to here (4 bytes each) |
+
+The bucket of an id is the first `bucket_bits` bits of its digest, so a look-up compares a few ids. A fingerprint's
+place in the first drawer of the base is its place here. The header has the CRC-32 of the checksums, which is compared
+when the file is opened, and a block's one when the block is first read. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hsimhash.store.base_files.base_format import BLOCK_BYTES, HEADER_BYTES, header_fields, packed_header
+
+PLAIN = np.dtype([("id_start", "<u8"), ("first_seen", "<i8")])
+SIGNED = np.dtype([*PLAIN.descr, ("sketch", "<u8"), ("key", "<u8")])
+NUMBER = np.dtype("<u4")
+BUCKET_DOCUMENTS = 2  # at least, on average
+MOST_DOCUMENTS = (1 << 32) - 1  # of a part
+MAGIC = b"hsimdocs"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsHeader:
+    """What a file of documents has, and where."""
+
+    documents: int
+    fingerprints: int
+    has_signatures: bool
+    bucket_bits: int
+    id_bytes: int
+    tail: int  # the CRC-32 of the checksums
+
+    @property
+    def record(self) -> np.dtype[np.void]:
+        """What is kept of a document beside its id."""
+        return SIGNED if self.has_signatures else PLAIN
+
+    @property
+    def sections(self) -> tuple[int, int, int, int, int, int]:
+        """Where documents, fingerprints, buckets, their numbers and ids begin, behind the header, and end."""
+        sizes = (
+            (self.documents + 1) * self.record.itemsize,
+            (self.fingerprints + 1) * NUMBER.itemsize,
+            ((1 << self.bucket_bits) + 1) * NUMBER.itemsize,
+            self.documents * NUMBER.itemsize,
+            self.id_bytes,
+        )
+        first, second, third, fourth, fifth = np.cumsum(sizes).tolist()
+        return 0, first, second, third, fourth, fifth
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return -(-self.sections[-1] // BLOCK_BYTES)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file."""
+        return HEADER_BYTES + self.sections[-1] + self.blocks * NUMBER.itemsize
+
+    def packed(self) -> bytes:
+        """Return the header's bytes."""
+        return packed_header(MAGIC, VERSION, asdict(self))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> DocumentsHeader:
+        """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
+        return cls(**header_fields(packed, MAGIC, VERSION))

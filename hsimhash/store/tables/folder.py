@@ -1,0 +1,163 @@
+"""The folder of tables: what `tables.json` says, and errors that name the folder.
+
+| file | what |
+|---|---|
+| `tables.json` | the record of the index and the parts; written last, so a folder without it is unfinished |
+| `part-….rows` | the drawers of a part, see `hsimhash/store/base_files/base_format.py` |
+| `part-….docs` | its documents, see `documents_format.py` |
+| `list-…` | a list that the profile needs, such as a fitted rarity table, under its SHA-256 |
+| `writer.lock`, `runs/` | while somebody writes |
+
+A document is in one part; the parts of one folder have different documents.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError, Remedy, StoreReadOnlyError
+from hsimhash.fingerprint.recipe import own_lists
+from hsimhash.fingerprint.wordlists import kept_list
+from hsimhash.store.base import Record
+from hsimhash.store.base_files.base_format import BaseName
+from hsimhash.store.tables.documents_file import DocumentsName
+
+MANIFEST = "tables.json"
+RUNS = "runs"
+VERSION = 3  # on disk: never reuse; 1 and 2 were Parquet tables of earlier releases
+_OWN = re.compile(r"part-[0-9a-f]+\.(rows|docs)|list-[0-9a-f]{64}")
+_WRITE = Remedy("write tables with HSimIndex.write_tables(...)", "write tables with 'hsimhash export --to tables://…'")
+_AGAIN = Remedy(
+    "copy the folder again, or write it anew with HSimIndex.write_tables(...)",
+    "copy the folder again, or write it anew with 'hsimhash export --to tables://…'",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The files of a part."""
+
+    rows: BaseName
+    documents: DocumentsName
+
+
+def new_part_name() -> str:
+    """Return a name that the files of a new part share."""
+    return f"part-{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What `tables.json` says."""
+
+    record: Record
+    parts: tuple[Part, ...]
+
+    @property
+    def documents(self) -> int:
+        """The number of documents in all parts."""
+        return sum(part.documents.documents for part in self.parts)
+
+    @property
+    def files(self) -> set[str]:
+        """The names of all files but the manifest."""
+        lists = map(list_file, own_lists(self.record.profile))
+        return {*lists, *(part.rows.file for part in self.parts), *(part.documents.file for part in self.parts)}
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the contents of the lists and, last, of the manifest, by the names of their files."""
+        named = own_lists(self.record.profile).items()
+        lists = {list_file(sha256): kept_list(kind, sha256) for sha256, kind in named}
+        parts = [{"rows": asdict(part.rows), "documents": part.documents._asdict()} for part in self.parts]
+        record = {name.decode(): json.loads(value) for name, value in self.record.to_parts().items()}
+        fields = {"version": VERSION, "documents": self.documents, "record": record, "parts": parts}
+        return {**lists, MANIFEST: json.dumps(fields, ensure_ascii=False, indent=1).encode()}
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read the manifest, and load the lists of the profile into this process.
+
+        Raises:
+            IndexNotFoundError: there is none.
+            FormatVersionError: another release wrote it.
+            CorruptionError: it, or a list, is damaged.
+        """
+        try:
+            fields = json.loads((folder / MANIFEST).read_bytes())
+            check_version(fields["version"], folder)
+            parts = tuple(Part(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"])
+            record = Record.from_parts(
+                {name.encode(): json.dumps(value).encode() for name, value in fields["record"].items()}, f"{folder}"
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise _not_found(folder) from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise damaged(folder, f"{MANIFEST} cannot be read ({error!r})") from error
+        return cls(record.learn_lists(lambda name: _piece(folder, name), f"{folder}"), parts)
+
+
+def check_version(version: object, folder: Path) -> None:
+    """Raise `FormatVersionError` unless this release reads tables of that version."""
+    if version in (1, 2):
+        raise FormatVersionError(
+            f"{folder} has Parquet tables of an earlier release: 'hsimhash ingest {folder}/documents.parquet "
+            f"--fingerprint-field fingerprint --store lmdb://…' makes an index of them, and 'hsimhash export --to "
+            f"tables://…' writes that as tables"
+        )
+    if version != VERSION:
+        raise FormatVersionError(
+            f"{folder} has tables of version {version!r}, this release reads {VERSION}; upgrade hsimhash"
+        )
+
+
+def list_file(sha256: str) -> str:
+    """Return the name of the file of a list."""
+    return f"list-{sha256}"
+
+
+def _piece(folder: Path, name: bytes) -> bytes | None:
+    """Return a list whole as its first piece; see `Record.learn_lists`."""
+    _, sha256, number = name.decode().split(":")
+    if int(number):
+        return None
+    try:
+        return (folder / list_file(sha256)).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the parts and lists in a folder, complete or not."""
+    return [path for path in folder.iterdir() if _OWN.fullmatch(path.name)] if folder.is_dir() else []
+
+
+def remove_files(folder: Path, keep: Iterable[str] = ()) -> None:
+    """Delete parts and lists. Who has mapped them keeps them."""
+    kept = set(keep)
+    for path in own_files(folder):
+        if path.name not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _not_found(folder: Path) -> IndexNotFoundError:
+    if own_files(folder) or (folder / RUNS).is_dir():
+        return IndexNotFoundError(f"the tables in {folder} are unfinished: there is no {MANIFEST}; " + _AGAIN)
+    return IndexNotFoundError(f"no tables in {folder}: there is no {MANIFEST}; " + _WRITE)
+
+
+def damaged(folder: Path, found: object) -> CorruptionError:
+    """Return the error for damaged tables."""
+    return CorruptionError(f"the tables in {folder} are damaged: {found}; " + _AGAIN)
+
+
+def read_only(url: str) -> StoreReadOnlyError:
+    """Return the error for a write to tables."""
+    return StoreReadOnlyError(
+        f"{url} is read-only: tables are written once; "
+        + Remedy("write new ones with HSimIndex.write_tables(...)", "write new ones with 'hsimhash export --to …'")
+    )

@@ -1,0 +1,171 @@
+"""Write tables: documents become sorted runs on disk, and these the files of parts, in bounded memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.errors import IndexExistsError, Remedy, StopAskedError
+from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.locks import WRITER_LOCK, lock_or_refuse
+from hsimhash.progress import UNWATCHED, Observer
+from hsimhash.rowkey import last_occurrences
+from hsimhash.store.base import Document, Record
+from hsimhash.store.base_files.base_build import build_base
+from hsimhash.store.runs import Run, permuted_of, resolve, write_permuted
+from hsimhash.store.tables.documents_build import build_documents
+from hsimhash.store.tables.folder import MANIFEST, RUNS, Manifest, Part, new_part_name, own_files, remove_files
+
+RUN_DOCUMENTS = 1_000_000  # sorted in memory as one run,
+AT_ONCE_DOCUMENTS = 200_000  # and merged
+_OTHER_FOLDER = Remedy("choose another folder, or pass overwrite=True", "choose another folder, or add --overwrite")
+
+
+@dataclass(frozen=True, slots=True)
+class TablesOptions:
+    """How tables are written.
+
+    Args:
+        is_packed: write 5 to 6 bytes for a row of a drawer instead of 8; queries then take longer.
+        overwrite: replace the tables in the folder. Who has opened them keeps them.
+        run_documents: so many are sorted in memory; tests pass fewer.
+    """
+
+    is_packed: bool = False
+    overwrite: bool = False
+    run_documents: int = RUN_DOCUMENTS
+
+
+def write_tables(
+    folder: Path,
+    record: Record,
+    documents: Iterable[Document],
+    options: TablesOptions | None = None,
+    observer: Observer = UNWATCHED,
+) -> Manifest:
+    """Write documents as tables of one part; durable on return. Of repeated ids the last one counts.
+
+    Args:
+        folder: new or empty, or with tables that are replaced.
+        record: of the index that the documents come from.
+        documents: in any order.
+        options: see there.
+        observer: watches the second half; if its `stop` asks to end, `StopAskedError` is raised and nothing is left.
+
+    Raises:
+        IndexExistsError: the folder is not empty.
+        StoreUnavailableError: the folder cannot be written.
+    """
+    options = options or TablesOptions()
+    with new_tables(folder, overwrite=options.overwrite) as finish:
+        runs = list[Run]()
+        rows = iter(documents)
+        while batch := list(islice(rows, options.run_documents)):
+            runs.append(run_of(folder / RUNS / f"run-{len(runs):06d}", record, batch))
+            if observer.stop():
+                raise StopAskedError("asked to end while reading")
+        manifest = Manifest(record, (write_part(folder, runs, record, observer, is_packed=options.is_packed),))
+        finish(manifest)
+    return manifest
+
+
+@contextmanager
+def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest], None]]:
+    """Give a function that puts a manifest in force; parts are written to the folder before.
+
+    When the block ends otherwise, what it wrote is deleted; a kill leaves files that the next call deletes.
+    """
+    with file_errors(folder, advice=", and run the same command again"):
+        made = make_folder(folder)
+        try:
+            with lock_or_refuse(folder / WRITER_LOCK, f"writes tables to {folder}", _OTHER_FOLDER):
+                kept = _refuse_other_files(folder, overwrite=overwrite)
+                _clear(folder, kept)
+                try:
+                    yield lambda manifest: _finish(folder, manifest)
+                except BaseException:
+                    _clear(folder, kept)
+                    raise
+                finally:
+                    (folder / WRITER_LOCK).unlink(missing_ok=True)
+        except BaseException:
+            for one in made:
+                if not any(one.iterdir()):
+                    one.rmdir()
+            raise
+
+
+def _refuse_other_files(folder: Path, *, overwrite: bool) -> set[str]:
+    """Raise `IndexExistsError` for tables, unless they are replaced, and for other files; return their names."""
+    names = {path.name for path in folder.iterdir()} - {WRITER_LOCK, RUNS}
+    others = names - {path.name for path in own_files(folder)} - {MANIFEST, f"{MANIFEST}.new"}
+    if others:
+        raise IndexExistsError(f"{folder} has other files, such as {min(others)}; choose another folder")
+    if MANIFEST not in names:
+        return set()
+    if not overwrite:
+        raise IndexExistsError(f"{folder} has tables already; " + _OTHER_FOLDER)
+    return names
+
+
+def _clear(folder: Path, kept: Iterable[str]) -> None:
+    """Delete what an unfinished write left."""
+    shutil.rmtree(folder / RUNS, ignore_errors=True)
+    remove_files(folder, kept)
+
+
+def _finish(folder: Path, manifest: Manifest) -> None:
+    for name, content in manifest.contents().items():
+        with replace_file(folder / name) as file:
+            file.write(content)
+    remove_files(folder, manifest.files)
+    shutil.rmtree(folder / RUNS, ignore_errors=True)
+    sync_folder(folder)
+
+
+def run_of(folder: Path, record: Record, documents: Sequence[Document]) -> Run:
+    """Write documents as a run; of repeated ids the last one counts."""
+    doc_ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
+    signatures = Signatures.of(*(np.array(one, np.uint64) for one in (fingerprints, sketches, keys)))
+    return sorted_run(folder, record, [one.encode() for one in doc_ids], signatures, np.array(first_seen, np.int64))
+
+
+def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> Run:
+    """Write documents, as columns, as a run; of repeated ids the last one counts."""
+    last, signatures = last_occurrences(ids), record.stored(signatures)
+    if len(last) < len(ids):
+        ids, signatures, first_seen = [ids[place] for place in last], signatures[last], first_seen[last]
+    Run.write(folder, signatures, ids, first_seen, has_signatures=record.has_signatures)
+    return Run(folder)
+
+
+def write_part(
+    folder: Path, runs: Sequence[Run], record: Record, observer: Observer = UNWATCHED, *, is_packed: bool = False
+) -> Part:
+    """Write a part of tables from runs, to which files are added; durable on return."""
+    name, drawers = new_part_name(), record.layout.drawers
+    if runs:
+        resolve(runs, AT_ONCE_DOCUMENTS, lambda found: np.ones(len(found.runs), np.bool_))
+    for run in runs:
+        write_permuted(run, drawers, record.keying)
+    rows: int = sum(permuted_of(run, drawers).shape[1] for run in runs)
+    total, done = rows * len(drawers) + sum(run.size for run in runs), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        observer.report("write", min(done, total), total)
+        if observer.stop():
+            raise StopAskedError("asked to end while writing")
+
+    base = build_base(folder / f"{name}.rows", record.layout, runs, advance=advance, is_packed=is_packed)
+    documents = build_documents(folder / f"{name}.docs", runs, base.rows, AT_ONCE_DOCUMENTS, advance)
+    return Part(base, documents)

@@ -1,9 +1,9 @@
-"""`hsimhash export`: write all documents of an index in a form that `ingest` reads back."""
+"""`hsimhash export`: write all documents of an index in a form that `ingest` reads back, or as tables."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settin
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
+from hsimhash.store.urls import masked
 
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
@@ -25,7 +26,11 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 @click.option(
     "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
 )
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines; see below."
+)
+@click.option("--compress", is_flag=True, help="For --to: write fewer bytes; queries then take longer.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables of --to, if they exist.")
 @click.option(
     "--format",
     "form",
@@ -49,6 +54,8 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 def export_command(
     settings: Settings,
     output: str,
+    target: str | None,
+    compress: bool,
     overwrite: bool,
     form: str | None,
     shards: int | None,
@@ -60,6 +67,7 @@ def export_command(
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
              hsimhash export --output pages.parquet --store lmdb://pages
+             hsimhash export --to tables://pages.tables --store lmdb://pages
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
 
     jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
@@ -67,10 +75,28 @@ def export_command(
     has the id, a tab and the fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field
     fingerprint' creates the same index from it. FILE appears only when it is complete.
 
+    With --to, export writes an index that never changes. Its folder can be copied, or served from a read-only disk, and
+    --store tables://FOLDER answers the same queries as the index. The folder must be new or empty, or have tables that
+    --overwrite replaces; processes that have opened those keep them. With --compress, a row takes 5 to 6 bytes instead
+    of 8. After Ctrl-C nothing is left.
+
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
     same command again to write those that are missing. To share the work between 16 machines that reach the same
     folder, add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
     """
+    if target is not None:
+        others = {
+            "--output": output != "-",
+            "--format": form,
+            "--shards": shards,
+            "--workers": workers,
+            "--shard": shard,
+        }
+        _refuse_with_target([name for name, given in others.items() if given])
+        _export_tables(settings, target, is_packed=compress, overwrite=overwrite)
+        return
+    if compress:
+        raise click.UsageError("--compress is for --to; FILE is compressed if its name ends in .gz or .zst")
     if shards is not None:
         _export_shards(settings, output, shards, form or "jsonl", workers, shard, overwrite=overwrite)
         return
@@ -83,6 +109,23 @@ def export_command(
     with open_index(settings, is_job=True) as index:
         # By the fingerprint: to count them first, HBase would read them all.
         _export(index.documents(), output, form, lambda document: document.fingerprint >> 32)
+
+
+def _refuse_with_target(given: Sequence[str]) -> None:
+    if given:
+        raise click.UsageError(f"{given[0]} is for lines; leave it out, or --to")
+
+
+def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrite: bool) -> None:
+    if not target.startswith("tables://"):
+        raise click.BadParameter(
+            f"{masked(target)} is not a folder of tables: write tables://FOLDER; 'hsimhash relayout --to' copies an "
+            f"index to another store",
+            param_hint="'--to'",
+        )
+    with open_index(settings, is_job=True) as index, watching("export") as observer:
+        done = index.write_tables(target, compress=is_packed, overwrite=overwrite, observer=observer)
+    say(f"exported {plural(done, 'document')}; query them with --store {target}")
 
 
 def _form(output: str, form: str | None) -> str:

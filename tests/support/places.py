@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
-from hsimhash.store import Record, Store, create_store, open_store
-from hsimhash.store.base import Mark
+from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.base import Mark, View
 from hsimhash.store.conformance.place import StorePlace
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.opening import open_gateway
@@ -26,6 +27,10 @@ from hsimhash.store.lmdb.files import BaseLimits
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
+from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint
+from hsimhash.store.tables.folder import RUNS, Manifest
+from hsimhash.store.tables.store import TablesStore
+from hsimhash.store.tables.write import new_tables, run_of, write_part
 from tests.support.effort import IS_THOROUGH
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 from tests.support.hbase_server import Gateways
@@ -114,6 +119,69 @@ class BasedStore(LmdbStore):
         if self.writes % 2:
             make_base(self.session)
         return count
+
+
+def write_parts(folder: Path, record: Record, documents: Iterable[Document], parts: int, *, is_packed: bool) -> None:
+    """Write documents as tables of several parts, of which some may be empty."""
+    several: list[list[Document]] = [[] for _ in range(parts)]
+    for document in documents:
+        several[zlib.crc32(document.doc_id.encode()) % parts].append(document)
+    with new_tables(folder, overwrite=True) as finish:
+        written = []
+        for number, its in enumerate(several):
+            halves = [half for half in (its[::2], its[1::2]) if half]
+            runs = [run_of(folder / RUNS / f"{number}-{place}", record, half) for place, half in enumerate(halves)]
+            written.append(write_part(folder, runs, record, is_packed=is_packed))
+        finish(Manifest(record, tuple(written)))
+
+
+class ExportedStore(LmdbStore):
+    """An embedded store that reads from tables: what it has is written as tables whenever that has changed."""
+
+    parts, is_packed = 1, False
+    _exported: tuple[tuple[str, int], TablesStore] | None = None
+
+    def tables(self) -> TablesStore:
+        """Return tables of what the index has now."""
+        with self.session.environment.turn:
+            now = self.session.last_transaction()
+            if self._exported is None or self._exported[0] != now:
+                folder = self.session.path.with_name(f"tables-{next(_numbers)}")
+                documents = itertools.chain.from_iterable(super().walk())
+                write_parts(folder, self.record, documents, self.parts, is_packed=self.is_packed)
+                self._exported = now, TablesStore(f"tables://{folder}", folder)
+            return self._exported[1]
+
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:  # type: ignore[override]
+        return self.tables().view(timeout_s=timeout_s)
+
+    def walk(self) -> Iterator[list[Document]]:
+        return self.tables().walk()
+
+    def check(self, **options: Any) -> CheckReport:
+        return self.tables().check()
+
+    def describe(self) -> dict[str, str | int]:
+        return self.tables().describe()
+
+    def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
+        return self.tables().crowds(sampled=sampled)
+
+
+def exported_place(folder: Path, *, parts: int, is_packed: bool) -> StorePlace:
+    """Return a place of embedded stores that are read as tables."""
+    numbers = itertools.count()
+    kind = type("OfSomeParts", (ExportedStore,), {"parts": parts, "is_packed": is_packed})
+
+    def path_of(url: str) -> Path:
+        return Path(url.removeprefix("lmdb://"))
+
+    return StorePlace(
+        lambda: f"lmdb://{folder / str(next(numbers))}",
+        create=lambda url, record: kind.create(url, path_of(url), record),
+        open=lambda url: kind(url, path_of(url)),
+        is_quick=not IS_THOROUGH,
+    )
 
 
 def based_place(folder: Path) -> StorePlace:

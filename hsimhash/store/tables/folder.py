@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -76,6 +77,7 @@ class Manifest:
         parts = [{"rows": asdict(part.rows), "documents": part.documents._asdict()} for part in self.parts]
         record = {name.decode(): json.loads(value) for name, value in self.record.to_parts().items()}
         fields = {"version": VERSION, "documents": self.documents, "record": record, "parts": parts}
+        fields["crc32"] = _checksum(fields)
         return {**lists, MANIFEST: json.dumps(fields, ensure_ascii=False, indent=1).encode()}
 
     @classmethod
@@ -90,15 +92,22 @@ class Manifest:
         try:
             fields = json.loads((folder / MANIFEST).read_bytes())
             check_version(fields["version"], folder)
+            if fields.pop("crc32") != _checksum(fields):
+                raise ValueError("its checksum is another")
             parts = tuple(Part(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"])
             record = Record.from_parts(
                 {name.encode(): json.dumps(value).encode() for name, value in fields["record"].items()}, f"{folder}"
             )
         except (FileNotFoundError, NotADirectoryError):
             raise _not_found(folder) from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise damaged(folder, f"{MANIFEST} cannot be read ({error!r})") from error
+        except (ValueError, TypeError, LookupError) as error:
+            raise damaged(folder, f"{MANIFEST} cannot be read ({error})") from error
         return cls(record.learn_lists(lambda name: _piece(folder, name), f"{folder}"), parts)
+
+
+def _checksum(fields: Mapping[str, object]) -> int:
+    """Return the CRC-32 of the fields as JSON with sorted names and without spaces."""
+    return zlib.crc32(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
 def check_version(version: object, folder: Path) -> None:

@@ -87,13 +87,11 @@ def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest]
         made = make_folder(folder)
         try:
             with lock_or_refuse(folder / WRITER_LOCK, f"writes tables to {folder}", _OTHER_FOLDER):
-                kept = _refuse_other_files(folder, overwrite=overwrite)
-                _clear(folder, kept)
                 try:
-                    yield lambda manifest: _finish(folder, manifest)
-                except BaseException:
+                    kept = _refuse_other_files(folder, overwrite=overwrite)
                     _clear(folder, kept)
-                    raise
+                    with _cleared_on_error(folder, kept):
+                        yield lambda manifest: _finish(folder, manifest)
                 finally:
                     (folder / WRITER_LOCK).unlink(missing_ok=True)
         except BaseException:
@@ -101,6 +99,15 @@ def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest]
                 if not any(one.iterdir()):
                     one.rmdir()
             raise
+
+
+@contextmanager
+def _cleared_on_error(folder: Path, kept: Iterable[str]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _clear(folder, kept)
+        raise
 
 
 def _refuse_other_files(folder: Path, *, overwrite: bool) -> set[str]:

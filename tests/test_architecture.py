@@ -24,7 +24,7 @@ LADDER = [
     {"claims"},
     {"index"},
     {"aio", "load", "pairs"},
-    {"dedup", "compressed"},
+    {"dedup"},
     {"settings", "spark", "calibrate", "serve"},
     {"cli", "compat", "conformance", "contrib"},
 ]
@@ -120,7 +120,7 @@ def store_of(path: Path) -> str:
 
 
 # hsimhash.spark has the jobs of one machine, from DataFrame to DataFrame, under the same names.
-ALSO_ON_SPARK = {"dedup"}
+ALSO_ON_SPARK = {"dedup", "write_tables"}
 
 
 def test_no_class_alias_or_public_function_has_the_name_of_another() -> None:

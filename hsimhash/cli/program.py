@@ -54,8 +54,7 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
     },
     "Large jobs": {
         "bulk-load": ("bulk_load", "Load documents into HBase as HFiles."),
-        "spark": ("spark", "Run dedup, fingerprinting, matching and loading on Spark."),
-        "tables": ("compressed", "Match millions of queries against compressed tables."),
+        "spark": ("spark", "Run dedup, fingerprinting and loading on Spark."),
     },
     "Compatibility": {
         "find-all": ("find_all", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),

@@ -127,7 +127,7 @@ _fingerprint_option = click.option(
 
 @click.group("spark", cls=Group)
 def spark_command() -> None:
-    """Run dedup, fingerprinting, matching and loading on Spark, for jobs too large for one machine.
+    """Run dedup, fingerprinting and loading on Spark, for jobs too large for one machine.
 
     \b
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
@@ -268,12 +268,13 @@ def spark_dedup_command(
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
 
 
-@spark_command.command("tables", short_help="Write documents as compressed tables.")
+@spark_command.command("tables", short_help="Write documents as a read-only index.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("layout", "profile", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
 @fit_option
+@click.option("--compress", is_flag=True, help="Write fewer bytes; queries then take longer.")
 @_job_options
 def spark_tables_command(
     settings: Settings,
@@ -281,73 +282,38 @@ def spark_tables_command(
     fingerprint_field: str | None,
     form: str,
     fit: str,
+    compress: bool,
     out: str,
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write documents as compressed tables, one per drawer of the layout.
+    """Write documents as tables: a read-only index, as 'hsimhash export --to' writes it.
 
     \b
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
+             hsimhash query --text "some text" --store tables://pages.tables
 
-    The folder must be new or empty. 'hsimhash spark match' and 'hsimhash tables match' read it. Word weights are learnt
-    from the INPUTs and kept, as 'hsimhash tables write' does it.
+    The folder must be new or empty; if it is not on a disk of the machine that queries, copy it there. Each task writes
+    a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash ingest' does it
+    for a new index. If an id comes twice, the first document counts.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
         jobs.check_new_tables(out)
         profile = jobs.fitted_to_files(spark, inputs, options, fit, UNWATCHED)
         read = jobs.read_documents(spark, inputs, replace(options, profile=profile))
-        manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=profile)
+        manifest = jobs.write_tables(read.documents, out, layout=settings.layout, profile=profile, compress=compress)
         rejected = read.rejected
     print_json(
         {
             "documents": manifest.documents,
-            "fingerprints": manifest.fingerprints,
-            "layout": manifest.layout,
-            "profile": manifest.profile,
+            "parts": len(manifest.parts),
+            "layout": manifest.record.layout.name,
+            "profile": profile.name,
             **learnt_json(profile.learnt),
         }
     )
-    return _told(rejected)
-
-
-@spark_command.command("match", short_help="Find the documents in tables that are near many queries.")
-@click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
-@click.option("--tables", required=True, metavar="DIR|URL", type=utf8, help="The folder with the tables.")
-@with_settings("max_distance", "id_field", "text_field")
-@_fingerprint_option
-@_format_option
-@_overwrite_option
-@_job_options
-def spark_match_command(
-    settings: Settings,
-    inputs: tuple[str, ...],
-    tables: str,
-    fingerprint_field: str | None,
-    form: str,
-    overwrite: bool,
-    out: str,
-    master: str | None,
-    driver_memory: str,
-) -> ExitCode:
-    """Find the documents in compressed tables that are near each query.
-
-    \b
-    Example: hsimhash spark match today.parquet --tables pages.tables --out near.parquet
-
-    The output has a row for each stored document near a query: query, id, distance, fingerprint and first_seen. Each
-    file of the tables is read once, however many queries there are. The default and maximum of --distance is the
-    distance of the tables' layout. Texts are fingerprinted with the profile of the tables.
-    """
-    options = _reading(settings, form, fingerprint_field, jobs.profile_of(tables))
-    with _session(master, driver_memory, [*inputs, tables]) as spark:
-        jobs.check_place(spark, out, [*inputs, tables], overwrite=overwrite)
-        read = jobs.read_documents(spark, inputs, options)
-        found = jobs.match(read.documents, tables, max_distance=settings.max_distance)
-        found.write.mode(jobs.write_mode(overwrite=overwrite)).parquet(out)
-        rejected = read.rejected
     return _told(rejected)
 
 

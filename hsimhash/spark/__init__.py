@@ -1,6 +1,6 @@
 """Large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
 
-`fingerprints` and `dedup` take texts; `pairs`, `clusters`, `compress`, `match` and `bulk_load` take what `fingerprints`
+`fingerprints` and `dedup` take texts; `pairs`, `clusters`, `write_tables` and `bulk_load` take what `fingerprints`
 returns. `text=` and `id=` name the columns. `fingerprints` is lazy; all others run jobs when they are called.
 
 `dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions of
@@ -27,14 +27,13 @@ from hsimhash.spark.frames import dedup
 from hsimhash.spark.near_pairs import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
-from hsimhash.spark.tables import LAYOUT, check_new_tables, compress, match, profile_of
+from hsimhash.spark.tables import check_new_tables, write_tables
 from hsimhash.spark.vertices import SparkDedupOptions, pairs
 
 if TYPE_CHECKING:
     from hsimhash.spark.bulk_loading import BulkLoadTotals, bulk_load, bulk_load_files
 
 __all__ = [
-    "LAYOUT",
     "BulkLoadTotals",
     "PairLimits",
     "RecordOptions",
@@ -44,16 +43,14 @@ __all__ = [
     "check_new_tables",
     "check_place",
     "clusters",
-    "compress",
     "dedup",
     "dedup_files",
     "fingerprints",
     "fitted_to_files",
-    "match",
     "pairs",
-    "profile_of",
     "read_documents",
     "write_mode",
+    "write_tables",
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one of the package's

@@ -31,7 +31,7 @@ from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import opened_index
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import check_documents
-from hsimhash.spark.columns import SIGNATURE, absolute_place, first_seen_in, id_and_signature, position_of, unsigned
+from hsimhash.spark.columns import SIGNATURE, absolute_place, given_rows, last_rows, unsigned
 from hsimhash.spark.executors import OnExecutors
 from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_hfiles import FilePlan, cuts_of, region_parts, write_files
@@ -111,7 +111,7 @@ def bulk_load(
     if LoadsFiles not in backend_of(store).capabilities:
         raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
-        given = _given(documents, id, index.store.record, position)
+        given = given_rows(documents, id, position, has_signatures=index.store.record.has_signatures)
         place = absolute_place(options.stage)
         stage = open_stage(place)
         stage.claim()
@@ -146,18 +146,6 @@ def bulk_load_files(
         return None
     rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT_KIND).count()
     return replace(totals, documents=totals.documents + rejected + short, rejected=rejected, short=short)
-
-
-def _given(documents: DataFrame, id: str, record: Record, position: str | None) -> DataFrame:
-    """Return `id`, the signature as the index keeps it, `first_seen` (null: now) and `place`."""
-    doc_id, signature = id_and_signature(documents, id)
-    if not record.has_signatures:
-        signature[1:] = [F.lit(0).cast("bigint").alias(name) for name in SIGNATURE[1:]]
-    place = position_of(documents, position).alias("place")
-    rows = documents.select(
-        doc_id.cast("string").alias("id"), *signature, first_seen_in(documents).alias("first_seen"), place
-    )
-    return rows.where("id is not null and fingerprint is not null")
 
 
 def _job_of(given: DataFrame, store: str) -> tuple[int, str]:
@@ -218,12 +206,10 @@ class _Load:
         """Write what the load that began brings: its documents, then their files."""
         folder, spark, steps = self._keeper.folder(state.token), given.sparkSession, self._steps
         place = f"{steps.stage.url}/{folder}{DOCUMENTS}"
-        last = F.max(F.struct("place", "first_seen", *SIGNATURE)).alias("last")
         task = _Comparing(str(self._address), self._record, self._ttl_s, state, has_documents=steps.has_documents())
         if task.has_documents:
             observer.say("comparing with the table")
-        first_seen = F.coalesce("last.first_seen", F.lit(state.stamp)).alias("first_seen")
-        rows = given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)
+        rows = last_rows(given, state.stamp)
         rows.mapInArrow(OnExecutors(partial(_compared, task)), _DOCUMENTS).write.parquet(place)
         kept = spark.read.parquet(place)
         count, added = kept.agg(F.count("*"), F.sum("is_news")).first()

@@ -343,6 +343,28 @@ def position_of(documents: DataFrame, name: str | None) -> Column:
     return F.struct(own.isNull(), own)
 
 
+def given_rows(documents: DataFrame, id: str, position: str | None, *, has_signatures: bool) -> DataFrame:
+    """Return `id`, the signature as an index keeps it, `first_seen` (null: now) and `place`.
+
+    Rows without an id or a fingerprint are left out.
+    """
+    doc_id, signature = id_and_signature(documents, id)
+    if not has_signatures:
+        signature[1:] = [F.lit(0).cast("bigint").alias(name) for name in SIGNATURE[1:]]
+    place = position_of(documents, position).alias("place")
+    rows = documents.select(
+        doc_id.cast("string").alias("id"), *signature, first_seen_in(documents).alias("first_seen"), place
+    )
+    return rows.where("id is not null and fingerprint is not null")
+
+
+def last_rows(given: DataFrame, now_ms: int) -> DataFrame:
+    """Return `id`, signature and `first_seen` of the last of `given_rows` with each id."""
+    last = F.max(F.struct("place", "first_seen", *SIGNATURE)).alias("last")
+    first_seen = F.coalesce("last.first_seen", F.lit(now_ms)).alias("first_seen")
+    return given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)
+
+
 def check_names(documents: DataFrame, names: Sequence[str]) -> None:
     """Raise `ValueError` if columns are missing."""
     missing = [name for name in names if name not in documents.columns]

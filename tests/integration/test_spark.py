@@ -18,13 +18,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hsimhash import Profile
-from hsimhash.compressed import CompressedTables
+from hsimhash import HSimIndex, Profile
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, Method, PairsListed, dedup
-from hsimhash.errors import CorruptionError, HsimhashError
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
-from hsimhash.fingerprint.fit import Fit
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
@@ -40,14 +38,12 @@ from hsimhash.spark import (
     RecordOptions,
     SparkDedupOptions,
     clusters,
-    compress,
     dedup_files,
     fingerprints,
-    match,
     pairs,
-    profile_of,
     read_documents,
     single_task,
+    write_tables,
 )
 from hsimhash.spark.columns import grouped_evenly, partition_keys
 from hsimhash.spark.components import component_roots
@@ -425,34 +421,40 @@ def test_long_chains_are_one_component(spark: SparkSession) -> None:
         assert found == dict(enumerate(root.tolist()))
 
 
-def test_a_match_by_compressed_tables_is_that_of_brute_force(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_tables_of_many_tasks_answer_as_an_index_of_the_same_documents(
+    spark: SparkSession, tmp_path: Path, is_packed: bool
+) -> None:
     rng = np.random.default_rng(4)
-    values = near_and_equal(rng, 6_000, near=1 / 3, equal=1 / 3, most=6)
+    values = near_and_equal(rng, 3_000, near=1 / 3, equal=1 / 3, most=6)
     stored = frame(spark, tmp_path / "stored.parquet", values).withColumn("first_seen", F.lit(5).cast("bigint"))
-    queries = half_near(rng, values, 800, 3)
-    hexes = spark.createDataFrame(
-        [(str(n), f"{q:016x}") for n, q in enumerate(queries.tolist())], "id string, fingerprint string"
-    )
-    folder = tmp_path / "tables"
-    manifest = compress(stored, str(folder), limits=SMALL)
-    assert (manifest.documents, manifest.fingerprints) == (6_000, len(np.unique(values)))
-    ids, found = page_ids(0, len(values)), match(hexes, str(folder)).collect()
-    distances = np.bitwise_count(queries[:, None] ^ values)
-    expected = {(str(q), ids[d], int(distances[q, d]), 5) for q, d in zip(*np.nonzero(distances <= 3), strict=True)}
-    assert len(found) == len(expected)
-    assert {(row.query, row.id, row.distance, row.first_seen) for row in found} == expected
-    alone = CompressedTables(folder)
-    near = alone.match(queries)
-    rows = alone.documents(near.fingerprints)
-    pairs_of = zip(near.queries.tolist(), near.fingerprints.tolist(), near.distances.tolist(), strict=True)
-    assert {(str(q), one.doc_id, d, 5) for q, fp, d in pairs_of for one in rows[fp]} == expected
+    queries, folder = half_near(rng, values, 400, 3), tmp_path / "tables"
+    manifest = write_tables(stored, str(folder), layout="10", profile="auto-2", compress=is_packed, part_documents=900)
+    assert (manifest.documents, len(manifest.parts)) == (3_000, 4)
+    with (
+        HSimIndex.create(tmp_path / "index", layout="10", profile="auto-2") as index,
+        HSimIndex.open(f"tables://{folder}") as tables,
+    ):
+        index.add_many(values, page_ids(0, len(values)), first_seen=5)
+        assert list(tables.documents()) == list(index.documents())
+        assert tables.query_many(queries) == index.query_many(queries)
+        assert sum(map(len, tables.query_many(queries))) > 1_000
+        assert tables.check().is_sound
     with pytest.raises(HsimhashError, match="is not empty"):
-        compress(stored, str(folder))
-    with pytest.raises(ValueError, match="beyond the 3 bits"):
-        match(hexes, str(folder), max_distance=4)
+        write_tables(stored, str(folder))
 
 
-def test_tables_keep_a_fitted_profile_for_whoever_matches(tmp_path: Path) -> None:
+def test_tables_of_no_documents_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+    stored = frame(spark, tmp_path / "none.parquet", np.empty(0, np.uint64))
+    assert write_tables(stored, str(tmp_path / "tables")).documents == 0
+    with HSimIndex.open(f"tables://{tmp_path}/tables") as tables:
+        assert (tables.query(5), tables.count(), list(tables.documents())) == ([], 0, [])
+        assert tables.query_many([5, 6]) == [[], []]
+        assert tables.check().is_sound
+        assert tables.store.describe()["parts"] == 0
+
+
+def test_tables_keep_a_fitted_profile(tmp_path: Path) -> None:
     need_java()
     given = written(tmp_path / "pages.jsonl", pages(150, 30))
     stops = tmp_path / "stops.txt"
@@ -464,41 +466,23 @@ def test_tables_keep_a_fitted_profile_for_whoever_matches(tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    one, many = str(tmp_path / "one"), str(tmp_path / "many")
-    alone = json.loads(made("tables", "write", given, "--out", one, *profile))
-    spread = json.loads(made("spark", "tables", given, "--out", many, *profile))
-    assert spread == {name: alone[name] for name in spread}
-    assert spread["word_weights"]["documents"] == 180
+    index, spread = f"lmdb://{tmp_path}/index", str(tmp_path / "many")
+    made("ingest", given, "--store", index, *profile)
+    assert json.loads(made("spark", "tables", given, "--out", spread, *profile))["word_weights"]["documents"] == 180
     stops.unlink()
-    found = []
-    for tables in (one, many):
-        near, out = made("tables", "match", given, "--tables", tables).splitlines(), f"{tables}.parquet"
-        answers = map(json.loads, near)
-        found.append({(one["id"], hit["id"], hit["distance"]) for one in answers for hit in one["matches"]})
-        made("spark", "match", given, "--tables", tables, "--out", out)
-        found.append({(row["query"], row["id"], row["distance"]) for row in pq.read_table(out).to_pylist()})
-    assert found[0] == found[1] == found[2] == found[3]
-    assert 180 < len(found[0]) < 300
-
-
-@pytest.mark.parametrize("damage", ["missing", "another"])
-@pytest.mark.parametrize("what", ["list", "profile"])
-def test_a_damaged_profile_of_tables_is_told_before_any_work(
-    spark: SparkSession, tmp_path: Path, what: str, damage: str
-) -> None:
-    fit = Fit(Profile.named("auto-3"))
-    fit.add([page["text"] for page in pages(120, 0)])
-    folder = tmp_path / "tables"
-    values = random_fingerprints(np.random.default_rng(5), 30)
-    compress(frame(spark, tmp_path / "in.parquet", values), str(folder), profile=fit.profile.fitted(fit.table()))
-    assert profile_of(str(folder)) == fit.profile.fitted(fit.table())
-    (path,) = folder.glob("list-*" if what == "list" else "profile.json")
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(b"{}\n")
-    with pytest.raises(CorruptionError, match=f"{path.name} cannot be read .*write the tables again"):
-        profile_of(str(folder))
+    with HSimIndex.open(index) as one, HSimIndex.open(f"tables://{spread}") as other:
+        assert one.store.record == other.store.record
+        documents = list(one.documents())
+        assert [document._replace(first_seen=0) for document in other.documents()] == [
+            document._replace(first_seen=0) for document in documents
+        ]
+        asked = [document.signature for document in documents]
+        found = [
+            [[(match.doc_id, match.distance) for match in matches] for matches in tables.query_many(asked)]
+            for tables in (one, other)
+        ]
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) > 180
 
 
 def test_rows_with_a_key_go_to_its_partition(spark: SparkSession) -> None:
@@ -532,17 +516,6 @@ def test_unsigned_numbers_and_digits_are_the_same_bits(spark: SparkSession) -> N
         rows = [(doc_id, shown(one)) for doc_id, one in zip(ids, given, strict=True)]
         found = pairs(spark.createDataFrame(rows, f"id string, fingerprint {kind}"), limits=SMALL).collect()
         assert {tuple(row) for row in found} == expected
-
-
-def test_tables_of_few_documents_or_none_have_all_files(spark: SparkSession, tmp_path: Path) -> None:
-    low = np.arange(4_000, dtype=np.uint64)  # all in the lowest bucket of most drawers
-    queries = spark.createDataFrame([("q", 5)], "id string, fingerprint bigint")
-    for name, values in (("low", low), ("none", low[:0])):
-        stored = frame(spark, tmp_path / f"{name}.parquet", values)
-        compress(stored, str(tmp_path / name), limits=PairLimits(part=500, sample=1_000))
-        found = match(queries, str(tmp_path / name)).collect()
-        assert len(found) == int(np.count_nonzero(np.bitwise_count(values ^ np.uint64(5)) <= 3))
-        assert len(CompressedTables(tmp_path / name).match(np.array([5], np.uint64)).queries) == len(found)
 
 
 def test_results_do_not_replace_what_is_read(spark: SparkSession, tmp_path: Path) -> None:

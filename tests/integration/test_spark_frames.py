@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hsimhash import Profile
-from hsimhash.compressed.files import DOCUMENTS
 from hsimhash.dedup import DedupOptions
 from hsimhash.dedup import dedup as dedup_on_one_machine
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.spark import clusters, compress, dedup, fingerprints, match, pairs
+from hsimhash.spark import clusters, dedup, fingerprints, pairs, write_tables
+from hsimhash.store.tables.folder import MANIFEST
 from tests.support.spark_session import QUICK, local_spark, need_java
 from tests.test_readme import README, TOP
 
@@ -128,9 +128,7 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
         (lambda: pairs(few, id="the id"), rf"no column 'fingerprint', which fingerprints\(\) adds; .* {columns}"),
         (lambda: clusters(signed), "no column 'id'; .* id="),
         (lambda: clusters(renamed, id="kept"), "adds a column 'kept'"),
-        (lambda: compress(signed, "nowhere"), "no column 'id'; .* id="),
-        (lambda: match(signed, "nowhere"), "no column 'id'; .* id="),
-        (lambda: match(signed, signed, id="the id"), r"a folder of tables, got DataFrame; .* compress\(\)"),
+        (lambda: write_tables(signed, "nowhere"), "no column 'id'; .* id="),
     ]
     before = jobs_of(spark)
     for call, message in wrong:
@@ -152,16 +150,13 @@ def test_ids_must_be_there_and_differ(spark: SparkSession, ids: list[str | None]
         dedup(frame)
 
 
-def test_the_columns_are_those_of_the_readme(few: DataFrame, tmp_path: Path) -> None:
+def test_the_columns_are_those_of_the_readme(few: DataFrame) -> None:
     signed = fingerprints(few, text="the.body")
-    folder = str(tmp_path / "tables")
-    compress(signed, folder, id="the id")
     results = {
         "fingerprints": (signed, few.columns),
         "pairs": (pairs(signed, id="the id"), []),
         "clusters": (clusters(signed, id="the id"), ["the id"]),
         "dedup": (dedup(few, text="the.body", id="the id"), few.columns),
-        "match": (match(signed, against=folder, id="the id"), []),
     }
     rows = dict(re.findall(r"^\| `(\w+)\(df\b[^|]*\| ([^|]*) \|$", README, re.MULTILINE))
     assert rows.keys() == results.keys()
@@ -172,8 +167,6 @@ def test_the_columns_are_those_of_the_readme(few: DataFrame, tmp_path: Path) -> 
     kept = {row["the id"]: (row.cluster, row.keep) for row in results["dedup"][0].collect()}
     assert kept == {9: (9, True), 10: (9, False), 3: (3, True), 4: (4, True)}  # in the order of numbers: 9 before 10
     assert [(row.left, row.right) for row in results["pairs"][0].collect()] == [(9, 10)]
-    found_by = {(row.query, row.id) for row in results["match"][0].collect()}
-    assert found_by == {(9, "9"), (9, "10"), (10, "9"), (10, "10"), (4, "4")}
 
 
 def test_no_documents_have_no_answer(few: DataFrame) -> None:
@@ -194,4 +187,4 @@ def test_the_notebook_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     assert isinstance(near, DataFrame)
     assert sorted(row.url for row in kept.collect()) == ["/bus", "/ferry", "/渡轮"]
     assert [(row.query, row.id) for row in near.collect()] == [("/ferry/today", "/ferry")]
-    assert list((tmp_path / "pages.tables" / DOCUMENTS).iterdir())  # by Java, which is in another folder than Python
+    assert (tmp_path / "pages.tables" / MANIFEST).exists()

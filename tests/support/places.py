@@ -28,7 +28,7 @@ from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint
-from hsimhash.store.tables.folder import RUNS, Manifest
+from hsimhash.store.tables.folder import RUNS, Manifest, new_part_name
 from hsimhash.store.tables.store import TablesStore
 from hsimhash.store.tables.write import new_tables, run_of, write_part
 from tests.support.effort import IS_THOROUGH
@@ -131,7 +131,7 @@ def write_parts(folder: Path, record: Record, documents: Iterable[Document], par
         for number, its in enumerate(several):
             halves = [half for half in (its[::2], its[1::2]) if half]
             runs = [run_of(folder / RUNS / f"{number}-{place}", record, half) for place, half in enumerate(halves)]
-            written.append(write_part(folder, runs, record, is_packed=is_packed))
+            written.append(write_part(folder / new_part_name(), runs, record, is_packed=is_packed))
         finish(Manifest(record, tuple(written)))
 
 

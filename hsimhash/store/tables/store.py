@@ -246,9 +246,7 @@ class TablesStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         parts = self._open_parts()
-        rows, documents = (
-            sum(sizes) for sizes in zip(*((one.base.file_bytes, one.file_bytes) for one in parts), strict=True)
-        )
+        rows, documents = sum(part.base.file_bytes for part in parts), sum(part.file_bytes for part in parts)
         return {
             "path": str(self.folder),
             "parts": len(parts),

@@ -72,7 +72,9 @@ def write_tables(
             runs.append(run_of(folder / RUNS / f"run-{len(runs):06d}", record, batch))
             if observer.stop():
                 raise StopAskedError("asked to end while reading")
-        manifest = Manifest(record, (write_part(folder, runs, record, observer, is_packed=options.is_packed),))
+        manifest = Manifest(
+            record, (write_part(folder / new_part_name(), runs, record, observer, is_packed=options.is_packed),)
+        )
         finish(manifest)
     return manifest
 
@@ -155,10 +157,18 @@ def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signa
 
 
 def write_part(
-    folder: Path, runs: Sequence[Run], record: Record, observer: Observer = UNWATCHED, *, is_packed: bool = False
+    path: Path, runs: Sequence[Run], record: Record, observer: Observer = UNWATCHED, *, is_packed: bool = False
 ) -> Part:
-    """Write a part of tables from runs, to which files are added; durable on return."""
-    name, drawers = new_part_name(), record.layout.drawers
+    """Write a part of tables from runs, to which files are added; durable on return.
+
+    Args:
+        path: of the files, without the ends of their names.
+        runs: of documents; of repeated ids the last one counts.
+        record: of the tables.
+        observer: watches, and may ask to end.
+        is_packed: whether the base is packed.
+    """
+    drawers = record.layout.drawers
     if runs:
         resolve(runs, AT_ONCE_DOCUMENTS, lambda found: np.ones(len(found.runs), np.bool_))
     for run in runs:
@@ -173,6 +183,6 @@ def write_part(
         if observer.stop():
             raise StopAskedError("asked to end while writing")
 
-    base = build_base(folder / f"{name}.rows", record.layout, runs, advance=advance, is_packed=is_packed)
-    documents = build_documents(folder / f"{name}.docs", runs, base.rows, AT_ONCE_DOCUMENTS, advance)
+    base = build_base(path.with_suffix(".rows"), record.layout, runs, advance=advance, is_packed=is_packed)
+    documents = build_documents(path.with_suffix(".docs"), runs, base.rows, AT_ONCE_DOCUMENTS, advance)
     return Part(base, documents)

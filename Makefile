@@ -114,7 +114,7 @@ bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_find_all $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_crowds $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_dedup $(if $(LARGE),--large)
-	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_tables $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_extract
 
 bench-hbase: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis hbase-jars

@@ -90,7 +90,6 @@ def test_parquet_has_what_an_ingest_needs_for_the_same_index(tmp_path: Path) -> 
         (("calibrate", "in.jsonl", "--report"), (".html",)),
         (("fit", "in.jsonl", "--output"), (".rarity",)),
         (("ingest", "in.jsonl", "--on-duplicate", "tag", "--tags"), (".jsonl",)),
-        (("tables", "match", "in.jsonl", "--tables", "tables", "--output"), (".jsonl",)),
     ],
 )
 def test_a_name_that_promises_another_format_is_refused_and_written_nothing(
@@ -102,8 +101,6 @@ def test_a_name_that_promises_another_format_is_refused_and_written_nothing(
     Path("in.jsonl").write_text('{"id": "a", "text": "one text"}\n')
     if command[0] == "apply":
         assert run("dedup", "in.jsonl", "--out", "out").exit_code == 0
-    if command[0] == "tables":
-        assert run("tables", "write", "in.jsonl", "--out", "tables").exit_code == 0
     refused = run(*command, f"new{suffix}")
     assert refused.exit_code == 2
     assert f"new{suffix}: expected a name that ends in {writes[0]}" in refused.stderr
@@ -295,3 +292,123 @@ def test_files_are_noted_once_whatever_the_file_system_can(
     assert [path.name for path in folder.iterdir()] == [PLAN]
     with pytest.raises(ValueError, match="has files of another export"):
         begin(ExportFile("hbase://gw1/pages", 0, 6, folder, "jsonl"))
+
+
+# Tables.
+
+
+@pytest.fixture
+def tables(url: str, tmp_path: Path) -> str:
+    made = f"tables://{tmp_path}/tables"
+    written = run("export", "--to", made, "--store", url)
+    assert (written.exit_code, written.stdout) == (0, "")
+    assert f"exported 4 documents; query them with --store {made}" in written.stderr
+    return made
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("words", [(), ("--compress",)])
+def test_tables_answer_the_commands_that_read_as_the_index_does(
+    url: str, tables: str, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    assert run("export", "--to", tables, "--overwrite", *words, "--store", url).exit_code == 0
+    given = "".join(f'{{"id": "{number}", "fingerprint": "{value:016x}"}}\n' for number, value in enumerate([0, 5, 7]))
+    (tmp_path / "new.jsonl").write_text(given)
+    commands = [
+        ("export",),
+        ("query", "0000000000000005"),
+        ("query", "--id", next(iter(DOCUMENTS))),
+        ("describe",),
+        ("check",),
+        ("dedup", str(tmp_path / "new.jsonl"), "--fingerprint-field", "fingerprint", "--json", "--out", "found"),
+    ]
+    for command in commands[:3]:
+        answers = [run(*command, "--store", store) for store in (url, tables)]
+        assert answers[0].exit_code == answers[1].exit_code == 0
+        assert answers[0].stdout == answers[1].stdout != ""
+    for command in commands[3:5]:
+        assert run(*command, "--store", tables).exit_code == 0
+    summaries = []
+    for name, store in (("a", url), ("b", tables)):
+        words = (*commands[5][:-1], str(tmp_path / name))
+        done = run(*words, "--against", store)
+        assert done.exit_code == 0, done.stderr
+        summaries.append((tmp_path / name / "drop.txt").read_text())
+    assert summaries[0] == summaries[1]
+    doctor = run("doctor", "--store", tables)
+    assert doctor.exit_code == 0
+    assert "read-only" in doctor.stdout
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ingest", "in.jsonl"),
+        ("ingest", "in.jsonl", "--job", "job"),
+        ("ingest", "in.jsonl", "--on-duplicate", "skip"),
+        ("remove", "a", "--yes"),
+        ("expire", "--before", "2026-01-01", "--yes"),
+        ("check", "--repair"),
+        ("create-table",),
+    ],
+)
+def test_a_write_to_tables_is_refused_with_what_to_do(
+    command: tuple[str, ...], tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text('{"id": "a", "text": "one text"}\n')
+    before = {path.name: path.read_bytes() for path in Path("tables").iterdir()}
+    refused = run(*command, "--store", tables)
+    assert refused.exit_code == 2, refused.stderr
+    assert "is read-only" in refused.stderr
+    assert "hsimhash export --to" in refused.stderr
+    assert {path.name: path.read_bytes() for path in Path("tables").iterdir()} == before
+
+
+def test_a_relayout_to_tables_is_refused_and_one_from_them_is_done(url: str, tables: str, tmp_path: Path) -> None:
+    refused = run("relayout", "--store", url, "--to", f"tables://{tmp_path}/others", "--to-layout", "10")
+    assert refused.exit_code == 2
+    assert "is read-only" in refused.stderr
+    made = f"lmdb://{tmp_path}/again"
+    assert run("relayout", "--store", tables, "--to", made, "--to-layout", "10").exit_code == 0
+    assert run("export", "--store", made).stdout == run("export", "--store", url).stdout
+
+
+def test_what_only_other_stores_do_is_said_of_tables(tables: str, tmp_path: Path) -> None:
+    copied = run("backup", "copy", "--store", tables)
+    assert (copied.exit_code, copied.stdout) == (2, f"cp -r {tmp_path}/tables copy\n")
+    assert run("compact", "--store", tables).exit_code == 2
+    assert run("drop-table", "--yes", "--store", tables).exit_code == 0
+    assert not (tmp_path / "tables").exists()
+    missing = run("query", "0000000000000005", "--store", tables)
+    assert missing.exit_code == 5
+    assert "no tables in" in missing.stderr
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--to", "lmdb://other"), "relayout"),
+        (("--to", "tables://other", "--output", "x.jsonl"), "--output is for lines"),
+        (("--to", "tables://other", "--format", "tsv"), "--format is for lines"),
+        (("--compress",), "--compress is for --to"),
+    ],
+)
+def test_options_that_do_not_go_with_tables_are_refused(url: str, words: tuple[str, ...], said: str) -> None:
+    refused = run("export", *words, "--store", url)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_damaged_tables_are_named_and_never_answered_from(tables: str, tmp_path: Path) -> None:
+    (path,) = (tmp_path / "tables").glob("*.rows")
+    content = bytearray(path.read_bytes())
+    content[4_100] ^= 1
+    path.write_bytes(content)
+    for command in (("check",), ("query", "0000000000000005", "--distance", "16")):
+        failed = run(*command, "--store", tables)
+        assert failed.exit_code == (6 if command == ("check",) else 1)
+        assert path.name in failed.stderr
+        assert "copy the folder again" in failed.stderr

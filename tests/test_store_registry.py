@@ -15,9 +15,15 @@ from hsimhash.store.capabilities import TITLES, Compacts
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.store import RedisStore
+from hsimhash.store.tables.store import TablesStore
 
 pytestmark = pytest.mark.every_case
-STORES: dict[str, type[Store]] = {"lmdb": LmdbStore, "hbase": HBaseStore, "redis": RedisStore}
+STORES: dict[str, type[Store]] = {
+    "lmdb": LmdbStore,
+    "hbase": HBaseStore,
+    "redis": RedisStore,
+    "tables": TablesStore,
+}
 
 
 def test_the_registry_has_the_schemes_of_its_backends() -> None:

@@ -29,6 +29,7 @@ from hsimhash.errors import (
 )
 from hsimhash.fingerprint import wordlists
 from hsimhash.layout import Layout
+from hsimhash.load import IngestOptions, ingest
 from hsimhash.locks import WRITER_LOCK, take_lock
 from hsimhash.store import Document, Record
 from hsimhash.store.tables import write
@@ -121,7 +122,8 @@ WRITES: dict[str, Callable[[HSimIndex], object]] = {
     "add_many": lambda index: index.add_many([5], ["a"]),
     "claim": lambda index: index.claim(5, "a"),
     "remove": lambda index: index.remove("a"),
-    "bulk": lambda index: index.bulk("runs"),
+    "ingest": lambda index: ingest(index, [], IngestOptions(job=Path("job"))),
+    "nothing": lambda index: index.add_many([], []),
     "writing": lambda index: index.store.writing(),
     "repair": lambda index: index.check(repair=True),
     "create": lambda index: HSimIndex.create(index.url),

@@ -77,7 +77,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--store",
         metavar="URL",
         help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-        "postgresql://user@host/database?table=pages or redis://host:6379/0?prefix=name.",
+        "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, or tables://folder, read-only.",
     ),
     "layout": click.option(
         "--layout",

@@ -129,6 +129,7 @@ def ingest(
     has_signatures = index.store.record.has_signatures
     reading = replace(options.reading, has_signatures=has_signatures).for_profile(index.profile)
     options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
+    index.add_many([], [])  # which a read-only store refuses
     if options.claims:
         index.claim_many([], [])  # which a store without claims refuses
     if options.tags is not None and index.backend.is_own_file(index.full_url, options.tags):

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hsimhash import metrics
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, StoreReadOnlyError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
 from hsimhash.serve.cross_site import why_refused
@@ -289,6 +289,8 @@ class _Service:
                 shown = f"{what}: {request.method} {request.url.path}; GET / lists the endpoints"
                 return _error(error.status_code, shown, error.headers)
             return _error(error.status_code, error.detail, error.headers)
+        if isinstance(error, StoreReadOnlyError):
+            return _error(403, str(error))
         if isinstance(error, HsimhashError):
             again = {"Retry-After": str(self._limits.retry_after_s)}
             return _error(503, str(error), again) if error.is_retryable else _error(500, str(error))

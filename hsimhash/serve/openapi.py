@@ -30,7 +30,7 @@ _DESCRIPTION = (
 _REFUSALS = {
     "400": "The body is refused.",
     "401": "The bearer token is missing or wrong.",
-    "403": "A page of another site sent it, or it names the server by an unknown Host.",
+    "403": "A page of another site sent it, or it names the server by an unknown Host, or the index is read-only.",
     "408": "The body did not arrive in time.",
     "409": "The body is right, but its text has no fingerprint by the index's profile: it is too short, for example.",
     "413": "The body is too long, or has too many lines.",

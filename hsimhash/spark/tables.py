@@ -42,7 +42,7 @@ PART_DOCUMENTS = 4_000_000  # that one task writes, about
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class _PartTask:
     """What every task needs."""
 
     place: str
@@ -89,7 +89,7 @@ def write_tables(
     place = absolute_place(folder)
     rows = materialized(last_rows(given, time.time_ns() // 1_000_000))
     count = rows.count()
-    task = _Task(place, record, compress, min(part_documents, RUN_DOCUMENTS))
+    task = _PartTask(place, record, compress, min(part_documents, RUN_DOCUMENTS))
     parts = rows.repartition(max(1, -(-count // part_documents)), "id")
     found = parts.mapInArrow(OnExecutors(partial(_written, task)), "part string").collect()
     manifest = Manifest(record, tuple(_part_of(row.part) for row in sorted(found)))
@@ -113,7 +113,7 @@ def _part_of(text: str) -> Part:
     return Part(BaseName(**fields["rows"]), DocumentsName(*fields["documents"]))
 
 
-def _written(task: _Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written(task: _PartTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write a task's documents as a part, if it has any; yield what the manifest says of that."""
     context = TaskContext.get()
     number, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)

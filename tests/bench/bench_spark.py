@@ -2,8 +2,8 @@
 
 All pairs of fingerprints by `hsimhash.spark.pairs`, by `find_pairs` on the same machine, and by the self-join on
 drawers that one would write in twenty lines; on one core and on two; answers are compared. Then clusters of documents
-of which 30 % share ten fingerprints: how long the longest task of a stage takes beside the median one. Then compressed
-tables, written and matched.
+of which 30 % share ten fingerprints: how long the longest task of a stage takes beside the median one. Then tables
+are written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from hsimhash import HSimIndex
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.pairs import find_pairs
-from hsimhash.spark import clusters, compress, match, pairs
-from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids
+from hsimhash.spark import clusters, pairs, write_tables
+from tests.support.fingerprint_sets import Numbers, near_and_equal, page_ids
 from tests.support.programs import Outcome, options, print_bar, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import event_log, local_spark, longest_to_median, task_times
 
@@ -35,7 +36,6 @@ SIZE, LARGE, SMALL = 1_000_000, 10_000_000, 20_000
 ROUNDS = 5  # the first ones are slower: Java compiles what it runs
 NEAR_SHARE = 0.2
 CROWD, CROWD_SHARE = 300_000, 0.3
-QUERIES = 100_000
 K = 3  # bits: all that a join on four drawers finds
 LONG_STAGE_MS = 100  # of the longest task: shorter ones say nothing
 
@@ -136,19 +136,17 @@ def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
     )
 
 
-def measure_tables(folder: Path, values: Numbers, rng: np.random.Generator) -> None:
-    """Print what compressed tables take, and how long a match of many queries does."""
+def measure_tables(folder: Path, values: Numbers) -> None:
+    """Print how fast tables are written, and what they take."""
     with local_spark(2, 8) as spark:
         given = written(spark, folder / "stored", values)
         began = time.perf_counter()
-        manifest = compress(given, str(folder / "tables"))
-        print(f"compressed tables written: {len(values) / (time.perf_counter() - began):,.0f} documents/s", flush=True)
-        rows = manifest.fingerprints * 10
-        size = sum(one.stat().st_size for one in (folder / "tables").glob("drawer-*/part-*.parquet"))
-        print_bar("bytes a row", size / rows, at_most=6 if len(values) < LARGE // 2 else 5.5)
-        queries = written(spark, folder / "queries", half_near(rng, values, QUERIES, K))
-        took = timed(partial(match, against=str(folder / "tables")), queries, folder / "near")
-        print(f"match of {QUERIES:,} queries: {took:.1f} s", flush=True)
+        write_tables(given, str(folder / "tables"), layout="10", profile="auto-1", compress=True)
+        print(f"tables written: {len(values) / (time.perf_counter() - began):,.0f} documents/s", flush=True)
+    with HSimIndex.open(f"tables://{folder}/tables") as tables:
+        facts = tables.store.describe()
+    size = int(facts["rows_bytes"]) / int(facts["drawer_rows"])
+    print_bar("bytes a row", size, at_most=6.5 if len(values) < LARGE // 2 else 6)
 
 
 def main() -> int:
@@ -161,7 +159,7 @@ def main() -> int:
     with scratch_folder(given.scratch) as folder:
         outcomes = measure_pairs(folder, values, has_naive=not given.large)
         measure_crowd(folder, rng)
-        measure_tables(folder, values, rng)
+        measure_tables(folder, values)
     return print_outcomes(outcomes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class PackedBase(Base):
         self._top_bits = FINGERPRINT_BITS - header.row_bytes * _BYTE_BITS  # that the vectors have
         self._bytes = np.frombuffer(self._row_bytes, np.uint8)
         self._native = None
+        self._directory_size = (1 << self.header.cell_bits) + 1
+        self._cell_values = 1 << self._top_bits - self.header.cell_bits  # of leading bits
 
     @cached_property
     def _lows(self) -> list[Uint64s]:
@@ -35,8 +38,63 @@ class PackedBase(Base):
         ]
 
     def near(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
-        numbers = [drawer.segment(fingerprint) << FLAG_BITS | drawer.number for drawer in self.drawers]
-        return self.near_among(np.array(numbers, np.uint64), fingerprint, distance, most)
+        spare = FINGERPRINT_BITS - self.header.cell_bits
+        permuted = [drawer.permute_one(fingerprint) for drawer in self.drawers]
+        cells = [(number, one >> spare) for number, one in enumerate(permuted)]
+        return self._near_in(cells, permuted, distance, most)
+
+    def near_among(
+        self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
+    ) -> list[int] | None:
+        shift, permuted = int(self._cell_shift), [drawer.permute_one(fingerprint) for drawer in self.drawers]
+        cells = [((one & (1 << FLAG_BITS) - 1) - 1, one >> shift) for one in numbers.tolist()]
+        return self._near_in(cells, permuted, distance, most)
+
+    def _near_in(
+        self, cells: Sequence[tuple[int, int]], permuted: Sequence[int], distance: int, most: int | None
+    ) -> list[int] | None:
+        """Return the fingerprints within `distance` bits of one in cells; see `near`. They are compared permuted.
+
+        Args:
+            cells: numbers of drawers, from 0, and of a cell there.
+            permuted: the fingerprint as each drawer permutes it.
+            distance: in bits.
+            most: rows of a cell.
+        """
+        starts, content, size, span = self._cell_starts, self._row_bytes, self.header.row_bytes, self._cell_values
+        lows, vectors, met, bits_before, bit_count = list[memoryview](), list[bytes](), list[tuple[int, ...]](), 0, 0
+        for number, cell in cells:
+            at = number * self._directory_size + cell
+            start, stop = starts[at], starts[at + 1]
+            if start == stop:
+                continue
+            if most is not None and stop - start > most:
+                return None
+            first = number * self.header.drawer_bytes
+            begin, end = first + start * size, first + stop * size
+            self.blocks.verify_bytes(begin, end)
+            lows.append(content[begin:end])
+            first += self.rows * size
+            low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
+            begin, end, bit_count = first + (low_bit >> 3), first + (high_bit + 7 >> 3), high_bit - low_bit
+            self.blocks.verify_bytes(begin, end)
+            # Only the bits of this cell, from the first on: as many are set as it has rows.
+            its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << bit_count) - 1
+            vectors.append(its.to_bytes(bit_count + 7 >> 3, "little"))
+            met.append((number, stop - start, cell * span - bits_before))
+            bits_before += 8 * len(vectors[-1])
+        if not lows:
+            return []
+        numbers, lengths, origins = np.array(met).T
+        rows = np.zeros((int(lengths.sum()), FINGERPRINT.itemsize), np.uint8)
+        rows[:, :size] = np.frombuffer(b"".join(lows), np.uint8).reshape(-1, size)
+        places = np.flatnonzero(np.unpackbits(np.frombuffer(b"".join(vectors), np.uint8), bitorder="little"))
+        tops = places + np.repeat(origins + np.cumsum(lengths) - lengths, lengths) - np.arange(len(rows))
+        values = rows.view(FINGERPRINT).ravel() | tops.astype(np.uint64) << self._low_bits
+        asked = np.repeat(np.array(permuted, np.uint64)[numbers], lengths)
+        near = np.flatnonzero(np.bitwise_count(values ^ asked) <= distance)
+        drawers = np.repeat(numbers, lengths)[near].tolist()
+        return [int(self.drawers[one].restore(values[at : at + 1])[0]) for one, at in zip(drawers, near, strict=True)]
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
         return self._cells(numbers)  # a wide one is read whole, and `_taken` verifies it

@@ -54,7 +54,7 @@ def _id_bytes(run: Run, keep: NDArray[np.bool_]) -> int:
     return int(np.diff(run.read("id_ends", np.int64, 0, run.size + 1))[keep].sum())
 
 
-class _Batch(NamedTuple):
+class _InOrder(NamedTuple):
     """Some documents in order, and of each the number of its run and its place there."""
 
     fingerprints: Uint64s
@@ -106,7 +106,7 @@ class _Writer:
         self._put(self.starts_at + fingerprints * NUMBER.itemsize, np.array([written], NUMBER))
         self._put_buckets(numbers)
 
-    def _batches(self) -> Iterator[_Batch]:
+    def _batches(self) -> Iterator[_InOrder]:
         """Yield what is kept, in order of (fingerprint, id); no fingerprint is in two batches."""
         if not self.header.documents:
             return
@@ -128,7 +128,7 @@ class _Writer:
                 fingerprints, records, runs, places = (np.concatenate(one) for one in zip(*parts, strict=True))
                 order = document_order(fingerprints, ids, key=bytes)
                 own = [ids[place] for place in order.tolist()]
-                yield _Batch(fingerprints[order], records[order], own, runs[order], places[order])
+                yield _InOrder(fingerprints[order], records[order], own, runs[order], places[order])
 
     def _put_buckets(self, numbers: list[NDArray[np.uint32]]) -> None:
         """Write the numbers of documents by the digest of their ids, and where each bucket begins."""

@@ -32,7 +32,6 @@ from hsimhash.store.reports import (
     CheckReport,
     CrowdedFingerprint,
 )
-from hsimhash.store.runs import BulkLoad
 from hsimhash.store.tables.check import check_part
 from hsimhash.store.tables.documents_file import Columns, DocumentsFile
 from hsimhash.store.tables.folder import Manifest, damaged, read_only
@@ -196,10 +195,6 @@ class TablesStore(Store):
         self._refuse()
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        self._refuse()
-
-    def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
-        """See `LoadsInBulk`: here so that it is refused before anything is read."""
         self._refuse()
 
     def marked(self, token: str) -> int:

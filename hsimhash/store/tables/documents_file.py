@@ -35,7 +35,7 @@ class DocumentsName(NamedTuple):
     header: int
 
 
-class Stored(NamedTuple):
+class FiledDocument(NamedTuple):
     """A document as the file has it."""
 
     doc_id: bytes
@@ -104,7 +104,7 @@ class DocumentsFile:
         found: tuple[int, int] = _PAIR.unpack_from(self._content, at)
         return found
 
-    def stored(self, number: int) -> Stored:
+    def stored(self, number: int) -> FiledDocument:
         """Return the document with a number."""
         at = number * self._size
         self.blocks.verify_bytes(at, at + self._size + _START.size)
@@ -112,7 +112,7 @@ class DocumentsFile:
         (stop,) = _START.unpack_from(self._content, at + self._size)
         start, stop = self._ids_at + start, self._ids_at + stop
         self.blocks.verify_bytes(start, stop)
-        return Stored(bytes(self._content[start:stop]), *fields)
+        return FiledDocument(bytes(self._content[start:stop]), *fields)
 
     def find(self, doc_id: bytes) -> int | None:
         """Return the number of the document with an id, or None if it is not here."""

@@ -35,7 +35,7 @@ from hsimhash.store.base_files.base_format import BaseName
 from hsimhash.store.hbase.files.stage import Stage, open_stage
 from hsimhash.store.runs import Run
 from hsimhash.store.tables.documents_file import DocumentsName
-from hsimhash.store.tables.folder import Manifest, Part
+from hsimhash.store.tables.folder import Manifest, TablesPart
 from hsimhash.store.tables.write import RUN_DOCUMENTS, sorted_run, write_part
 
 PART_DOCUMENTS = 4_000_000  # that one task writes, about
@@ -108,9 +108,9 @@ def check_new_tables(folder: str) -> None:
         raise HsimhashError(f"{folder} is not empty; choose another folder")
 
 
-def _part_of(text: str) -> Part:
+def _part_of(text: str) -> TablesPart:
     fields = json.loads(text)
-    return Part(BaseName(**fields["rows"]), DocumentsName(*fields["documents"]))
+    return TablesPart(BaseName(**fields["rows"]), DocumentsName(*fields["documents"]))
 
 
 def _written(task: _PartTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,7 @@ class FiledDocument(NamedTuple):
     key: int = 0
 
 
-class Columns(NamedTuple):
+class FiledColumns(NamedTuple):
     """Documents as columns."""
 
     ids: list[bytes]
@@ -140,7 +140,7 @@ class DocumentsFile:
         self.blocks.verify_spans(self._starts_at + places * NUMBER.itemsize, np.full(len(places), 2 * NUMBER.itemsize))
         return self.starts[places].astype(np.int64), self.starts[places + 1].astype(np.int64)
 
-    def columns(self, numbers: Int64s) -> Columns:
+    def columns(self, numbers: Int64s) -> FiledColumns:
         """Return documents, with 0 for each fingerprint."""
         self.blocks.verify_spans(numbers * self._size, np.full(len(numbers), self._size + _START.size))
         records = self._records[numbers]
@@ -151,9 +151,9 @@ class DocumentsFile:
         ids = [joined[start:stop] for start, stop in pairwise([0, *np.cumsum(lengths).tolist()])]
         others = (records[name].astype(np.uint64) for name in ("sketch", "key") if self.header.has_signatures)
         signatures = Signatures.of(np.zeros(len(numbers), np.uint64), *others)
-        return Columns(ids, signatures, records["first_seen"].astype(np.int64))
+        return FiledColumns(ids, signatures, records["first_seen"].astype(np.int64))
 
-    def page(self, start: int, stop: int) -> Columns:
+    def page(self, start: int, stop: int) -> FiledColumns:
         """Return documents [start, stop) in order, with their fingerprints."""
         numbers = np.arange(start, stop)
         found = self.columns(numbers)

@@ -40,7 +40,7 @@ _AGAIN = Remedy(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablesPart:
     """The files of a part."""
 
     rows: BaseName
@@ -57,7 +57,7 @@ class Manifest:
     """What `tables.json` says."""
 
     record: Record
-    parts: tuple[Part, ...]
+    parts: tuple[TablesPart, ...]
 
     @property
     def documents(self) -> int:
@@ -94,7 +94,9 @@ class Manifest:
             check_version(fields["version"], folder)
             if fields.pop("crc32") != _checksum(fields):
                 raise ValueError("its checksum is another")
-            parts = tuple(Part(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"])
+            parts = tuple(
+                TablesPart(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"]
+            )
             record = Record.from_parts(
                 {name.encode(): json.dumps(value).encode() for name, value in fields["record"].items()}, f"{folder}"
             )

@@ -33,7 +33,7 @@ from hsimhash.store.reports import (
     CrowdedFingerprint,
 )
 from hsimhash.store.tables.check import check_part
-from hsimhash.store.tables.documents_file import Columns, DocumentsFile
+from hsimhash.store.tables.documents_file import DocumentsFile, FiledColumns
 from hsimhash.store.tables.folder import Manifest, damaged, read_only
 
 _PAGE_DOCUMENTS = 10_000
@@ -117,7 +117,7 @@ class TablesView(View):
             columns = part.columns(np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum()))
             of_each = np.repeat(is_there, counts)
             whole = columns._replace(signatures=replace(columns.signatures, fingerprints=asked[of_each]))
-            for place, document in zip(of_each.tolist(), documents_of(whole), strict=True):
+            for place, document in zip(of_each.tolist(), documents_in(whole), strict=True):
                 found[place].append(document)
         if len(self._parts) > 1:
             for several in found:
@@ -149,7 +149,7 @@ class TablesView(View):
         return None
 
 
-def documents_of(columns: Columns) -> Iterator[Document]:
+def documents_in(columns: FiledColumns) -> Iterator[Document]:
     """Yield the documents of columns."""
     signatures = columns.signatures
     rows = (columns.ids, signatures.fingerprints, columns.first_seen, signatures.sketches, signatures.keys)
@@ -303,4 +303,4 @@ def _pages(part: DocumentsFile, low: int, high: int) -> Iterator[list[Document]]
     """Yield the documents of a part whose fingerprints lie in [low, high), in pages."""
     first, stop = (part.first_at(part.base.first_place(edge)) for edge in (low, high))
     for start in range(first, stop, _PAGE_DOCUMENTS):
-        yield list(documents_of(part.page(start, min(start + _PAGE_DOCUMENTS, stop))))
+        yield list(documents_in(part.page(start, min(start + _PAGE_DOCUMENTS, stop))))

@@ -22,7 +22,7 @@ from hsimhash.store.base import Document, Record
 from hsimhash.store.base_files.base_build import build_base
 from hsimhash.store.runs import Run, permuted_of, resolve, write_permuted
 from hsimhash.store.tables.documents_build import build_documents
-from hsimhash.store.tables.folder import MANIFEST, RUNS, Manifest, Part, new_part_name, own_files, remove_files
+from hsimhash.store.tables.folder import MANIFEST, RUNS, Manifest, TablesPart, new_part_name, own_files, remove_files
 
 RUN_DOCUMENTS = 1_000_000  # sorted in memory as one run,
 AT_ONCE_DOCUMENTS = 200_000  # and merged
@@ -158,7 +158,7 @@ def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signa
 
 def write_part(
     path: Path, runs: Sequence[Run], record: Record, observer: Observer = UNWATCHED, *, is_packed: bool = False
-) -> Part:
+) -> TablesPart:
     """Write a part of tables from runs, to which files are added; durable on return.
 
     Args:
@@ -185,4 +185,4 @@ def write_part(
 
     base = build_base(path.with_suffix(".rows"), record.layout, runs, advance=advance, is_packed=is_packed)
     documents = build_documents(path.with_suffix(".docs"), runs, base.rows, AT_ONCE_DOCUMENTS, advance)
-    return Part(base, documents)
+    return TablesPart(base, documents)

@@ -76,6 +76,10 @@ class Drawer:
         rest = [position for position in range(FINGERPRINT_BITS) if position not in self.positions]
         return _runs([*self.positions, *rest], FINGERPRINT_BITS)
 
+    @cached_property
+    def _from_permuted(self) -> tuple[_BitRun, ...]:
+        return tuple(_BitRun(run.target, run.source, run.width) for run in self._to_permuted)
+
     @property
     def moves(self) -> list[tuple[int, int, int]]:
         """The moves from fingerprint to segment, as (shift right, mask, shift left); their results are joined by or."""
@@ -113,7 +117,14 @@ class Drawer:
 
     def restore(self, permuted: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Undo `permute`."""
-        return _move(permuted, tuple(_BitRun(run.target, run.source, run.width) for run in self._to_permuted))
+        return _move(permuted, self._from_permuted)
+
+    def restore_one(self, permuted: int) -> int:
+        """Undo `permute_one`."""
+        fingerprint = 0
+        for run in self._from_permuted:
+            fingerprint |= (permuted >> run.source & run.mask) << run.target
+        return fingerprint
 
 
 def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.uint64]:

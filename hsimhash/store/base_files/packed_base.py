@@ -11,7 +11,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, Drawer, Layout
 from hsimhash.store.base_files.base_file import FLAG_BITS, Base, numbers_in
-from hsimhash.store.base_files.base_format import FINGERPRINT, HEADER_BYTES, BaseHeader, BaseName
+from hsimhash.store.base_files.base_format import FINGERPRINT, HEADER_BYTES, NUMBER, BaseHeader, BaseName
 
 _BYTE_BITS = 8
 
@@ -25,6 +25,7 @@ class PackedBase(Base):
         self._top_bits = FINGERPRINT_BITS - header.row_bytes * _BYTE_BITS  # that the vectors have
         self._bytes = np.frombuffer(self._row_bytes, np.uint8)
         self._native = None
+        self._drawer_bytes = header.drawer_bytes
         self._directory_size = (1 << self.header.cell_bits) + 1
         self._cell_values = 1 << self._top_bits - self.header.cell_bits  # of leading bits
 
@@ -61,40 +62,57 @@ class PackedBase(Base):
             distance: in bits.
             most: rows of a cell.
         """
-        starts, content, size, span = self._cell_starts, self._row_bytes, self.header.row_bytes, self._cell_values
-        lows, vectors, met, bits_before, bit_count = list[memoryview](), list[bytes](), list[tuple[int, ...]](), 0, 0
+        starts = self._cell_starts
+        met = list[tuple[int, int, int, int]]()
         for number, cell in cells:
             at = number * self._directory_size + cell
             start, stop = starts[at], starts[at + 1]
-            if start == stop:
-                continue
-            if most is not None and stop - start > most:
-                return None
-            first = number * self.header.drawer_bytes
-            begin, end = first + start * size, first + stop * size
-            self.blocks.verify_bytes(begin, end)
-            lows.append(content[begin:end])
-            first += self.rows * size
-            low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
-            begin, end, bit_count = first + (low_bit >> 3), first + (high_bit + 7 >> 3), high_bit - low_bit
-            self.blocks.verify_bytes(begin, end)
-            # Only the bits of this cell, from the first on: as many are set as it has rows.
-            its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << bit_count) - 1
-            vectors.append(its.to_bytes(bit_count + 7 >> 3, "little"))
-            met.append((number, stop - start, cell * span - bits_before))
-            bits_before += 8 * len(vectors[-1])
-        if not lows:
+            if start < stop:
+                met.append((number, cell, start, stop))
+        if most is not None and any(stop - start > most for _, _, start, stop in met):
+            return None
+        if not met:
             return []
-        numbers, lengths, origins = np.array(met).T
+        values, numbers = self._decoded(met)
+        near = np.flatnonzero(np.bitwise_count(values ^ np.array(permuted, np.uint64)[numbers]) <= distance)
+        found = zip(numbers[near].tolist(), values[near].tolist(), strict=True)
+        return [self.drawers[number].restore_one(value) for number, value in found]
+
+    def _decoded(self, cells: Sequence[tuple[int, int, int, int]]) -> tuple[Uint64s, Int64s]:
+        """Return the permuted values in cells, and the number of the drawer of each.
+
+        Args:
+            cells: number of a drawer, from 0, number of a cell there, its first row and the one after its last.
+        """
+        content, size, span, drawer_bytes = (
+            self._row_bytes,
+            self.header.row_bytes,
+            self._cell_values,
+            self._drawer_bytes,
+        )
+        lows, vectors, origins, bits_before = list[memoryview](), list[bytes](), list[int](), 0
+        verify, vector_at = self.blocks.verify_bytes, self.rows * size
+        for number, cell, start, stop in cells:
+            first = number * drawer_bytes
+            begin, end = first + start * size, first + stop * size
+            verify(begin, end)
+            lows.append(content[begin:end])
+            low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
+            begin, end = first + vector_at + (low_bit >> 3), first + vector_at + (high_bit + 7 >> 3)
+            verify(begin, end)
+            # Only the bits of this cell, from the first on: as many are set as it has rows.
+            count = high_bit - low_bit
+            its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << count) - 1
+            vectors.append(its.to_bytes(count + 7 >> 3, "little"))
+            origins.append(cell * span - bits_before)
+            bits_before += 8 * len(vectors[-1])
+        lengths = np.array([stop - start for _, _, start, stop in cells])
         rows = np.zeros((int(lengths.sum()), FINGERPRINT.itemsize), np.uint8)
         rows[:, :size] = np.frombuffer(b"".join(lows), np.uint8).reshape(-1, size)
         places = np.flatnonzero(np.unpackbits(np.frombuffer(b"".join(vectors), np.uint8), bitorder="little"))
         tops = places + np.repeat(origins + np.cumsum(lengths) - lengths, lengths) - np.arange(len(rows))
-        values = rows.view(FINGERPRINT).ravel() | tops.astype(np.uint64) << self._low_bits
-        asked = np.repeat(np.array(permuted, np.uint64)[numbers], lengths)
-        near = np.flatnonzero(np.bitwise_count(values ^ asked) <= distance)
-        drawers = np.repeat(numbers, lengths)[near].tolist()
-        return [int(self.drawers[one].restore(values[at : at + 1])[0]) for one, at in zip(drawers, near, strict=True)]
+        values: Uint64s = rows.view(FINGERPRINT).ravel() | tops.astype(np.uint64) << self._low_bits
+        return values, np.repeat(np.array([number for number, _, _, _ in cells]), lengths)
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
         return self._cells(numbers)  # a wide one is read whole, and `_taken` verifies it
@@ -113,7 +131,13 @@ class PackedBase(Base):
         return self._taken(np.array([start + (drawer.number - 1) * self.rows]), np.array([stop - start]))
 
     def place_of(self, fingerprint: int) -> int:
-        return int(self.places_of(np.array([fingerprint], np.uint64))[0])
+        cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
+        start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
+        if start == stop:
+            return -1
+        values, _ = self._decoded([(0, cell, start, stop)])  # the first drawer's are the fingerprints
+        place = int(np.searchsorted(values, np.uint64(fingerprint)))
+        return start + place if place < len(values) and values[place] == fingerprint else -1
 
     def places_of(self, fingerprints: Uint64s) -> Int64s:
         starts, lengths = self._cells(numbers_in(self.drawers[0], fingerprints))
@@ -146,8 +170,8 @@ class PackedBase(Base):
         """Return the leading bits of stretches of rows, from the part of the vector for the cells that they are in."""
         cells, cell_bits = 1 << self.header.cell_bits, self.header.cell_bits
         directory = self._directory[number * (cells + 1) : (number + 1) * (cells + 1)]
-        first = np.searchsorted(directory, starts, "right") - 1
-        last = np.searchsorted(directory, starts + lengths - 1, "right") - 1
+        edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # of its kind, or it would be copied
+        first, last = np.split(np.searchsorted(directory, edges, "right") - 1, 2)
         shift = self._top_bits - cell_bits
         zeros, skipped = first << shift, starts - directory[first]
         begin = zeros + directory[first]  # in bits of the vector, as is the end

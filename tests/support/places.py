@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ from tests.support.hbase_tables import new_table, table_url
 from tests.support.redis_server import RedisServer
 
 _numbers = itertools.count()
+_exporting = threading.Lock()
 
 
 def model_place() -> StorePlace:
@@ -143,7 +145,7 @@ class ExportedStore(LmdbStore):
 
     def tables(self) -> TablesStore:
         """Return tables of what the index has now."""
-        with self.session.environment.turn:
+        with _exporting:
             now = self.session.last_transaction()
             if self._exported is None or self._exported[0] != now:
                 folder = self.session.path.with_name(f"tables-{next(_numbers)}")

@@ -24,7 +24,7 @@ from hsimhash.call_sharing import Callers, SharedCall
 from hsimhash.claims import Turns
 from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
-from hsimhash.errors import LayoutMismatchError, ProfileMismatchError, StoreUnavailableError
+from hsimhash.errors import LayoutMismatchError, ProfileMismatchError, Remedy, StoreUnavailableError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import Uint8s, distances, whole_number
 from hsimhash.fingerprint.recipe import BY_RARITY
@@ -75,7 +75,7 @@ from hsimhash.store.capabilities import AnswersInPart, BacksUp, Collects, Compac
 from hsimhash.store.reports import Explanation, ProbeRead
 from hsimhash.store.sliced_load import InsertedLoad
 from hsimhash.store.tables.write import TablesOptions, write_tables
-from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, with_options
+from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
 
 T = TypeVar("T")
 
@@ -802,8 +802,16 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Raises:
             IndexExistsError: the folder has tables, or other files.
+            ValueError: it is the URL of another kind of store.
         """
-        folder = Path(os.fsdecode(target).removeprefix("tables://")).expanduser()
+        named = os.fsdecode(target)
+        if "://" in named and not named.startswith("tables://"):
+            raise ValueError(
+                f"{masked(named)} is not a folder of tables: write tables://FOLDER; "
+                + Remedy("hsimhash.load.relayout", "'hsimhash relayout --to'")
+                + " copies an index to another store"
+            )
+        folder = Path(named.removeprefix("tables://")).expanduser()
 
         def watched() -> Iterator[Document]:
             for number, document in enumerate(self.documents(), start=1):

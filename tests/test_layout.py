@@ -141,3 +141,12 @@ def test_json_that_is_no_layout_is_refused(fields: dict[str, object]) -> None:
 
 def test_most_drawers_that_fit_the_flag_are_accepted() -> None:
     assert len(Layout.even(23, 2).drawers) == math.comb(23, 2) == 253
+
+
+@pytest.mark.parametrize("name", ["4", "10", "16", "28", "64/1", "1,1,62/2"])
+def test_one_fingerprint_is_permuted_as_many_are(name: str) -> None:
+    values = np.random.default_rng(4).integers(0, 2**64, 20, np.uint64)
+    for drawer in Layout.parse(name).drawers:
+        permuted = drawer.permute(values).tolist()
+        assert [drawer.permute_one(value) for value in values.tolist()] == permuted
+        assert [drawer.restore_one(value) for value in permuted] == values.tolist()

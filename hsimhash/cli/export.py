@@ -17,7 +17,6 @@ from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settin
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
-from hsimhash.store.urls import masked
 
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
@@ -117,12 +116,6 @@ def _refuse_with_target(given: Sequence[str]) -> None:
 
 
 def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrite: bool) -> None:
-    if not target.startswith("tables://"):
-        raise click.BadParameter(
-            f"{masked(target)} is not a folder of tables: write tables://FOLDER; 'hsimhash relayout --to' copies an "
-            f"index to another store",
-            param_hint="'--to'",
-        )
     with open_index(settings, is_job=True) as index, watching("export") as observer:
         done = index.write_tables(target, compress=is_packed, overwrite=overwrite, observer=observer)
     say(f"exported {plural(done, 'document')}; query them with --store {target}")

@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from hsimhash.errors import StoreClosedError, StoreTimeoutError
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import ROWKEY_BYTES, prefix_numbers_of
@@ -114,7 +114,7 @@ class TablesView(View):
             is_there = np.flatnonzero(places >= 0)
             first, stop = part.bounds_of(places[is_there])
             counts = stop - first
-            columns = part.columns(np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum()))
+            columns = part.columns(spans(first, counts))
             of_each = np.repeat(is_there, counts)
             whole = columns._replace(signatures=replace(columns.signatures, fingerprints=asked[of_each]))
             for place, document in zip(of_each.tolist(), documents_in(whole), strict=True):

@@ -118,7 +118,8 @@ def _refuse_with_target(given: Sequence[str]) -> None:
 def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrite: bool) -> None:
     with open_index(settings, is_job=True) as index, watching("export") as observer:
         done = index.write_tables(target, compress=is_packed, overwrite=overwrite, observer=observer)
-    say(f"exported {plural(done, 'document')}; query them with --store {target}")
+    url = target if target.startswith("tables://") else f"tables://{target}"
+    say(f"exported {plural(done, 'document')}; query them with --store {url}")
 
 
 def _form(output: str, form: str | None) -> str:

@@ -18,7 +18,16 @@ pytestmark = pytest.mark.every_case
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text(encoding="utf-8")
 OPERATIONS = (TOP / "OPERATIONS.md").read_text(encoding="utf-8")
-PAGES = [*TOP.glob("*.md"), *TOP.glob("schema/*.md")]
+DOCS = {str(path.relative_to(TOP / "docs" / "pages")): path for path in sorted(TOP.glob("docs/pages/**/*.md"))}
+PAGES = [*TOP.glob("*.md"), *TOP.glob("schema/*.md"), *DOCS.values()]
+
+
+def doc(name: str) -> str:
+    """Return the text of a page of the documentation."""
+    return DOCS[name].read_text(encoding="utf-8")
+
+
+USED_AS = (README, *map(doc, DOCS))
 
 
 def blocks(language: str, page: str = README) -> list[str]:
@@ -36,17 +45,18 @@ def run(command: list[str], folder: Path) -> str:
 
 def test_shell_commands_run_and_find_the_near_duplicate(tmp_path: Path) -> None:
     assert blocks("sh")
-    output = "".join(run(["bash", "-euc", block], tmp_path) for block in blocks("sh"))
+    output = "".join(run(["bash", "-euc", block], tmp_path) for page in USED_AS for block in blocks("sh", page))
     assert re.search(r'"id": "b"', output)
 
 
-@pytest.mark.parametrize("block", blocks("python"))
+@pytest.mark.parametrize("block", [block for page in USED_AS for block in blocks("python", page)])
 def test_python_code_runs(block: str, tmp_path: Path) -> None:
     run([sys.executable, "-c", block], tmp_path)
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert [name for name in COMMANDS if f"`{name}" not in README and f"make {name}" not in README] == []
+    table = doc("guide/command-line.md")
+    assert [name for name in COMMANDS if f"`{name}" not in table and f"make {name}" not in README] == []
 
 
 def test_the_chinese_readme_has_the_same_code_commands_and_numbers() -> None:
@@ -74,7 +84,7 @@ def test_what_a_page_shows_of_a_console_is_what_is_printed(block: str, tmp_path:
     assert printed.replace("─", "").split() == shown.replace("─", "").split()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_options_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     spans = re.findall(r"`(?:hsimhash )?([a-z-]+)( [^`]*)`", text)
@@ -90,7 +100,7 @@ def test_options_that_a_page_names_are_there(page: Path) -> None:
             assert named <= known, f"{name}: {named - known}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_files_and_make_targets_that_a_page_names_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:)([^)#]+)", text)

@@ -1,4 +1,4 @@
-"""DataFrames in, DataFrames out: the answers of one machine, the columns that the README lists, and wrong use."""
+"""DataFrames in, DataFrames out: the answers of one machine, the columns that its page lists, and wrong use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.spark import clusters, dedup, fingerprints, pairs, write_tables
 from hsimhash.store.tables.folder import MANIFEST
 from tests.support.spark_session import QUICK, local_spark, need_java
-from tests.test_readme import README, TOP
+from tests.test_readme import TOP, doc
 
 pytestmark = pytest.mark.together
 NOTEBOOK = TOP / "docs" / "spark.ipynb"
@@ -150,7 +150,7 @@ def test_ids_must_be_there_and_differ(spark: SparkSession, ids: list[str | None]
         dedup(frame)
 
 
-def test_the_columns_are_those_of_the_readme(few: DataFrame) -> None:
+def test_the_columns_are_those_of_the_page(few: DataFrame) -> None:
     signed = fingerprints(few, text="the.body")
     results = {
         "fingerprints": (signed, few.columns),
@@ -158,7 +158,7 @@ def test_the_columns_are_those_of_the_readme(few: DataFrame) -> None:
         "clusters": (clusters(signed, id="the id"), ["the id"]),
         "dedup": (dedup(few, text="the.body", id="the id"), few.columns),
     }
-    rows = dict(re.findall(r"^\| `(\w+)\(df\b[^|]*\| ([^|]*) \|$", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)\(df\b[^|]*\| ([^|]*) \|$", doc("guide/spark.md"), re.MULTILINE))
     assert rows.keys() == results.keys()
     for name, (found, given) in results.items():
         added = [one for one in found.schema.fields if one.name not in given]

@@ -1,4 +1,4 @@
-"""The README's recipe for executors without hsimhash, on a cluster of two processes of this machine."""
+"""The recipe of the page on Spark for executors without hsimhash, on a cluster of two processes of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from tests.support.spark_session import QUICK, need_java
-from tests.test_readme import TOP, blocks
+from tests.test_readme import TOP, USED_AS, blocks
 
 WHEELS = Path(sys.prefix, "wheels")
 # Of the shell that runs the tests: what would lead executors to packages outside the archive, or Spark elsewhere.
@@ -21,8 +21,8 @@ FOREIGN = ("PYTHONPATH", "PYSPARK_", "SPARK_", "VIRTUAL_ENV", "PIP_")
 
 
 def lines_of(language: str, words: str) -> str:
-    """The README's code block with these words."""
-    (block,) = (one for one in blocks(language) if words in one)
+    """The pages' code block with these words."""
+    (block,) = (one for page in USED_AS for one in blocks(language, page) if words in one)
     return block
 
 

@@ -36,7 +36,7 @@ def _received(pickled: bytes) -> Work:
     except ModuleNotFoundError as error:
         raise RuntimeError(
             f"the executor on {socket.gethostname()} cannot import {error.name} with {sys.executable}: install "
-            "hsimhash for that Python on every node, or ship an environment (spark.archives), as docs/pages/guide/spark.md shows"
+            "hsimhash for that Python on every node, or ship an environment (spark.archives), as its guide shows"
         ) from None
     return work
 

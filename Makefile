@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo native test test-servers servers named-tests lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-jars hbase-stop clean
+.PHONY: help demo native docs test test-servers servers named-tests lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-jars hbase-stop clean
 .DELETE_ON_ERROR:
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; fetches what they need, skips what it cannot get'
 	@echo 'make native  build and install hsimhash-native, which signs texts four times as fast (needs Rust: cargo)'
 	@echo 'make lint    check format, lint and types'
+	@echo 'make docs    build the documentation as pages in docs/site, and check its links'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
 	@echo 'make bench-spark   measure the jobs on Spark, against a plain self-join (Java 17; LARGE=1 for 10 million documents)'
@@ -100,6 +101,11 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Without a network, once its packages are there; a link that leads nowhere is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml
+	@echo 'open docs/site/index.html'
 
 bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_fingerprint
@@ -203,4 +209,4 @@ hbase-stop:
 	@docker/hbase/entrypoint stop
 
 clean: hbase-stop
-	rm -rf native/target native/Cargo.lock .hbase $(VENV) .venv-3.* .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf docs/site native/target native/Cargo.lock .hbase $(VENV) .venv-3.* .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The command reference, `hsimhash/cli/COMMANDS.md`, made of the help: `python -m tests.commands_page` writes it."""
+"""The reference of commands, made of their help: `python -m tests.commands_page` writes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hsimhash.cli.program import COMMANDS, main
 from hsimhash.store import Backend, backends
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, LoadsFiles, WalksRanges
 
-PAGE = Path(__file__).parents[1] / "hsimhash" / "cli" / "COMMANDS.md"
+PAGE = Path(__file__).parents[1] / "docs" / "pages" / "reference" / "commands.md"
 HEAD = """# Commands
 
 What `--help` says of each command. `python -m tests.commands_page` writes this page; a test holds it to the program.

@@ -32,7 +32,7 @@ LADDER = [
 
 NATIVE_SWITCH = ("os.environ.get(SWITCH)", "os.environ.get", "os.environ")  # also for those who import hsimhash
 HBASE_ROOMS = ["gateway", "rows", "upkeep", "files"]
-PAGE = PACKAGE.parent / "ARCHITECTURE.md"
+PAGE = PACKAGE.parent / "docs" / "pages" / "explanation" / "architecture.md"
 
 
 def test_the_page_has_the_same_ladder() -> None:

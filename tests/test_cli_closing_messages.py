@@ -103,7 +103,7 @@ def test_inputs_without_a_document_are_not_called_unique() -> None:
     ]
 
 
-@pytest.mark.parametrize("command", [("dedup", "--out"), ("ingest", "--store"), ("tables", "write", "--out")])
+@pytest.mark.parametrize("command", [("dedup", "--out"), ("ingest", "--store")])
 def test_the_reason_of_the_first_reject_is_said_at_once(command: tuple[str, ...]) -> None:
     Path("in\x1b[1m.jsonl").write_text(json.dumps({"id": "a", "text": article(1)}) + "\n[1]\n{\n")
     *words, option = command

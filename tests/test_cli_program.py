@@ -397,7 +397,8 @@ def test_current_folder_that_was_deleted_is_named(command: tuple[str, ...], tmp_
 STORES = (
     "use a folder's path (./pages, /data/pages), lmdb://relative/path, lmdb:///absolute/path, "
     "hbase://gateway:9091/namespace:table, "
-    "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name or memory://name"
+    "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, "
+    "tables://relative/path or memory://name"
 )
 
 

@@ -64,12 +64,6 @@ def test_dedup_rejects_it_and_compares_the_others(pages: str) -> None:
     assert (summary["rejected"], summary["documents"], summary["kept"] + summary["dropped"]) == (1, 2, 2)
 
 
-def test_tables_write_rejects_it_and_writes_the_others(pages: str) -> None:
-    result = run("tables", "write", pages, "--out", "out")
-    assert result.exit_code == ExitCode.REJECTED_RECORDS, result.stderr
-    assert REASON in result.stderr + Path("out", "rejects.jsonl").read_text()
-
-
 @thorough
 def test_calibrate_compares_the_others(pages: str) -> None:
     texts = [*PAGES[:1], PAGES[1], *map(article, range(20))]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures, are_alike
+from hsimhash.pairs import crowds
 from hsimhash.pairs.clusters import KeyCheck, components, star
 from hsimhash.pairs.crowds import CrowdedPairs, without_subsets
 from hsimhash.pairs.search import find_crowded, find_pairs
@@ -96,17 +97,22 @@ def plain_components(near: NDArray[np.bool_], order: list[int]) -> list[int]:
     st.sampled_from([None, *Keying]),
     st.integers(0, 6),
     st.sampled_from([None, 8, 16]),
+    st.sampled_from([0, crowds.MOST_LISTED]),
 )
-def test_clusters_of_crowds_are_those_of_all_pairs(seed: int, keying: Keying | None, k: int, most: int | None) -> None:
+def test_clusters_of_crowds_are_those_of_all_pairs(
+    seed: int, keying: Keying | None, k: int, most: int | None, most_listed: int
+) -> None:
     signatures = crowded(seed, 1_500, signed=keying is not None, keying=keying or Keying.WHOLE)
     rank = np.random.default_rng(seed).permutation(len(signatures))
     order, values = np.argsort(rank).tolist(), signatures.fingerprints
     near = all_near(signatures, k, most)
     found = find_crowded(signatures, max_distance=k, max_sketch=most)
     stars, whole = plain_stars(near, order), plain_components(near, order)
-    assert star(values, found, rank).kept.tolist() == stars
-    assert components(values, found, rank).kept.tolist() == whole
-    cut = components(values, found, rank, max_cluster_size=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crowds, "MOST_LISTED", most_listed)  # of crowds with more members no pairs are listed
+        assert star(values, found, rank).kept.tolist() == stars
+        assert components(values, found, rank).kept.tolist() == whole
+        cut = components(values, found, rank, max_cluster_size=100)
     is_large = np.bincount(whole)[whole] > 100
     equal_only = {
         one for one in set(whole) if len({signatures.at(place) for place in np.flatnonzero(np.equal(whole, one))}) == 1

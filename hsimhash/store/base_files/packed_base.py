@@ -11,7 +11,14 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, Drawer, Layout
 from hsimhash.store.base_files.base_file import FLAG_BITS, Base, numbers_in
-from hsimhash.store.base_files.base_format import FINGERPRINT, HEADER_BYTES, NUMBER, BaseHeader, BaseName
+from hsimhash.store.base_files.base_format import (
+    FINGERPRINT,
+    HEADER_BYTES,
+    NUMBER,
+    BaseHeader,
+    BaseName,
+    DamagedBaseError,
+)
 
 _BYTE_BITS = 8
 
@@ -195,5 +202,8 @@ class PackedBase(Base):
 def opened_base(path: Path, name: BaseName, layout: Layout) -> Base:
     """Open a base of either kind; see `Base`."""
     with path.open("rb") as file:
-        header = BaseHeader.unpack(file.read(HEADER_BYTES))
+        try:
+            header = BaseHeader.unpack(file.read(HEADER_BYTES))
+        except DamagedBaseError as error:
+            raise DamagedBaseError(f"{path.name}: {error}") from error
     return (PackedBase if header.is_packed else Base)(path, name, layout)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -49,17 +50,17 @@ def packed_key(tags: Iterable[int]) -> int:
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
     """Return whether two keys are one, or have a set of three tags in common that both file the document under."""
-    return not set(plain_parts(one, keying)).isdisjoint(plain_parts(other, keying))
+    return not plain_parts(one, keying).isdisjoint(plain_parts(other, keying))
 
 
-def plain_parts(key: int, keying: Keying) -> Iterator[tuple[int, ...]]:
-    """Yield what a key files a document under: itself, or each set of three of its tags; nothing where it is 0."""
+@lru_cache(maxsize=1 << 14)
+def plain_parts(key: int, keying: Keying) -> frozenset[tuple[int, ...]]:
+    """Return what a key files a document under: itself, or each set of three of its tags; nothing where it is 0."""
+    if not key or keying is Keying.WHOLE:
+        return frozenset([(key,)] if key else [])
     tags = [key >> 48 - 12 * place & 0xFFF for place in range(max(3, min(key >> 60, 5)))]
-    if key and keying is Keying.WHOLE:
-        yield (key,)
-    elif key:
-        sets = [tags] if len(tags) == 3 else [*combinations(tags[:4], 3), *([*tags[:2], fifth] for fifth in tags[4:])]
-        yield from ((min(3, key >> 60), *sorted(one)) for one in sets)
+    sets = [tags] if len(tags) == 3 else [*combinations(tags[:4], 3), *([*tags[:2], fifth] for fifth in tags[4:])]
+    return frozenset((min(3, key >> 60), *sorted(one)) for one in sets)
 
 
 def plain_matches(

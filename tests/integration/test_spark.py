@@ -62,7 +62,7 @@ from tests.support.fingerprint_sets import (
 )
 from tests.support.spark_session import QUICK, local_spark, need_java
 from tests.test_dedup_fit import pages, written
-from tests.test_readme import blocks, run
+from tests.test_readme import blocks, doc, run
 
 pytestmark = pytest.mark.together
 SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000, given_fingerprints=1_000, given_ids=500)
@@ -568,6 +568,6 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
 def test_the_quick_start_runs(tmp_path: Path) -> None:
     need_java()
     documents = next(block for block in blocks("sh") if "> pages.jsonl" in block).partition("hsimhash ")[0]
-    (block,) = (one for one in blocks("bash") if "hsimhash spark dedup" in one)
+    (block,) = (one for one in blocks("bash", doc("guide/spark.md")) if "hsimhash spark dedup" in one)
     commands = [line for line in block.splitlines() if not line.startswith("pip install")]
     assert json.loads(run(["bash", "-euc", "\n".join([documents, *commands])], tmp_path))["dropped"] == 1

@@ -153,14 +153,15 @@ def _options(
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit: str, *, quiet: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
-    refuse_memory(settings)
-    job = default_job(settings.store, inputs)  # refuses what nobody can write to
-    if options.job or not backend_of(settings.store).is_embedded:
-        check_job(options.job or job)
+    backend = backend_of(settings.store)
+    backend.refuse_writes(settings.store)
+    if options.job or not backend.is_embedded:
+        check_job(options.job or default_job(settings.store, inputs))
     try:
         return _opened(settings, fit)
     except IndexNotFoundError:
         check_options(wanted_record(settings, None).layout, inputs, options)
+    refuse_memory(settings)
     asked = Profile.named(settings.profile)
     with watching("fit", quiet=quiet) as observer:
         profile = fitted_profile(inputs, options.reading, asked, fit, workers=settings.workers, observer=observer)

@@ -122,6 +122,7 @@ def ingest(
         StoreBusyError: another process works on the same job, or writes the index.
         StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
     """
+    index.backend.refuse_writes(index.url)
     folder = options.job or default_job(index.full_url, inputs)
     check_options(index.layout, inputs, options)
     distance = index.distance if options.max_distance is None else options.max_distance
@@ -129,7 +130,6 @@ def ingest(
     has_signatures = index.store.record.has_signatures
     reading = replace(options.reading, has_signatures=has_signatures).for_profile(index.profile)
     options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
-    index.add_many([], [])  # which a read-only store refuses
     if options.claims:
         index.claim_many([], [])  # which a store without claims refuses
     if options.tags is not None and index.backend.is_own_file(index.full_url, options.tags):

@@ -83,6 +83,9 @@ class Backend(ABC):
         """Return the URL, with its options, as it is from any working folder."""
         return self.name_of(url) if self.is_embedded else url
 
+    def refuse_writes(self, url: str) -> None:
+        """Raise `StoreReadOnlyError`, with the remedy, if nobody can write to an index of this kind."""
+
     def jobs_of(self, url: str) -> Path:
         """Return the parent folder of an index's job folders, which need not exist; an embedded index has its own."""
         return SERVER_JOBS

@@ -37,7 +37,7 @@ class _TablesBackend(Backend):
     def name_of(self, url: str) -> str:
         return f"tables://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)
 
-    def jobs_of(self, url: str) -> Path:
+    def refuse_writes(self, url: str) -> None:
         raise read_only(url)
 
     def is_own_file(self, url: str, path: Path) -> bool:

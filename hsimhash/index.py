@@ -74,8 +74,7 @@ from hsimhash.store.base import INSERT_DOCUMENTS, View, ViewInPart, with_view
 from hsimhash.store.capabilities import AnswersInPart, BacksUp, Collects, Compacts, HasTable, LoadsFiles, LoadsInBulk
 from hsimhash.store.reports import Explanation, ProbeRead
 from hsimhash.store.sliced_load import InsertedLoad
-from hsimhash.store.tables.write import TablesOptions, write_tables
-from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
+from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, folder_in, masked, with_options
 
 T = TypeVar("T")
 
@@ -804,6 +803,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             IndexExistsError: the folder has tables, or other files.
             ValueError: it is the URL of another kind of store.
         """
+        from hsimhash.store.tables.write import TablesOptions, write_tables  # 10 ms of each start, for this alone
+
         named = os.fsdecode(target)
         if "://" in named and not named.startswith("tables://"):
             raise ValueError(
@@ -811,7 +812,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 + Remedy("hsimhash.load.relayout", "'hsimhash relayout --to'")
                 + " copies an index to another store"
             )
-        folder = Path(named.removeprefix("tables://")).expanduser()
+        folder = folder_in(named, named.removeprefix("tables://"))
 
         def watched() -> Iterator[Document]:
             for number, document in enumerate(self.documents(), start=1):

@@ -107,8 +107,10 @@ def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
 
 def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
     """Return the places of each document's heaviest features; of equal weights the lower hash counts."""
-    places = _heavy(doc, weights, count, documents)
-    return places[_heaviest(doc[places], hashes[places], weights[places], count, documents)]
+    among = _heavy(doc, weights, count, documents)
+    among = among[np.lexsort((hashes[among], -weights[among], doc[among]))]
+    owner = doc[among]
+    return among[np.arange(len(among)) - np.searchsorted(owner, owner) < count]
 
 
 def _heavy(doc: Int64s, weights: Floats, count: int, documents: int) -> Int64s:
@@ -117,23 +119,9 @@ def _heavy(doc: Int64s, weights: Floats, count: int, documents: int) -> Int64s:
     Where `count` features of a document weigh at least as much as any bound, the others are not among them.
     """
     sample = weights[::_SAMPLED]
-    wanted = min(len(sample), max(1, _HEAVY * count * documents // _SAMPLED))
     if not len(sample):
-        return np.arange(len(weights))
-    is_heavy = weights >= np.partition(sample, len(sample) - wanted)[len(sample) - wanted]
+        return np.arange(0)
+    lighter = max(0, len(sample) - max(1, _HEAVY * count * documents // _SAMPLED))
+    is_heavy = weights >= np.partition(sample, lighter)[lighter]
     has_enough = np.bincount(doc[is_heavy], minlength=documents) >= count
     return np.flatnonzero(is_heavy | ~has_enough[doc])
-
-
-def _heaviest(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
-    order = np.argsort(-weights, kind="stable")  # many weigh the same: half of the time of any other sort
-    order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
-    starts = np.searchsorted(doc[order], np.arange(documents))
-    sizes = np.diff(starts, append=len(order))
-    # What is lighter than the last one chosen cannot be in; what is as heavy may, if its hash is lower.
-    last = order[np.minimum(starts + np.minimum(sizes, count) - 1, len(order) - 1)] if len(order) else starts
-    least = np.where(sizes > 0, weights[last], 0.0) if len(order) else np.zeros(documents)
-    among = np.flatnonzero(weights >= least[doc])
-    among = among[np.lexsort((hashes[among], -weights[among], doc[among]))]
-    owner = doc[among]
-    return among[np.arange(len(among)) - np.searchsorted(owner, owner) < count]

@@ -83,7 +83,7 @@ class Backend(ABC):
         """Return the URL, with its options, as it is from any working folder."""
         return self.name_of(url) if self.is_embedded else url
 
-    def refuse_writes(self, url: str) -> None:
+    def refuse_writes(self, url: str) -> None:  # noqa: B027 (most kinds take writes)
         """Raise `StoreReadOnlyError`, with the remedy, if nobody can write to an index of this kind."""
 
     def jobs_of(self, url: str) -> Path:

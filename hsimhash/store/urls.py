@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote
 
@@ -49,6 +50,14 @@ def url_of(place: str | os.PathLike[str]) -> str:
         raise TypeError(f"an index must be a URL or a path, got {type(place).__name__}: {masked(repr(place)):.80}")
     is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
     return f"lmdb://{place}" if is_path else place
+
+
+def folder_in(url: str, path: str) -> Path:
+    """Return the folder that the path in a URL names; raise `ValueError` if it is in a home folder of nobody."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
 
 
 def masked(text: str) -> str:

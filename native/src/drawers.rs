@@ -10,10 +10,6 @@ const TOGETHER: usize = 320;
 const FLAG_BITS: u32 = 8;
 /// The bytes of a row of the key drawer: its segment and its fingerprint.
 const KEYED_BYTES: usize = 12;
-/// One in so many rows of the key drawer has a fence: its segment once more.
-const FENCE_ROWS: usize = 32;
-/// Of a bucket of the key drawer; one with more is read otherwise.
-const MOST_KEYED: usize = 128;
 /// Fences on both sides of where a segment should be.
 const FENCES_AROUND: usize = 64;
 
@@ -130,9 +126,9 @@ pub struct Drawers {
     cell_shift: u32,
 }
 
-/// The fences of the key drawer, and the bytes of its rows.
+/// The fences of the key drawer, the bytes of its rows, how many rows have one fence, and how many rows make a bucket wide.
 #[derive(FromPyObject)]
-struct Keyed(Py<PyArray1<u32>>, Py<PyArray1<u8>>);
+struct Keyed(Py<PyArray1<u32>>, Py<PyArray1<u8>>, usize, usize);
 
 /// Fingerprints under segments, each with the place of its segment; and blocks.
 type UnderKeys = (Vec<(usize, u64)>, Vec<usize>);
@@ -180,13 +176,14 @@ impl Drawers {
         };
         let (before, block_bytes) =
             (self.values.bind(py).len()? * size_of::<u64>(), size_of::<u64>() << self.block_shift);
+        let (fence_bytes, wide_rows) = (self.keyed.2 * KEYED_BYTES, self.keyed.3);
         let (mut found, mut unread) = (Vec::new(), Vec::new());
         for (place, &segment) in segments.iter().enumerate() {
             let first = fence_of(fences, segment);
-            let equal = fences[first..].iter().take_while(|&&fence| fence == segment).take(MOST_KEYED).count();
-            let start = first.saturating_sub(1) * FENCE_ROWS * KEYED_BYTES;
-            let end = ((first + equal) * FENCE_ROWS * KEYED_BYTES).min(keyed.len());
-            if end > start + MOST_KEYED * KEYED_BYTES {
+            let equal = fences[first..].iter().take_while(|&&fence| fence == segment).take(wide_rows).count();
+            let start = first.saturating_sub(1) * fence_bytes;
+            let end = ((first + equal) * fence_bytes).min(keyed.len());
+            if end > start + wide_rows * KEYED_BYTES {
                 return Ok(None);
             }
             let block = (before + start) / block_bytes;

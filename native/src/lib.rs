@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 5; // another number wherever functions take or return something else
+const INTERFACE: u32 = 6; // another number wherever functions take or return something else
 const MAYBE_HAN: u32 = 0x2E80; // from here on characters are Han, or may become so
 
 type Columns<'py> =

@@ -8,10 +8,10 @@ from secrets import randbits
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.store.base_files.base_file import Base
 
 GLANCE_ROWS = 1 << 17  # at once; bounds memory
-_FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # of MurmurHash3's last step
 
 
 @dataclass(slots=True)
@@ -30,12 +30,7 @@ def mixed_rows(seed: np.uint64, *columns: Uint64s) -> Uint64s:
     """Return a hash of each row of columns."""
     mixed = np.full(len(columns[0]), seed)
     for column in columns:
-        mixed ^= column
-        for factor in _FACTORS:
-            mixed ^= mixed >> np.uint64(33)
-            mixed *= factor
-        mixed ^= mixed >> np.uint64(33)
-        mixed += seed
+        mixed = mix(mixed ^ column) + seed
     return mixed
 
 

@@ -37,6 +37,7 @@ from hsimhash.store.base_files.base_format import (
     BaseHeader,
     BaseName,
     DamagedBaseError,
+    read_header,
 )
 from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 
@@ -73,12 +74,9 @@ class Base:
     def __init__(self, path: Path, name: BaseName, layout: Layout) -> None:
         self.path, self.name, self.drawers = path, name, layout.drawers
         with path.open("rb") as file:
-            head = file.read(HEADER_BYTES)
-            try:
-                self.header = header = BaseHeader.unpack(head)
-            except DamagedBaseError as error:
-                raise DamagedBaseError(f"{path.name}: {error}") from error
-            if zlib.crc32(head) != name.header or header.layout != layout.text_form:
+            header, checksum = read_header(file, BaseHeader.unpack)
+            self.header = header
+            if checksum != name.header or header.layout != layout.text_form:
                 raise DamagedBaseError(f"{path.name} is not the file that the index's record names")
             self.file_bytes = os.fstat(file.fileno()).st_size
             if self.file_bytes != header.file_bytes:
@@ -122,8 +120,9 @@ class Base:
         if package is None:
             return None
         steps = [(cells, rows, [move, *more], wide) for cells, rows, move, more, wide, _ in self._steps]
-        keyed, shift = (self._fences, self._keyed.view(np.uint8)), int(self._cell_shift)
-        return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, _BLOCK_SHIFT, shift)
+        keyed = self._fences, self._keyed.view(np.uint8), FENCE_ROWS, _WIDE_ROWS
+        shifts = _BLOCK_SHIFT, int(self._cell_shift)
+        return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, *shifts)
 
     def _steps_of(self, drawer: Drawer) -> _Step:
         """Return how the cell of a fingerprint is found: for one, Python's integers take less time than numpy's."""

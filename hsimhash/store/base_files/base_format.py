@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ KEYED = np.dtype([("segment", "<u4"), ("fingerprint", "<u8")])
 FENCE_ROWS = 32
 MAGIC = b"hsimbase"
 VERSION = 1
+FileHeader = TypeVar("FileHeader")
 
 
 class DamagedBaseError(Exception):
@@ -61,6 +63,19 @@ def header_fields(packed: bytes, magic: bytes, version: int) -> dict[str, Any]:
     if fields.pop("version") != version:
         raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
     return fields
+
+
+def read_header(file: BinaryIO, unpack: Callable[[bytes], FileHeader]) -> tuple[FileHeader, int]:
+    """Read the header of a file that was just opened, and return it with its CRC-32.
+
+    Raises:
+        DamagedBaseError: the bytes are no header; the message names the file.
+    """
+    packed = file.read(HEADER_BYTES)
+    try:
+        return unpack(packed), zlib.crc32(packed)
+    except DamagedBaseError as error:
+        raise DamagedBaseError(f"{Path(file.name).name}: {error}") from error
 
 
 def vector_bytes(rows: int, row_bytes: int) -> int:

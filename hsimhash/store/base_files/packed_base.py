@@ -17,7 +17,7 @@ from hsimhash.store.base_files.base_format import (
     NUMBER,
     BaseHeader,
     BaseName,
-    DamagedBaseError,
+    read_header,
 )
 
 _BYTE_BITS = 8
@@ -202,8 +202,5 @@ class PackedBase(Base):
 def opened_base(path: Path, name: BaseName, layout: Layout) -> Base:
     """Open a base of either kind; see `Base`."""
     with path.open("rb") as file:
-        try:
-            header = BaseHeader.unpack(file.read(HEADER_BYTES))
-        except DamagedBaseError as error:
-            raise DamagedBaseError(f"{path.name}: {error}") from error
+        header, _ = read_header(file, BaseHeader.unpack)
     return (PackedBase if header.is_packed else Base)(path, name, layout)

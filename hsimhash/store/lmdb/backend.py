@@ -19,7 +19,7 @@ from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
-from hsimhash.store.urls import LOCK_TIMEOUT, masked, time_option, url_of
+from hsimhash.store.urls import LOCK_TIMEOUT, folder_in, time_option, url_of
 
 _OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
 
@@ -65,10 +65,7 @@ class _LmdbBackend(Backend):
     limits = files.BASE_LIMITS  # of the stores that it opens
 
     def parse(self, url: str) -> Path:
-        try:
-            return Path(_parts(url)[0].removeprefix("lmdb://")).expanduser()
-        except RuntimeError as error:
-            raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
+        return folder_in(url, _parts(url)[0].removeprefix("lmdb://"))
 
     def name_of(self, url: str) -> str:
         return f"lmdb://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)

@@ -17,7 +17,7 @@ from hsimhash.store.checkup import Check, check_read, check_record
 from hsimhash.store.lmdb.backend import BACKEND as EMBEDDED
 from hsimhash.store.tables.folder import MANIFEST, Manifest, own_files, read_only, remove_files
 from hsimhash.store.tables.store import TablesStore
-from hsimhash.store.urls import masked
+from hsimhash.store.urls import folder_in
 
 
 class _TablesBackend(Backend):
@@ -29,10 +29,7 @@ class _TablesBackend(Backend):
     is_embedded = True
 
     def parse(self, url: str) -> Path:
-        try:
-            return Path(url.removeprefix("tables://")).expanduser()
-        except RuntimeError as error:
-            raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
+        return folder_in(url, url.removeprefix("tables://"))
 
     def name_of(self, url: str) -> str:
         return f"tables://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)

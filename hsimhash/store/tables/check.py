@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from secrets import randbits
 
 import numpy as np
@@ -52,8 +51,7 @@ def _needed_key_rows(part: DocumentsFile, record: Record, seed: np.uint64, advan
         if any(columns.ids[at] >= columns.ids[at + 1] for at in np.flatnonzero(is_same).tolist()):
             raise DamagedBaseError(f"{part.path.name}: the ids of a fingerprint are not in order")
         if record.has_signatures:
-            keyed = replace(columns.signatures, keying=record.keying)
-            prefixes, filed = distinct_rows(*key_rows(keyed.keying, keyed.keys, keyed.fingerprints))
+            prefixes, filed = distinct_rows(*key_rows(record.keying, columns.signatures.keys, fingerprints))
             needed.add(mixed_rows(seed, filed, prefixes))
         advance(end)
     if end != part.documents:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Int64s, spans
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.store.base_files.base_file import Base
-from hsimhash.store.base_files.base_format import HEADER_BYTES, DamagedBaseError
+from hsimhash.store.base_files.base_format import HEADER_BYTES, DamagedBaseError, read_header
 from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 from hsimhash.store.lmdb.codec import digest
 from hsimhash.store.tables.documents_format import NUMBER, DocumentsHeader
@@ -68,12 +68,9 @@ class DocumentsFile:
     def __init__(self, path: Path, name: DocumentsName, base: Base) -> None:
         self.path, self.base = path, base
         with path.open("rb") as file:
-            head = file.read(HEADER_BYTES)
-            try:
-                self.header = header = DocumentsHeader.unpack(head)
-            except DamagedBaseError as error:
-                raise DamagedBaseError(f"{path.name}: {error}") from error
-            if zlib.crc32(head) != name.header or header.fingerprints != base.rows:
+            header, checksum = read_header(file, DocumentsHeader.unpack)
+            self.header = header
+            if checksum != name.header or header.fingerprints != base.rows:
                 raise DamagedBaseError(f"{path.name} is not the file that tables.json names")
             self._map = mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         if len(mapped) != header.file_bytes:

@@ -46,7 +46,7 @@ MIXED = (
 ASK = """
 import sys
 from hsimhash import HSimIndex
-with HSimIndex.open(sys.argv[1]) as index:
+with HSimIndex.open(sys.argv[1], slow_s=None) as index:
     print(index.query_text(sys.argv[2])[0].distance)
 """
 
@@ -247,7 +247,7 @@ def test_a_profile_with_a_table_is_the_same_in_workers_in_json_and_in_another_pr
         text=True,
         check=False,
     )
-    assert (told.returncode, told.stdout) == (0, "0\n"), told.stderr  # a busy machine tells of a slow query there
+    assert (told.stdout, told.stderr) == ("0\n", "")
 
 
 def test_a_profile_whose_table_is_not_here_says_so(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_profile_is_the_same_through_json_and_in_workers(tmp_path: Path) -> 
 ASK = """
 import sys
 from hsimhash import HSimIndex
-with HSimIndex.open(sys.argv[1]) as index:
+with HSimIndex.open(sys.argv[1], slow_s=None) as index:
     print([match.doc_id for match in index.query(index.profile.signature(sys.argv[2]), max_distance=0)])
 """
 
@@ -127,7 +127,7 @@ def test_an_index_brings_its_lists_to_a_process_that_never_had_them(tmp_path: Pa
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     command = [sys.executable, "-c", ASK, f"lmdb://{tmp_path / 'copy'}", CHINESE + ENGLISH]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stdout) == (0, "['page']\n"), told.stderr
+    assert (told.stdout, told.stderr) == ("['page']\n", "")
 
 
 def test_a_profile_whose_list_is_not_here_says_which(tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ def test_more_documents_ask_for_more_drawers(documents: int, name: str, prices: 
     assert "candidates" in reason
 
 
+def test_a_bucket_of_a_region_server_costs_more_than_one_of_a_mapped_file() -> None:
+    def drawers(prices: Prices) -> str:
+        return recommend([cost(layout, 10**10, 3, prices) for layout in layouts_of(3)])[0].layout.name
+
+    assert (drawers(LMDB_PRICES), drawers(HBASE_PRICES)) == ("10", "20")
+
+
 @stores
 @pytest.mark.parametrize("documents", [50_000, 200_000, 400_000, 8_388_608])
 def test_84_drawers_are_not_recommended_where_28_take_less_than_three_times_as_long(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
-from hsimhash.serve.calls import CALLS, Bodies
 from hsimhash.serve.cross_site import why_refused
 from hsimhash.serve.page import FORM
 from tests.support.command_line import make_index, run
@@ -241,31 +238,6 @@ def test_many_unknown_fields_are_refused_without_a_list_of_them(serving: Serving
     status, answer = serving.caller().call("/remove", {f"field {number}": 1 for number in range(60_000)})
     assert status == 400
     assert answer["error"] == "more than 100 unknown fields: allowed are id"
-
-
-SIZE = ServeLimits().value_bytes
-WORST = {  # for what checks bodies
-    "escapes": '{"text": "' + "\\u4e2d" * (SIZE // 6 - 9) + '"}',
-    "short escapes": '{"text": "' + ",\\n" * (SIZE // 3 - 9) + '"}',
-    "Chinese": '{"text": "' + "网，" * (SIZE // 6 - 9) + '"}',
-    "fields": "{" + ",".join(f'"{number}": 1' for number in range(64_000)) + "}",
-    "fields of a text": '{"text": {' + ",".join(f'"{number}": 1' for number in range(64_000)) + "}}",
-    "values": '{"text": [' + "1," * (SIZE // 2 - 9) + "1]}",
-}
-
-
-@thorough
-@pytest.mark.parametrize("body", WORST.values(), ids=WORST)
-def test_no_body_keeps_all_others_waiting(body: str, tmp_path: Path) -> None:
-    """Pydantic does not release the interpreter's lock, so the event loop waits while it parses."""
-    with HSimIndex.open(make_index(tmp_path)) as index:
-
-        def parsed_s() -> float:
-            began = time.thread_time()
-            Bodies(index, CALLS[-1], [(1, body.encode())], 1.0, SIZE)
-            return time.thread_time() - began
-
-        assert min(parsed_s() for _ in range(5)) < 0.05
 
 
 def test_a_form_that_is_too_large_is_refused(serving: Serving) -> None:

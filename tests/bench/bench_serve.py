@@ -3,6 +3,7 @@
 Single queries on LMDB from 64 connections, by wrk, for fingerprints of which one in two is stored, while a writer adds:
 queries a second, latencies, refusals; and the processor's time that a query takes in the workers, which tells more on
 a machine that does other things too. The same without a writer, and single queries of one thread in Python beside it.
+First the bodies that take longest to check: the interpreter's lock is held meanwhile, so all other calls wait.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.index import HSimIndex
+from hsimhash.serve.app import ServeLimits
+from hsimhash.serve.calls import CALLS, Bodies
 from tests.support.programs import options, print_bar, print_conditions, scratch_folder
 from tests.support.serve_process import Serving, served
 
@@ -30,6 +33,16 @@ SEED = 20_070_509
 DOCUMENTS, CONNECTIONS, SECONDS = 1_000_000, 64, 30
 SAMPLE = 20_000  # fingerprints that are asked for
 WANTED = 3_000  # queries a second
+MOST_BYTES = ServeLimits().value_bytes  # of a body
+WORST = {  # bodies, for what checks them
+    "escapes": '{"text": "' + "\\u4e2d" * (MOST_BYTES // 6 - 9) + '"}',
+    "short escapes": '{"text": "' + ",\\n" * (MOST_BYTES // 3 - 9) + '"}',
+    "Chinese": '{"text": "' + "网，" * (MOST_BYTES // 6 - 9) + '"}',
+    "fields": "{" + ",".join(f'"{number}": 1' for number in range(64_000)) + "}",
+    "fields of a text": '{"text": {' + ",".join(f'"{number}": 1' for number in range(64_000)) + "}}",
+    "values": '{"text": [' + "1," * (MOST_BYTES // 2 - 9) + "1]}",
+}
+LONGEST_MS = 50  # that a body may keep all others waiting
 HINT = "SKIP  no wrk here: apt-get install wrk, or dnf install wrk, or brew install wrk"
 SCRIPT = """
 local digits = {}
@@ -116,6 +129,17 @@ def own_queries(url: str, asked: Uint64s) -> float:
         return 1e6 * (time.process_time() - began) / len(asked)
 
 
+def checked_ms(index: HSimIndex, body: str) -> float:
+    """Return for how long the thread of a worker checks a body: the least of five times."""
+
+    def once_ms() -> float:
+        began = time.thread_time()
+        Bodies(index, CALLS[-1], [(1, body.encode())], 1.0, MOST_BYTES)
+        return (time.thread_time() - began) * 1e3
+
+    return min(once_ms() for _ in range(5))
+
+
 def show(title: str, seen: Load) -> None:
     print(f"{title}: {seen.a_second:,.0f} queries/s, p99 {seen.p99}, {seen.processor_us:,.0f} µs of the processor each")
     print_bar(f"queries a second, {title}", seen.a_second, at_least=WANTED)
@@ -131,6 +155,9 @@ def main() -> int:
     )
     facts = {"documents": given.documents, "connections": CONNECTIONS, "workers": given.workers, "seed": SEED}
     print_conditions("hsimhash serve", packages=("starlette", "uvicorn", "httptools", "uvloop"), **facts)
+    with HSimIndex.create("memory://bodies") as index:
+        for name, body in WORST.items():
+            print_bar(f"ms to check a body of {name}", checked_ms(index, body), at_most=LONGEST_MS)
     if shutil.which("wrk") is None:
         print(HINT)
         return 0

@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -270,6 +271,13 @@ class Told:
     def fail(self, response: Response | None) -> None:
         self.failed.append(getattr(response, "url", ""))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the crawl was not refused before it began."""
+        with suppress(RuntimeError):  # Scrapy 2.19 raises it, older releases have no stats then
+            return self.crawler.stats is not None
+        return False
+
     def to_json(self) -> dict[str, Any]:
         assert self.crawler.stats is not None
         stats = {name: value for name, value in self.crawler.stats.get_stats().items() if not hasattr(value, "year")}
@@ -308,6 +316,8 @@ def main() -> None:
         process.crawl(crawler)
         told.append(Told(crawler))
     process.start()
+    if not all(one.has_begun for one in told):
+        return  # Scrapy has logged why
     levels = [logging.getLogger(name).level for name in ("trafilatura", "htmldate")]
     crawled = [{**one.to_json(), "levels": levels, "on_main": [*threads]} for one in told]
     print(json.dumps(crawled, default=repr))

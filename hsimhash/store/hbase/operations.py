@@ -1,7 +1,7 @@
 """Open, plan, create and drop an index on HBase, by its URL.
 
-Opening takes one connection and two calls. Whether the table is enabled and how it is made is asked only to explain why
-the record cannot be read, or for an index of release 0.1.0, whose record does not have a TTL.
+Opening takes one connection and two calls. The table's state and settings are read only to explain why the record
+cannot be read, and for an index of release 0.1.0, whose record does not have a TTL.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
-    """Open the index at `url`; raise `IndexNotFoundError` if there is no table, or no record in it.
+    """Open the index at `url`; raise `IndexNotFoundError` if the table or its record does not exist.
 
     Args:
-        url: of the index; a deadline in it beats `deadline_s`.
-        deadline_s: how long a call is tried without an answer.
+        url: URL of the index. A deadline in it takes precedence over `deadline_s`.
+        deadline_s: How long a call without an answer is retried.
     """
     address = Address.parse(url)
     gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
@@ -79,9 +79,9 @@ def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
 
 
 def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
-    """Whether the record was not read in time because the table is disabled, as far as the gateway answers."""
+    """Whether the table is disabled, which explains a time-out; False if the gateway does not answer."""
     try:
-        with gateway.one_deadline(), gateway.ending(timeout_s):  # a deadline of its own: the other one may be over
+        with gateway.one_deadline(), gateway.ending(timeout_s):  # a separate deadline, as the caller's may be over
             return gateway.is_disabled()
     except HsimhashError as error:
         _log.info("cannot find out whether the table is disabled: %s", error)
@@ -89,7 +89,7 @@ def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
 
 
 def _asked_times(gateway: Gateway) -> Times:
-    """Return the times for a table whose record does not have a TTL, from the settings of the table."""
+    """Return the time limits for an index whose record does not have a TTL, from the table's settings."""
     try:
         table = described(gateway)
     except HsimhashError as error:
@@ -100,9 +100,9 @@ def _asked_times(gateway: Gateway) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps that make a table an index, the record's last, and messages about them.
+    """The steps that turn a table into an index, ending with its record, and messages about them.
 
-    `regions` is how many the table has already, 0 if there is no table.
+    `regions` is the table's current number of regions, 0 if it does not exist.
     """
 
     steps: tuple[Step, ...]
@@ -110,16 +110,16 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def with_record(self, record: Record, *, is_new: bool) -> Plan:
-        """Return the plan with the step of the record, the last one."""
+        """Return the plan with a last step for the record."""
         text = f"record: layout {record.layout.name}, profile {record.profile.get('name')}"
         return replace(self, steps=(*self.steps, Step("+" if is_new else "=", text)))
 
 
 def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
-    """Return what `create` would do, and which steps only hbase shell does; nothing is changed.
+    """Return what `create` would do, and which steps need hbase shell; change nothing.
 
     Raises:
-        IndexExistsError: the table is no index's, or has an index that was made otherwise.
+        IndexExistsError: The table is not an index's, or has an index with other settings.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -128,14 +128,14 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
 
 
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
-    """Make the index, and its table if that is missing; return what was done and what was found.
+    """Create the index, and its table if that is missing; return what was done and what was found.
 
-    Where the index is there already, nothing happens. A lesser table is made where it is allowed, and the gateway can
-    make no other.
+    An existing index is left as it is. If the gateway cannot create the full table, a plain one is created if that is
+    allowed.
 
     Raises:
-        IndexExistsError: see `plan`.
-        HsimhashError: the table is missing, and the gateway cannot make it; the message says what to do.
+        IndexExistsError: See `plan`.
+        HsimhashError: The table is missing, and the gateway cannot create it. The message has the remedy.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -150,11 +150,11 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
 
 
 def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> HBaseStore:
-    """Make an index as `create` does, by default with `AUTO_REGIONS`, and open it.
+    """Create an index as `create` does, by default with `AUTO_REGIONS`, and open it.
 
     Raises:
-        IndexExistsError: the table is no index's, or has a record, be it the same.
-        HsimhashError: the table is missing, and the gateway cannot make it; the message says what to do.
+        IndexExistsError: The table is not an index's, or already has a record, even an equal one.
+        HsimhashError: The table is missing, and the gateway cannot create it. The message has the remedy.
     """
     address = Address.parse(url)
     gateway = open_gateway(address)
@@ -167,7 +167,7 @@ def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> 
 
 
 def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
-    """Make the table if it is missing; return what was done, and what to say about it."""
+    """Create the table if it is missing; return what was done, with messages about it."""
     found = _table_plan(gateway, address, wanted)
     if found.regions:
         return found
@@ -176,7 +176,7 @@ def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is
     except IndexExistsError:
         if not gateway.exists():
             raise
-        return replace(found, notes=())  # another process has made it meanwhile; whose record comes first decides
+        return replace(found, notes=())  # another process has created it; the first record to be written decides
     return replace(found, notes=() if gateway.makes_tables == "whole" else (_PLAIN,))
 
 
@@ -198,11 +198,11 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
 
 
 def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: bool = False) -> None:
-    """Make a gateway's table, a lesser one only where that is allowed and the gateway can make no other.
+    """Create a gateway's table; a plain one only if that is allowed and the gateway cannot create the full one.
 
     Raises:
-        IndexExistsError: there is one.
-        HsimhashError: the gateway cannot make it; the message says what to do.
+        IndexExistsError: The table exists.
+        HsimhashError: The gateway cannot create it. The message has the remedy.
     """
     is_plain = gateway.makes_tables == "plain"
     if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
@@ -215,9 +215,9 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
 
 
 def check_enabled(gateway: Gateway, address: Address) -> None:
-    """Raise `StoreUnavailableError` where the table is disabled.
+    """Raise `StoreUnavailableError` if the table is disabled.
 
-    Calls on such a table time out through Thrift2; through Thrift1 they say why.
+    Other calls on a disabled table time out through Thrift2; through Thrift1 they report it.
     """
     if gateway.is_disabled():
         raise disabled(address.full_table.decode())
@@ -232,7 +232,7 @@ def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
-    """Whether the table has a whole index; `IndexExistsError` where that was made otherwise."""
+    """Whether the table has a complete index; raise `IndexExistsError` if that has other settings."""
     try:
         HBaseStore.open(url, gateway).record.check_same(record, url)
     except (IndexNotFoundError, CorruptionError):
@@ -241,11 +241,11 @@ def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
 
 
 def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
-    """Delete an index, even a damaged one, and its table; return whether that was done.
+    """Delete an index, even a damaged one, and its table; return whether it was deleted.
 
     Args:
-        url: of the index.
-        is_sure: says so, given the line for hbase shell that keeps a snapshot.
+        url: URL of the index.
+        is_sure: Called with the line for hbase shell that takes a snapshot; returns whether to delete the index.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -257,7 +257,7 @@ def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
 
 
 def _check_index(gateway: Gateway, address: Address) -> None:
-    """Raise unless a table is an index: set as only ours are, or with a part of a record, which needs it enabled."""
+    """Raise unless a table is an index: it has an index's exact settings, or (if enabled) at least part of a record."""
     name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")

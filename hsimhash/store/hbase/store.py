@@ -1,6 +1,7 @@
 """The store on HBase: buckets, listings, registers and the record in the cells of one table, through a `Gateway`.
 
-`cells.py` defines the cells, `protocol.py` the order in which they are written, `audit.py` how leftovers are removed.
+`rows/cells.py` defines the cells, `rows/protocol.py` the order in which they are written, and `upkeep/` finds and
+removes leftovers.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ from hsimhash.store.reports import (
 )
 from hsimhash.store.runs import BulkLoad, StageOptions
 
-CREATE_TRIES = 3  # of writing a part of the record
-TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
+CREATE_TRIES = 3  # attempts to write a part of the record
+TTL = b"ttl"  # qualifier of a cell next to the record's parts: the table's TTL in seconds, 0 for none
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -91,10 +92,10 @@ class HBaseStore(Store):
 
     Args:
         url: `hbase://…`, for messages.
-        gateway: to the table; closed with the store.
-        record: what the table's record says; see `create` and `open`.
-        ask_times: returns the times, once they are needed.
-        exclusive: no one else writes the documents that this store is given; their registers are written faster.
+        gateway: Gateway to the table, closed with the store.
+        record: The table's index record; see `create` and `open`.
+        ask_times: Returns the time limits; called once they are needed.
+        exclusive: Nobody else writes this store's documents, so new registers can be written faster.
     """
 
     is_atomic = False
@@ -125,9 +126,9 @@ class HBaseStore(Store):
         values, found = {IDENTITY_PART: token_hex(16).encode(), **record.to_parts()}, _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
-        for name, piece in record.list_parts().items():  # each says by its name what it is
+        for name, piece in record.list_parts().items():  # the name of a piece identifies its contents
             gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, name, piece)])
-        # Part by part, each only if it is missing: of two that create at once, one meets the other's part.
+        # Part by part, each only if it is missing: of two concurrent creations, one finds the other's part.
         for part in values:
             for _ in range(CREATE_TRIES):
                 if part not in found:
@@ -151,19 +152,19 @@ class HBaseStore(Store):
     def open(
         cls, url: str, gateway: Gateway, *, ask_times: Callable[[], Times] = Times, exclusive: bool = False
     ) -> HBaseStore:
-        """Open the index in a table by one read; raise `IndexNotFoundError` if the table does not have a record.
+        """Open the index in a table with one read; raise `IndexNotFoundError` if the table does not have a record.
 
         Args:
-            url: for messages.
-            gateway: to the table.
-            ask_times: returns the times where the record has no TTL: one that release 0.1.0 wrote.
-            exclusive: see `HBaseStore`.
+            url: `hbase://…`, for messages.
+            gateway: Gateway to the table.
+            ask_times: Returns the time limits if the record lacks a TTL, as those written by release 0.1.0 do.
+            exclusive: See `HBaseStore`.
         """
         try:
             found = _record_cells(gateway)
         except IndexNotFoundError as error:
             raise IndexNotFoundError(f"no index at {url}: there is no such table; " + CREATE_ONE) from error
-        except CorruptionError as error:  # all that can be wrong with what such a read meets
+        except CorruptionError as error:  # the table lacks the record's column family
             raise IndexNotFoundError(f"no index at {url}: " + error.args[0]) from error
         if not found.keys() - {TTL}:
             raise IndexNotFoundError(f"no index at {url}: the table has no record; " + CREATE_ONE)
@@ -175,7 +176,7 @@ class HBaseStore(Store):
 
     @property
     def gateway(self) -> Gateway:
-        """The gateway to the table; raises `StoreClosedError` after `close`."""
+        """The gateway to the table; raise `StoreClosedError` after `close`."""
         if self._open_gateway is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._open_gateway
@@ -189,7 +190,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def _acknowledged(self) -> Iterator[Writes]:
-        """Let a call write; raise at its end if the index is no longer the one that was opened."""
+        """Return what writes for one call; at its end, raise if the index is no longer the one that was opened."""
         with self.gateway.one_deadline():
             yield self._writes()
             self._same.check()
@@ -253,8 +254,8 @@ class HBaseStore(Store):
         return self._sum(f"expire before {before}", work, workers, observer, folder)
 
     def _sum(self, purpose: str, work: RangeWork, workers: int, observer: Observer, folder: Path | None = None) -> int:
-        """Return the sum of what is done with each range; without a folder nothing is kept."""
-        is_small = workers == 1 or rows_about(self.gateway, self.record) <= RANGE_ROWS  # done before others would start
+        """Return the sum of the work's results over all ranges; without a folder, no progress is kept."""
+        is_small = workers == 1 or rows_about(self.gateway, self.record) <= RANGE_ROWS  # faster than starting workers
         if folder is None and is_small:
             return int(work(self.gateway, RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), 0)))
         if folder is None:
@@ -265,7 +266,7 @@ class HBaseStore(Store):
             return sum(job.run(purpose, work, observer))
 
     def walk(self) -> Iterator[list[Document]]:
-        # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.
+        # Listings are ordered like their fingerprints: a row begins with the first four bytes of its fingerprint.
         for page in pages(self.gateway, DOCUMENT_FAMILY, flag=DOCUMENTS_FLAG):
             listings = [cell for cell in page if is_listing(cell.row)]
             found = zip(self.lookup([cell.qualifier for cell in listings]), listings, strict=True)
@@ -304,16 +305,16 @@ class HBaseStore(Store):
         return job.run_shard(shard, *self._survey(repair=repair), observer)
 
     def _survey(self, *, repair: bool) -> tuple[str, RangeWork]:
-        """Return the purpose of a check's walk, and its work."""
+        """Return the purpose of a check's walk, and the work for each range."""
         purpose = "check --repair" if repair else "check"
         return purpose, partial(survey_to_files, removed_before=self._removed_before(repair=repair))
 
     def _removed_before(self, *, repair: bool) -> int:
-        """Return the time, in ms since 1970, before which a removed document's register is suspect by itself."""
+        """Return the time in ms since 1970 before which a removed document's register is suspect in any case."""
         return round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000) if repair else -1
 
     def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
-        """Look at the suspects of a full check."""
+        """Examine the suspects of a full check; return the report."""
         report = self._audit(repair=repair, pages=full_check.suspects).run()
         if repair and full_check.hours:
             self._collection(hours=full_check.hours).collect()
@@ -369,7 +370,7 @@ class HBaseStore(Store):
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
-    """Return the TTL in the record in seconds, 0: never; None if it has none, as in release 0.1.0."""
+    """Return the record's TTL in seconds, 0: never; None if it lacks one, as in release 0.1.0."""
     return _ttl_in(_record_cells(gateway))
 
 
@@ -381,7 +382,7 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
-    """Write the table's TTL into the record, 0: never, unless the record has it already."""
+    """Write the table's TTL in seconds (0: never) into the record, unless it is already there."""
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])

@@ -1,1 +1,1 @@
-"""Access to a table: addresses, connections, Thrift, failures."""
+"""Access to a table through Thrift gateways: addresses, connections, calls, failures."""

@@ -1,12 +1,13 @@
 """Addresses of indexes on HBase: `hbase://gw1,gw2:9091/namespace:table?transport=framed&timeout=5s`.
 
-| scheme | what answers there |
+| scheme | server |
 |---|---|
-| `hbase` | a Thrift gateway on a socket, which of the two is asked; port 9091 unless named |
-| `hbase+thrift1` | the first Thrift gateway; port 9090 unless named |
-| `hbase+https`, `hbase+http` | a gateway in HTTP mode, with and without TLS; port 9091 unless named |
+| `hbase` | a Thrift gateway on a socket, of either interface (it is asked which); default port 9091 |
+| `hbase+thrift1` | a gateway of the first Thrift interface; default port 9090 |
+| `hbase+https`, `hbase+http` | a gateway in HTTP mode, with and without TLS; default port 9091 |
 
-A host without a port takes the port of the last one. IPv6 addresses stand in brackets. `auth=kerberos` goes with all.
+A host without a port takes the port of the last one. IPv6 addresses need brackets. `auth=kerberos` works with every
+scheme.
 """
 
 from __future__ import annotations
@@ -50,21 +51,21 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options in the query of an address."""
+    """The options in an address's query string."""
 
     transport: str = "buffered"
     protocol: str = "binary"
-    timeout_s: float = 5.0  # to connect, and for each call
-    deadline_s: float | None = None  # for a call with all its retries, counted anew from each reply; None: see `Pool`
+    timeout_s: float = 5.0  # for connecting, and for each call
+    deadline_s: float | None = None  # for a call with all its retries, restarted by each reply; None: see `Caller`
     exclusive: bool = False  # see `HBaseStore`
-    connections: int = 8  # in use at most, over all gateways
+    connections: int = 8  # maximum in use, over all gateways
     path: str = "/"  # in HTTP mode
-    ca: str = ""  # file of certificates to trust; the system's where empty
+    ca: str = ""  # file of certificates to trust; empty: the system's
     cert: str = ""
     key: str = ""
     auth: str = ""
     service: str = ""  # the first part of the gateways' Kerberos principal; empty: see `Address.service`
-    qop: str = ""  # as the gateway offers where empty
+    qop: str = ""  # empty: the strongest that the gateway offers
     info_port: int = 16_030  # of the region servers: see `info_port.py`
 
 
@@ -80,7 +81,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Gateways, a table and how to talk to them; `str()` gives the URL, which never has a secret."""
+    """A table, its gateways and how to connect to them; `str()` gives the URL, which never has a secret."""
 
     scheme: str
     gateways: tuple[Endpoint, ...]
@@ -90,7 +91,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Parse a URL; `ValueError` names the fault, but no secret."""
+        """Parse a URL; raise a `ValueError` that names the fault but never a secret."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
@@ -109,12 +110,12 @@ class Address:
 
     @property
     def full_table(self) -> bytes:
-        """The table's name in HBase's calls."""
+        """The table's name in calls to HBase."""
         return f"{self.namespace}:{self.table}".encode()
 
     @property
     def index_url(self) -> str:
-        """The URL without options for talking to the table."""
+        """The URL without connection options."""
         return str(replace(self, options=Options(path=self.options.path)))
 
     @property
@@ -124,7 +125,7 @@ class Address:
 
     @property
     def service(self) -> str:
-        """The service for the user's Kerberos ticket."""
+        """The service of the gateways' Kerberos principal."""
         return self.options.service or ("HTTP" if self.is_http else "hbase")
 
     def __str__(self) -> str:

@@ -1,12 +1,12 @@
 """Choose the gateway for the next connection.
 
-A gateway that failed rests, longer each time. While another gateway works, it is then tried by a connection that no
-call waits for. A gateway that still owes replies to abandoned calls comes after the others. Of the working gateways,
-the one with the fewest connections of this process is next, drawn by lot among equals: so many processes spread over
-all gateways from their first connection on.
+A gateway that failed rests, longer each time. While another gateway works, the failed one is then tried by a connection
+that no call waits for. A gateway that still owes replies to abandoned calls comes after the others. Of the working
+gateways, the next is the one to which this process has the fewest connections. Ties are broken at random, so that many
+processes spread over all gateways from their first connection on.
 
-A connection counts as long as someone holds it. If a signal interrupts its user before it is returned, its place is
-free again as soon as the interrupted call ends.
+A connection counts as long as something refers to it. If a signal interrupts its user before it is returned, it stops
+counting as soon as the interrupted call ends.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """A collection of things that lasts only as long as others hold them.
+    """A collection whose items stay only as long as something else refers to them.
 
-    Unlike in a `WeakSet` no Python code runs when one goes, which a signal could interrupt. May be read by any thread.
+    Unlike in a `WeakSet`, no Python code, which a signal could interrupt, runs when an item goes. Any thread may read
+    it.
     """
 
     def __init__(self) -> None:
@@ -43,28 +44,28 @@ class Living(Generic[T]):
         return len(self._references) - [one() for one in self._references].count(None)
 
     def add(self, thing: T) -> None:
-        """Add a thing."""
+        """Add an item."""
         self._references = [*map(ref, self), ref(thing)]
 
     def discard(self, thing: T) -> None:
-        """Remove a thing, if present."""
+        """Remove an item, if present."""
         self._references = [ref(one) for one in self if one is not thing]
 
 
 @dataclass(slots=True)
 class _Standing:
     connections: Living[Connection] = field(default_factory=Living)
-    overdue: set[Connection] = field(default_factory=set)  # kept aside: replies that nobody waits for any more
+    overdue: set[Connection] = field(default_factory=set)  # set aside: their replies are no longer needed
     failures: int = 0  # since it last answered
     rests_until_s: float = 0.0
-    is_tried: bool = False  # by a connection that no call waits for
+    is_tried: bool = False  # whether a trial, which no call waits for, is in progress
 
 
 class Choice:
     """The state of each gateway, as this process knows it.
 
-    Not thread-safe: the pool's lock is held around every call that changes something. `works` and `has_other` read
-    single values, and may be a moment behind.
+    Not thread-safe: callers hold the pool's lock around every call that changes something. `works` and `has_other` read
+    single values, which may be slightly out of date.
     """
 
     def __init__(self, gateways: Sequence[Endpoint]) -> None:
@@ -72,7 +73,7 @@ class Choice:
 
     @property
     def connections(self) -> list[Connection]:
-        """All idle, used and opening connections."""
+        """All connections that are idle, in use, or being opened."""
         return [connection for one in self._standings.values() for connection in one.connections]
 
     @property
@@ -88,10 +89,10 @@ class Choice:
         }
         least = min(ranks.values())
         ready = [gateway for gateway, rank in ranks.items() if rank == least]
-        return secrets.choice(ready)  # not `random`: forked children would all draw the same
+        return secrets.choice(ready)  # not `random`: forked children would all draw the same one
 
     def works(self, gateway: Endpoint) -> bool:
-        """Whether the gateway has not failed since its last answer and owes no reply."""
+        """Whether the gateway has not failed since its last answer and does not owe a reply."""
         one = self._standings[gateway]
         return not one.failures and not one.overdue
 
@@ -100,7 +101,7 @@ class Choice:
         return any(self.works(other) for other in self._standings if other != gateway)
 
     def to_try(self) -> Endpoint | None:
-        """Return a rested gateway for a trial beside the calls, and record the trial."""
+        """Return a failed gateway that has rested, and record that its trial begins; None if there is none."""
         now = time.monotonic()
         for gateway, one in self._standings.items():
             if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
@@ -109,11 +110,11 @@ class Choice:
         return None
 
     def tried(self, gateway: Endpoint) -> None:
-        """Record the end of the trial."""
+        """Record that the trial of a gateway has ended."""
         self._standings[gateway].is_tried = False
 
     def failed(self, gateway: Endpoint) -> None:
-        """Let a gateway rest; a failure while it rests is of an earlier call and changes nothing."""
+        """Let a gateway rest; a failure during its rest belongs to an earlier call and changes nothing."""
         one, now = self._standings[gateway], time.monotonic()
         if not one.failures or now >= one.rests_until_s:
             one.rests_until_s = now + min(FIRST_REST_S * 2**one.failures, LONGEST_REST_S)
@@ -140,6 +141,6 @@ class Choice:
         one.overdue.discard(connection)
 
     def is_crowded(self, gateway: Endpoint) -> bool:
-        """Whether a new connection to another working gateway is better, because it has at least two fewer."""
+        """Whether another working gateway has at least two connections fewer, so that a new one there is better."""
         most = len(self._standings[gateway].connections) - 2
         return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

@@ -1,7 +1,7 @@
-"""The interface between the HBase store and a Thrift gateway: one table, its cells read and written in batches.
+"""The interface between the HBase store and a Thrift gateway: one table whose cells are read and written in batches.
 
-`thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
-cell semantics. Everything about registers, documents and the order of writes is above it, in `store.py`.
+`thrift2.py` and `thrift1.py` implement it for a gateway's two interfaces. The tests implement it on a model of HBase's
+cell semantics. Registers, documents and the order of writes belong to the layers above, such as `store.py`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.reports import Region
 
-Having = Literal["qualifier", "value"]  # which part of a cell is not empty
+Having = Literal["qualifier", "value"]  # the part of a cell that must not be empty
 
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
-FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
+FOREVER_S = (1 << 31) - 1  # HBase's TTL of families whose cells never expire
 
 
 class Unanswered(Enum):
@@ -35,7 +35,7 @@ class Unanswered(Enum):
     UNANSWERED = "unanswered"
 
 
-# The result of a call that did not end in time, where others count without it.
+# The result of a call that did not end in time, where the results of other calls are usable without it.
 UNANSWERED: Final = Unanswered.UNANSWERED
 
 
@@ -75,13 +75,13 @@ class CellArrays(NamedTuple):
         )
 
     def cell(self, place: int) -> Cell:
-        """Return one cell."""
+        """Return the cell at an index."""
         row = self.rows[place].tobytes()
         return Cell(row, self.qualifiers[place], self.values[place], int(self.timestamps[place]))
 
 
 class Put(NamedTuple):
-    """A value to write; the region server stamps it if it does not have a `timestamp` (ms since 1970)."""
+    """A value to write; without a `timestamp` (ms since 1970), the region server stamps it."""
 
     row: bytes
     family: bytes
@@ -91,7 +91,7 @@ class Put(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A value to write if the cell holds `expected`; None and empty both match a missing and an empty cell."""
+    """A value to write if the cell holds `expected`; both None and b"" match both a missing and an empty cell."""
 
     row: bytes
     family: bytes
@@ -101,7 +101,7 @@ class Change(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """All versions of a cell up to and including `timestamp`."""
+    """A deletion of all versions of a cell up to and including `timestamp`."""
 
     row: bytes
     family: bytes
@@ -111,7 +111,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family: attributes and configuration by HBase's names."""
+    """A column family, with attributes and configuration under HBase's names."""
 
     name: str
     attributes: dict[str, str]
@@ -120,7 +120,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's settings. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
+    """A table's settings; if incomplete, only the families and their TTL (through Thrift1), or nothing at all."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
@@ -128,7 +128,7 @@ class Table:
 
     @property
     def ttl_s(self) -> int | None:
-        """After how many seconds the table drops documents or drawer rows; 0: never; None: unknown."""
+        """Seconds after which the table drops documents or drawer rows; 0: never; None: unknown."""
         if not self.families:
             return None
         own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
@@ -137,50 +137,50 @@ class Table:
 
     @property
     def compression(self) -> str:
-        """The codec of the first family; all families of an index have the same."""
+        """The codec of the first family; all families of an index have the same one."""
         return self.families[0].attributes["COMPRESSION"]
 
 
 def always() -> bool:
-    """Return True."""
+    """Return True: the default `is_timely`, for writes without a time limit."""
     return True
 
 
 class Gateway(AbstractContextManager["Gateway"]):
     """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
 
-    Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
-    raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
-    The deadline counts from a call's beginning, then from each reply to it: long work continues while answers come.
-    Where a write takes `is_timely`, it is asked right before anything is sent, and nothing is sent once it says no.
-    Calls that make or drop the table may take minutes, and are not repeated.
+    Reads are retried within the deadline. So are `put`, `put_rows` and `delete`, which may therefore be sent twice.
+    Every call raises `StoreUnavailableError` if no gateway answers within the deadline, or if a server refuses the
+    call for now. The deadline restarts with each reply, so long work continues as long as replies arrive.
+    A write that takes `is_timely` calls it right before it sends anything, and sends nothing once it returns False.
+    Calls that create or drop the table may take minutes and are not retried.
 
-    `makes_tables` says whether it can make one with its splits, its Bloom filter and its attributes, a plain one, or
-    none.
+    `makes_tables` is "whole" if the gateway can create a table with its splits, Bloom filter and attributes, "plain" if
+    it can create only a plain table, and "no" if it cannot create one.
     """
 
     makes_tables: Literal["whole", "plain", "no"] = "whole"
 
     def one_deadline(self) -> AbstractContextManager[None]:
-        """Apply one deadline to all calls of this thread in the block, from the last reply to any of them."""
+        """Apply one deadline, which restarts with each reply, to all calls of this thread in the block."""
         return nullcontext()
 
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """End all calls of this thread in the block after a time, with `StoreTimeoutError`; None: no limit."""
+        """Raise `StoreTimeoutError` if this thread's calls in the block exceed a time limit; None: no limit."""
         return nullcontext()
 
     def ending_in_part(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """Do what `ending` does, and end by the deadline, even if replies come; for the calls named `…_in_part`."""
+        """Apply the limit of `ending`, and the deadline even if replies arrive; for the calls named `…_in_part`."""
         return self.ending(timeout_s)
 
     def half(self) -> AbstractContextManager[None]:
-        """End all calls of this thread in the block in half of the time that is left; see `ending`."""
+        """Limit all calls of this thread in the block to half of the remaining time; see `ending`."""
         return nullcontext()
 
     def scan_in_part(self, ranges: Sequence[tuple[bytes, bytes]]) -> tuple[Uint8s, list[tuple[bytes, bytes]]]:
-        """Return what `scan` does, as far as servers answer in half of the time that is left, and the ranges that lack.
+        """Return what `scan` finds on servers that answer in half of the remaining time, and the unanswered ranges.
 
-        A gateway that cannot tell which servers answer gives all or nothing.
+        A gateway that cannot distinguish servers returns everything or nothing.
         """
         try:
             return self.scan(ranges), []
@@ -188,14 +188,14 @@ class Gateway(AbstractContextManager["Gateway"]):
             return np.empty((0, ROWKEY_BYTES), np.uint8), list(ranges)
 
     def cells_in_part(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell] | Unanswered]:
-        """Return what `cells_of` does, as far as servers answer in half of the time that is left."""
+        """Return what `cells_of` does; UNANSWERED for rows whose server exceeds half of the remaining time."""
         try:
             return [*self.cells_of(rows, family, limit=limit)]
         except StoreUnavailableError:
             return [UNANSWERED] * len(rows)
 
     def get_in_part(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | Unanswered | None]:
-        """Return what `get` does, as far as servers answer in half of the time that is left."""
+        """Return what `get` does; UNANSWERED for cells whose server exceeds half of the remaining time."""
         try:
             return [*self.get(keys, family)]
         except StoreUnavailableError:
@@ -205,11 +205,11 @@ class Gateway(AbstractContextManager["Gateway"]):
     def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
         """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order.
 
-        With `most`, disjoint ranges may be cut to exactly the first so many rows each.
+        With `most`, each of the ranges, which must then be disjoint, may be cut to exactly its first `most` rows.
         """
 
     def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:
-        """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`, or None if there are other rows."""
+        """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`, or None if the range has rows of another kind."""
         try:
             if not self.rows(start, stop, DRAWER_FAMILY, limit=1, having="qualifier"):
                 return self.scan([(start, stop)])
@@ -221,23 +221,23 @@ class Gateway(AbstractContextManager["Gateway"]):
     def rows(
         self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
-        """Return the first `limit` rows of [start, stop) that have cells in `family`, in order of row.
+        """Return the first `limit` rows of [start, stop) that have cells in `family`, ordered by row.
 
-        Of each row the first `columns` cells in order of qualifier; a row of that many may have more: see `cells`.
-        With `having` only cells count whose qualifier, or value, is not empty.
+        Each row comes with its first `columns` cells, ordered by qualifier. A row with exactly that many may have more;
+        `cells` reads them. With `having`, only cells whose qualifier or value is not empty count.
         """
 
     def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
-        """Return the cells of `rows`, faster; None if it cannot, or if a row is not 13 bytes long."""
+        """Return the cells of `rows`, but faster; None if unsupported, or if a row is not 13 bytes long."""
         return None
 
     @abstractmethod
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
-        """Return the first `limit` cells of a row with qualifiers greater than `after`, in order."""
+        """Return the first `limit` cells of a row with qualifiers greater than `after`, ordered by qualifier."""
 
     @abstractmethod
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
-        """Return the first `limit` cells of each row in order of qualifier; empty if it has none."""
+        """Return the first `limit` cells of each row, ordered by qualifier; an empty list if it does not have any."""
 
     @abstractmethod
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
@@ -249,7 +249,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-        """Write cells; on return the servers have all of them, unless `is_timely` returned false."""
+        """Write cells; on return the servers have all of them, unless `is_timely` returned False."""
 
     def put_rows(self, rows: Uint8s) -> None:
         """Write drawer rows, shape (n, 13); on return the servers have all of them."""
@@ -257,27 +257,27 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-        """Compare and set each cell separately, all at once; never sent twice.
+        """Compare and set each cell independently, in parallel; a change is never sent twice.
 
         Returns:
-            For each change whether it was made; None where that is unknown, because the reply did not come: it may
-            have been made, or be made later; or because it was not sent.
+            For each change whether it was made. None if it was not sent, or if no reply arrived: then it may have been
+            made already, or may still be made later.
         """
 
     @abstractmethod
     def delete(self, deletions: Sequence[Deletion]) -> None:
-        """Delete cells; a version put later than a deletion's timestamp stays."""
+        """Delete cells; a version with a later timestamp than the deletion's stays."""
 
     @abstractmethod
     def regions(self) -> list[Region]:
-        """Return the table's regions in order of start, each once even if it has replicas."""
+        """Return the table's regions ordered by start, each once even if it has replicas."""
 
     @abstractmethod
     def exists(self) -> bool:
         """Whether the table exists."""
 
     def is_disabled(self) -> bool:
-        """Whether the table is disabled; False on Thrift1, whose calls report it themselves."""
+        """Whether the table is disabled; False on Thrift1, where every call reports it."""
         return False
 
     def namespaces(self) -> list[str]:
@@ -286,11 +286,11 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def table(self) -> Table | None:
-        """Return how the table is made, or None if it does not exist."""
+        """Return the table's settings, or None if it does not exist."""
 
     @abstractmethod
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
-        """Create the table as far as the gateway can; `IndexExistsError` if it exists."""
+        """Create the table, with the settings that the gateway supports; raise `IndexExistsError` if it exists."""
 
     @abstractmethod
     def delete_table(self) -> None:

@@ -1,8 +1,8 @@
-"""Batches for calls to a gateway: work of bounded size, ranges of rows, filters that region servers apply.
+"""Batches for calls to a gateway: work of bounded size, ranges of rows, and filters that region servers apply.
 
-Filters are text, which both gateways read, or bytes, which Thrift2 alone takes. The bytes are protobuf's:
-`Filter {1: class name, 2: body}`; the body of a MultiRowRangeFilter is a list of
-`RowRange {1: start, 2: start is within, 3: stop, 4: stop is within}`.
+Filters are text, which both gateways accept, or bytes, which only Thrift2 accepts. The bytes are a protobuf message,
+`Filter {1: class name, 2: body}`. The body of a MultiRowRangeFilter is a list of
+`RowRange {1: start, 2: start is inclusive, 3: stop, 4: stop is inclusive}`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from hsimhash.hfile.blocks import message_field
 from hsimhash.store.hbase.gateway.base import Having, Put
 from hsimhash.store.reports import Region
 
-CALL_CELLS = 20_000  # that a reply may have
-CALL_ROWS = 1_000  # that a call may name
-PAGE_ROWS = 10_000  # of a scan's reply, where only the rows are asked for
-PUT_ROWS = 2_000  # that a call may write; a region server warns above 5,000
-PUT_BYTES = 1 << 20  # a gateway on framed transport takes requests of 2 MB
+CALL_CELLS = 20_000  # maximum cells in a reply
+CALL_ROWS = 1_000  # maximum rows in a call
+PAGE_ROWS = 10_000  # maximum rows in a scan's reply with one empty cell per row
+PUT_ROWS = 2_000  # maximum rows that a call writes; a region server warns above 5,000
+PUT_BYTES = 1 << 20  # maximum bytes that a call writes; a gateway with framed transport accepts requests of 2 MB
 
-_RANGES = 1_000  # in one filter, which region servers search at every hop
-_LEAST_RANGES = 4  # for each filter, or single scans are faster
-_SCANS = 4  # of one batch on a region server at once; measured: ten are a third slower than four
-_LEAST_ROWS = 100  # fewer are not worth a call of their own
-_CELL_BYTES = 64  # around a cell's own bytes, in either interface
+_RANGES = 1_000  # maximum ranges in a filter; region servers search them at every hop
+_LEAST_RANGES = 4  # minimum ranges per filter; with fewer, single scans are faster
+_SCANS = 4  # parallel scans of one batch on a region server; measured: ten are a third slower
+_LEAST_ROWS = 100  # fewer rows are not worth a separate call
+_CELL_BYTES = 64  # overhead per cell, in either interface
 _MULTI_ROW_RANGE = b"org.apache.hadoop.hbase.filter.MultiRowRangeFilter"
 
 
 def slices(count: int, size: int) -> list[slice]:
-    """Return slices that cut `count` things into runs of at most `size`."""
+    """Return slices that cut `count` items into runs of at most `size`."""
     return [slice(start, start + size) for start in range(0, count, size)]
 
 
@@ -39,11 +39,11 @@ Range = tuple[bytes, bytes]
 
 
 def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
-    """Return ascending, disjoint ranges in groups of one filter each, and how many groups to scan at once.
+    """Return ascending, disjoint ranges in groups of one filter each, and how many groups to scan in parallel.
 
-    A group lies within one region. The list is empty where each range is better scanned by itself.
+    Each group lies within one region. The list is empty if scanning each range separately is better.
     """
-    if not regions:  # there is no table, as a scan will say
+    if not regions:  # the table does not exist, as a scan will report
         return [], 0
     cuts = [0, *(bisect_left(ranges, (region.start,)) for region in regions[1:]), len(ranges)]
     by_server: dict[str, list[list[Range]]] = {}
@@ -51,24 +51,24 @@ def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[lis
         held = ranges[first:last]
         own = by_server.setdefault(region.server, [])
         own += [list(held[part]) for part in slices(len(held), _RANGES)]
-    in_turn = chain.from_iterable(zip_longest(*by_server.values()))  # so that no server waits for another
+    in_turn = chain.from_iterable(zip_longest(*by_server.values()))  # so that all servers are busy
     groups = [group for group in in_turn if group is not None]
     return groups if len(ranges) >= _LEAST_RANGES * len(groups) else [], _SCANS * len(by_server)
 
 
 def cells_rows(limit: int) -> int:
-    """Return how many rows a call may name that asks for up to `limit` cells of each."""
+    """Return how many rows a call may name if it requests up to `limit` cells of each."""
     return max(1, min(CALL_ROWS, CALL_CELLS // limit))
 
 
 def share(count: int, most: int, workers: int) -> int:
-    """Return how many of `count` things a run gets, at most `most`, so that all workers stay busy until the end."""
+    """Return how many of `count` items to put into a run, at most `most`, so that all workers finish together."""
     turns = -(-count // (most * workers))
     return min(max(-(-count // max(turns * workers, 1)), _LEAST_ROWS), most)
 
 
 def put_batches(puts: Sequence[Put], most: int = PUT_ROWS) -> Iterator[Sequence[Put]]:
-    """Yield the puts in order, in runs that fit a call by count and bytes."""
+    """Yield the puts in order, in runs that fit into a call by count and bytes."""
     start, held_bytes = 0, 0
     for position, put in enumerate(puts):
         put_bytes = _CELL_BYTES + len(put.row) + len(put.qualifier) + len(put.value)
@@ -88,7 +88,7 @@ def columns_after(qualifier: bytes) -> bytes:
 def first_columns(limit: int, having: Having | None = None) -> bytes:
     """Return the filter for the first `limit` cells of each row, which seeks past the others.
 
-    With `having` those are passed over whose qualifier, or value, is empty.
+    With `having`, cells whose qualifier or value is empty are skipped.
     """
     first = b"ColumnPaginationFilter (%d, 0)" % limit
     return first if having is None else b"%sFilter (!=, 'binary:') AND %s" % (having.capitalize().encode(), first)
@@ -103,14 +103,14 @@ def _range(start: bytes, stop: bytes) -> bytes:
     size = len(start) + len(stop) + 8
     if size > 0x7F:
         return message_field(1, b"%b\x10\x01%b\x20\x00" % (message_field(1, start), message_field(3, stop)))
-    # The usual ones, whose lengths are a byte each: batches have tens of thousands.
+    # The usual ranges, whose lengths take one byte each: batches have tens of thousands of them.
     return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
-    """Merge ascending half-open ranges into disjoint ones that cover the same rows; drops empty ones."""
+    """Merge half-open ranges into ascending, disjoint ones that cover the same rows; drop empty ones."""
     ends = list(chain.from_iterable(ranges))
-    if all(map(lt, ends, ends[1:])):  # the usual ones, of a batch: without a loop
+    if all(map(lt, ends, ends[1:])):  # a batch's ranges usually are disjoint already: no Python loop
         return list(ranges)
     disjoint: list[Range] = []
     for start, stop in sorted(set(ranges)):

@@ -1,6 +1,6 @@
-"""One Thrift client over one socket: sends calls, and receives their replies in the same order.
+"""A Thrift client on one socket: sends calls and receives their replies in the same order.
 
-A connection that was interrupted during a call is never used again, because the next call would read the late reply.
+A connection that was interrupted during a call is never reused, because the next call would read the late reply.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.sasl import Kerberos, KerberosError, SaslSocket, Wire, check_proof, proof
 
-# The calls of the second Thrift interface that are made; both gateways answer its `getThriftServerType`.
+# The calls of the second Thrift interface that hsimhash uses. Both gateways answer `getThriftServerType`.
 THRIFT2: ModuleType = thriftpy2.load(
     str(Path(__file__).with_name("hbase2.thrift")), module_name="hsimhash_hbase2_thrift"
 )
-IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout)
+IDLE_S = 50.0  # the gateway closes idle connections after 60 s (hbase.thrift.server.socket.read.timeout)
 
 _PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
 _BUFFER_BYTES = 1 << 16
-_LEAST_WAIT_S = 0.5  # for a reply that came in while another one timed out
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a host that is gone is noticed in a minute
+_LEAST_WAIT_S = 0.5  # minimum time to read a reply that arrived while another one timed out
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # detects a lost host within a minute
 
 
 class Call(NamedTuple):
     """A method of a Thrift service and its arguments: values, or their bytes in the binary protocol.
 
-    The reply to one of `TByteScan`, on a connection without another call under way, is the bytes that were read.
+    For a method of `TByteScan`, on a connection without another call in progress, the reply is the raw bytes.
     """
 
     service: ModuleType
@@ -53,13 +53,13 @@ class Call(NamedTuple):
 
 
 class _Due:
-    """The moment by which what is under way must be done: a socket's own time-out bounds each of its reads only."""
+    """The moment by which the current operation must end; a socket's own time-out only limits each single read."""
 
     def __init__(self, timeout_s: float) -> None:
         self.at_s = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return the time left; raise `TimeoutError` if there is none."""
+        """Return the remaining time in seconds; raise `TimeoutError` if it is over."""
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -67,10 +67,10 @@ class _Due:
 
 
 def _connected(endpoint: Endpoint, due: _Due) -> socket.socket:
-    """Return a socket to one of the host's addresses, which share the time: `socket.create_connection` gives it each.
+    """Connect to one of the host's addresses, which share the time; `socket.create_connection` gives each all of it.
 
     Raises:
-        OSError: what the last address met.
+        OSError: The error at the last address.
     """
     found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
     for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
@@ -92,12 +92,12 @@ def _keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):  # not on every system
+        if hasattr(socket, name):  # some systems lack it
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class _Socket:
-    """The socket under thriftpy2's transports; its own `TSocket` resolves IPv4 only."""
+    """The socket under thriftpy2's transports, because thriftpy2's own `TSocket` resolves only IPv4."""
 
     def __init__(self, endpoint: Endpoint, due: _Due) -> None:
         self._due = due
@@ -119,14 +119,14 @@ class _Socket:
         self._socket.sendall(data)
 
     def flush(self) -> None:
-        """Do nothing: no bytes are held back."""
+        """Do nothing: `write` does not buffer."""
 
     def close(self) -> None:
         self._socket.close()
 
 
 class _Kept:
-    """A wire whose reads can be kept."""
+    """A wire that can record what is read from it, as long as `reads` is a list."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -141,7 +141,7 @@ class _Kept:
 
 
 class _Http:
-    """One POST per call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
+    """One POST per call over one connection; thriftpy2's own client sets time-outs for the whole process."""
 
     def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
         host, port = endpoint
@@ -155,13 +155,13 @@ class _Http:
             self._http.sock = plain
         self._due = due
         self._address = address
-        self._context: Kerberos | None = None  # of the last request, for each proves by itself whose it is
+        self._context: Kerberos | None = None  # of the last request; each request is authenticated separately
         self._request = bytearray()
         self._response: http.client.HTTPResponse | None = None
 
     @property
     def socket(self) -> socket.socket | None:
-        return self._http.sock  # None once the gateway said 'Connection: close'
+        return self._http.sock  # None once the gateway has sent 'Connection: close'
 
     def read(self, size: int) -> bytes:
         if self._http.sock is not None:
@@ -169,7 +169,7 @@ class _Http:
         if self._response is None:
             self._response = self._http.getresponse()
             self._check(self._response)
-        data = self._response.read1(size)  # what one read of the socket gives
+        data = self._response.read1(size)  # at most one read of the socket
         if not data:
             raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
         return data
@@ -222,10 +222,10 @@ def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, 
 
 
 def tls_context(address: Address) -> ssl.SSLContext | None:
-    """Return the TLS settings for `hbase+https://`, None for other schemes.
+    """Return the TLS settings for `hbase+https://`, or None for other schemes.
 
     Raises:
-        HsimhashError: a file of the address cannot be used.
+        HsimhashError: A file that the address names cannot be used.
     """
     if address.scheme != "hbase+https":
         return None
@@ -241,7 +241,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
 
 def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     try:
-        context.load_cert_chain(cert, key or None, password="")  # or OpenSSL asks on the terminal
+        context.load_cert_chain(cert, key or None, password="")  # without a password, OpenSSL prompts on the terminal
     except OSError as error:
         raise HsimhashError(
             f"cert={cert}{f' and key={key} are' if key else ' is'} no certificate with its key in PEM "
@@ -254,9 +254,9 @@ def _said(error: OSError) -> str:
 
 
 class Connection:
-    """A client of one gateway, for one thread at a time. It connects at its first call, or by `connect`.
+    """A client of one gateway, for one thread at a time. It connects in `connect`, or at its first call.
 
-    Replies come in the order of the calls.
+    Replies arrive in the order of the calls.
     """
 
     def __init__(
@@ -264,12 +264,12 @@ class Connection:
     ) -> None:
         self._wire: Wire | None = None
         self.endpoint = endpoint
-        self.timeout_s = timeout_s  # to connect, then of the last call
-        self.last_method = ""  # whose reply was read last
+        self.timeout_s = timeout_s  # for connecting, then of the last call
+        self.last_method = ""  # method of the last reply that was read
         self._address = address
         self._context = context
         self._due = _Due(timeout_s)
-        self._awaited: deque[tuple[Call, float]] = deque()  # and when their replies are due
+        self._awaited: deque[tuple[Call, float]] = deque()  # calls in progress, and when their replies are due
         self._used_s = time.monotonic()
         self._pid = os.getpid()
 
@@ -284,7 +284,7 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is connected."""
+        """Whether `connect` has succeeded."""
         return self._wire is not None
 
     @property
@@ -299,17 +299,17 @@ class Connection:
 
     @property
     def due_s(self) -> float:
-        """The moment until which the reply to the oldest call in progress is waited for."""
+        """The moment at which the oldest call in progress times out."""
         return self._awaited[0][1]
 
     @property
     def is_stale(self) -> bool:
-        """Whether it was idle so long that the gateway may cut it."""
+        """Whether it was idle for so long that the gateway may close it."""
         return time.monotonic() - self._used_s >= IDLE_S
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing unread has come: a reply, or, between calls, the end of the connection."""
+        """Whether nothing unread has arrived: neither a reply nor the end of the connection."""
         if self.socket is None:
             return False
         poll = select.poll()
@@ -322,19 +322,19 @@ class Connection:
         return self._wire.socket if self._wire is not None else None
 
     def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
-        """Send a call and return its reply, within the previous call's time-out."""
+        """Send a call and return its reply, with the previous call's time-out."""
         self.send(Call(service, method, arguments), self.timeout_s)
         return self.receive()
 
     def server_type(self) -> int:
-        """Return which interface the gateway has, 1 or 2; raise if the address asks for the other."""
+        """Return which Thrift interface the gateway has, 1 or 2; raise if the address requires the other."""
         found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
         if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
             raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
         return found
 
     def send(self, call: Call, timeout_s: float) -> None:
-        """Send a call, possibly after others; its reply must be received within the time-out."""
+        """Send a call, possibly while others are in progress; its reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
         if self._wire is None:
             self.connect(timeout_s)
@@ -351,10 +351,10 @@ class Connection:
         self._protocol.trans.flush()
 
     def receive(self, *, end_s: float = math.inf) -> Any:  # as the IDL has it
-        """Return the reply to the oldest call in progress; raise the gateway's error, or why no reply came.
+        """Return the reply to the oldest call in progress; raise the gateway's error, or the reason for a lost reply.
 
-        The time-out counts from the sending; a reply that is here already is read even after it, but none is waited
-        for beyond the moment `end_s`.
+        The time-out counts from sending. A reply that has already arrived is read even after it, but nothing waits
+        beyond the moment `end_s`.
         """
         if not self._awaited:
             raise RuntimeError("no call was sent on this connection")
@@ -377,7 +377,7 @@ class Connection:
         self._used_s = time.monotonic()
 
     def say_no_more(self) -> None:
-        """Shut down sending, so that the gateway closes the connection when it is done."""
+        """Shut down sending, so that the gateway closes the connection when it has finished."""
         if self._wire is not None and self._wire.socket is not None:
             with suppress(OSError):  # it is closed already
                 self._wire.socket.shutdown(socket.SHUT_WR)
@@ -389,9 +389,9 @@ class Connection:
 
 
 def first_heard(connections: Sequence[Connection], wait_s: float) -> Connection | None:
-    """Return a connection on which a reply, or its end, has come; wait for the first one; None if none comes in time.
+    """Wait for the first connection with a reply, or that is closed, and return it; None if none is in time.
 
-    Only for connections with one call in progress each: more replies may have been read ahead.
+    Only for connections with one call in progress each: with more, replies may have been read ahead.
     """
     poll = select.poll()
     by_number: dict[int, Connection] = {}
@@ -406,13 +406,13 @@ def first_heard(connections: Sequence[Connection], wait_s: float) -> Connection 
 
 
 def server_type_at(endpoint: Endpoint, address: Address) -> int:
-    """Connect to a gateway and return which interface it has: 1 or 2."""
+    """Connect to a gateway and return which Thrift interface it has: 1 or 2."""
     connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
     with closing(connection):
         return connection.server_type()
 
 
 def is_reply(error: BaseException) -> bool:
-    """Whether an error is a gateway's answer, so that its connection can be reused."""
+    """Whether an error is a gateway's reply, so that its connection can be reused."""
     own = (TTransportException, TProtocolException, TDecodeException)
     return isinstance(error, TException) and not isinstance(error, own)

@@ -1,6 +1,6 @@
-"""Classify failures: the meaning of a gateway's error, why a connection fails, and what listens at a port instead.
+"""Classify failures: the meaning of a gateway's error, the reason a connection fails, and what listens at a port.
 
-Thrift1's messages are Java stack traces; Thrift2's are often the exception's message without its class. `canRetry` is
+Thrift1's messages are Java stack traces. Thrift2's are often the exception's message without its class. `canRetry` is
 true even for a missing table if the call was a batch, and happybase does not read it.
 """
 
@@ -44,18 +44,18 @@ _WORTH_A_RETRY = {
     "UnknownScannerException",
 }
 
-PROBE_S = 1.5  # for each probe: who speaks the protocol answers at once, who does not often hangs
+PROBE_S = 1.5  # time-out of each probe: the right protocol gets an immediate answer, a wrong one often none
 _REPLY_BYTES = 4096
 _METHOD = b"getThriftServerType"
 
 _BINARY = struct.pack(">II", 0x80010001, len(_METHOD)) + _METHOD + struct.pack(">I", 0) + b"\x00"
 _COMPACT = b"\x82\x21\x00" + bytes([len(_METHOD)]) + _METHOD + b"\x00"
-_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # a mechanism that no gateway knows
+_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # names a mechanism that no gateway knows
 _POST = b"POST / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\nContent-Type: application/x-thrift\r\n"
 
 
 class TransientError(StoreUnavailableError):
-    """A failure that may be gone at the next try."""
+    """A failure that a retry may resolve."""
 
 
 class RefusedError(HsimhashError):
@@ -63,13 +63,13 @@ class RefusedError(HsimhashError):
 
 
 def store_error(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
-    """Translate an error from a gateway; `TransientError` if a retry may help."""
+    """Translate an error from a gateway; a `TransientError` if a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = set(_JAVA.findall(message))
     what = f"{method} on {table}: {_gist(message)}"
     if "TableNotEnabledException" in classes:
         return disabled(table)
-    if message.strip() == f"{table.removeprefix('default:')} is disabled.":  # all that Thrift2 says to a scan
+    if message.strip() == f"{table.removeprefix('default:')} is disabled.":  # Thrift2's whole message for a scan
         return TransientError(str(disabled(table)))
     if _NO_TABLE & classes:
         return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
@@ -86,7 +86,7 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if isinstance(error, TApplicationException):
         if error.type == TApplicationException.UNKNOWN_METHOD:
             return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
-        if method == "getAllRegionLocations":  # Thrift2 of HBase 2.6 fails so while a region is on no server
+        if method == "getAllRegionLocations":  # Thrift2 of HBase 2.6 fails like this while a region is on no server
             return TransientError(f"a region is on no server ({what}); if that lasts, run 'hbase hbck'")
         return RefusedError(f"the gateway failed without saying why ({what}); its log says why")
     if _is_transient(error, classes):
@@ -103,14 +103,14 @@ def disabled(table: str) -> StoreUnavailableError:
 
 
 def _is_but_the_table(message: str, table: str) -> bool:
-    # All that Thrift2 says of a table that is missing: its name, in a batch once for all its rows.
+    # Thrift2's whole message for a missing table: its name; for a batch, once for all of its rows.
     line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
     return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
 
 
 def _is_transient(error: Exception, classes: set[str]) -> bool:
     if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
-        return "scanner" in str(getattr(error, "message", ""))  # its lease ran out, or the gateway was started again
+        return "scanner" in str(getattr(error, "message", ""))  # its lease expired, or the gateway was restarted
     if _WORTH_A_RETRY & classes:
         return True
     can_retry = getattr(error, "canRetry", None)
@@ -118,7 +118,7 @@ def _is_transient(error: Exception, classes: set[str]) -> bool:
 
 
 def _gist(message: str) -> str:
-    """Return a message's first line and, where that does not say it, the last cause: Java's class and what it says."""
+    """Return a message's first line, and the last cause (Java class and message) unless that line includes it."""
     first = _first_line(message)
     lines = [line for line in message.splitlines() if not line.lstrip().startswith("at ")]
     causes = [found[1][:200].strip() for line in lines if (found := _CAUSE.search(line))]
@@ -130,11 +130,11 @@ def _first_line(message: str) -> str:
     return lines[0][:200]
 
 
-# What listens at a port.
+# Probing what listens at a port.
 
 
 class Service(NamedTuple):
-    """The service at a port and, for a gateway, how to talk to it; `name` is None if its answer has the name."""
+    """The service at a port and, for a gateway, how to reach it; `name` is None if the answer determines it."""
 
     name: str | None = None
     is_gateway: bool = False
@@ -146,7 +146,7 @@ class Service(NamedTuple):
 
 TLS = Service("a server that wants TLS", is_gateway=True, scheme="hbase+https")
 
-# TLS's alerts about a client's certificate (RFC 8446, section 6) as OpenSSL names them; servers differ in their use.
+# TLS alerts about a client's certificate (RFC 8446, section 6), under OpenSSL's names; servers use them differently.
 _ALERTS = (
     "BAD_CERTIFICATE",
     "CERTIFICATE_EXPIRED",
@@ -170,11 +170,11 @@ def reason(error: BaseException, timeout_s: float) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
-AGAIN = "it answers now: try again"  # the end of what is said of a gateway that is the right one after all
+AGAIN = "it answers now: try again"  # ends the explanation for a gateway that turns out to be the right one
 
 
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
-    """Return what is wrong with a gateway that failed with `error`, and the remedy; probes the port."""
+    """Probe a gateway that failed with `error`; return what is wrong with it, and the remedy."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):
         return f"{endpoint}: {why}; is it spelled as on the cluster?"
@@ -192,7 +192,7 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
         return f"{endpoint}: {reason(probe_error, PROBE_S)}; is the host up, and the port open in its firewall?"
     is_https = address.scheme == "hbase+https"
     if found is None or (found is TLS and is_https):
-        # A server that closes at once may take the alert back that says why.
+        # A server that closes immediately may thereby discard the alert that explains it.
         is_cut = isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
         return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and is_cut else ''}"
     return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
@@ -216,9 +216,9 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
 
 
 def identify(endpoint: Endpoint) -> Service | None:
-    """Return what answers at a port, None if it is unknown; raise `OSError` if the port accepts no connection."""
+    """Return what answers at a port, None if it is unknown; raise `OSError` if the port does not accept connections."""
     socket.create_connection(endpoint, PROBE_S).close()
-    with ThreadPoolExecutor(len(_PROBES)) as threads:  # all at once: one after the other, a port that hangs takes 10 s
+    with ThreadPoolExecutor(len(_PROBES)) as threads:  # in parallel: in sequence, a port that hangs would take 10 s
         answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
         for answer, known in zip(list(answers), _PROBES.values(), strict=True):
             for pattern, service in known:
@@ -243,7 +243,7 @@ def _answer(endpoint: Endpoint, request: bytes) -> bytes:
 
 
 def _gateway(answer: bytes, service: Service) -> str:
-    """Return what a gateway is: by field 0 of its answer, an i32, in the compact protocol a zigzag varint."""
+    """Describe a gateway by field 0 of its answer: an i32; in the compact protocol, a zigzag varint."""
     number = re.search(rb"\x08\x00\x00\x00\x00\x00([\x01\x02])|\x05\x00([\x02\x04])", answer)
     kind = f"Thrift{number[1][0] if number[1] else number[2][0] >> 1} gateway" if number else "Thrift service"
     if service.scheme == "hbase+http":
@@ -255,8 +255,8 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-# The bytes to send, in this order, and the server that each answer shows. A web server's answers to the others show
-# nothing; its answer to the POST shows whether Thrift is behind it.
+# The bytes to send, in this order, and the server that each answer identifies. A web server's answers to the other
+# requests mean nothing. Its answer to the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
         (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),

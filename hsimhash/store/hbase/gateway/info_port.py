@@ -1,7 +1,7 @@
-"""What region servers report of a table's regions, in JSON on their info port (`/jmx`): no gateway passes it on.
+"""Read what region servers report about a table's regions, in JSON on their info port (`/jmx`).
 
-HBase names regions there as `hbase:meta` does, so that is read too. Nothing here raises an error for a server that does
-not answer, or for something else on its port: the report then says what is wrong.
+Gateways do not pass these reports on. They use the region names of `hbase:meta`, so that table is also read. A server
+that does not answer, or another service on its port, never causes an error here; the report describes the problem.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.reports import Region, RegionLoad, ServerLoad
 from hsimhash.store.urls import host_text
 
-TIMEOUT_S = 2.0  # for all that one server is asked
-_TOTAL_S = 6.0  # for all servers
+TIMEOUT_S = 2.0  # for all requests to one server
+_TOTAL_S = 6.0  # for all servers together
 _AT_ONCE = 32
 _PIECE_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
-_META_ROWS = 1_000  # read at once
+_META_ROWS = 1_000  # rows of `hbase:meta` in one call
 _PAUSE_S = 0.2
 _NAME = "tag.serverName"  # HOST,PORT,START
 _REGION = re.compile(r"_region_([0-9a-f]{32})_metric_(\w+)")
 
 
 def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoad, ...]:
-    """Return what each server of the regions reports, in order of its name."""
+    """Return what each of the regions' servers reports, ordered by server name."""
     servers = sorted({region.server for region in regions} - {""})
     starts, end_s = region_starts(address), time.monotonic() + _TOTAL_S
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -43,7 +43,7 @@ def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoa
 
 
 def region_starts(address: Address) -> dict[str, bytes]:
-    """Return the start of each region by HBase's name for it; nothing if this user may not read `hbase:meta`."""
+    """Return the start key of each region by HBase's name for it; empty if this user may not read `hbase:meta`."""
     table = address.full_table.removeprefix(f"{DEFAULT_NAMESPACE}:".encode())
     starts, row, stop = dict[str, bytes](), table + b",,", table + b"-"
     try:
@@ -69,14 +69,14 @@ def _load(port: int, starts: Mapping[str, bytes], end_s: float, server: str) -> 
         if answering != server:
             raise ValueError(f"region server {answering} answers there")
         return _read_load(server, own, of_regions, starts)
-    except Exception as error:  # a service that is no region server can answer anything
+    except Exception as error:  # a service that is not a region server may answer anything
         return ServerLoad(server, problem=f"{host_text(host, port)}: {reason(error, TIMEOUT_S)}")
 
 
 def _beans(connection: http.client.HTTPConnection, end_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metrics of the server and those of its regions.
 
-    HBase takes all of them away for a moment when regions are opened or closed.
+    Retries, because all of them disappear for a moment when HBase opens or closes a region.
     """
     while True:
         own, of_regions = (_bean(connection, sub, end_s) for sub in ("Server", "Regions"))

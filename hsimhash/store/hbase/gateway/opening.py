@@ -1,4 +1,4 @@
-"""Open the gateway at an address, through the interface that it supports: `open_gateway`."""
+"""Open the gateway at an address, with the Thrift interface that it supports."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
-    """Return the table behind the first gateway that answers, in the interface that it supports: one connection.
+    """Open a table with the Thrift interface of the first gateway that answers; this takes one connection.
 
     Args:
-        address: of the table; a deadline in it beats `deadline_s`.
-        deadline_s: how long a call is tried without an answer; so long opening tries gateways that are the right ones
-            and only answer late.
+        address: Address of the table. A deadline in it takes precedence over `deadline_s`.
+        deadline_s: How long a call without an answer is retried. Opening also retries gateways for this long if they
+            are the right ones but answer late.
 
     Raises:
-        StoreUnavailableError: none answers; the message says of each what was found there instead.
+        StoreUnavailableError: No gateway answers. The message describes what was found at each address instead.
     """
     if address.scheme == "hbase+http" and address.options.auth:
         _log.warning(
@@ -51,7 +51,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
 
 
 def _reach(caller: Caller) -> None:
-    """Connect to a gateway; one that turns out to be the right one after all is tried until the deadline."""
+    """Connect to a gateway; retry until the deadline if one failed but turns out to be the right one."""
     address = caller.pool.address
     end_s = time.monotonic() + caller.deadline_s
     for pause_s in pauses():

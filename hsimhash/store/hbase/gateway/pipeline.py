@@ -1,8 +1,8 @@
-"""Run tasks on many connections at once without threads: send requests on all, then read replies.
+"""Run tasks on many connections in parallel without threads: send requests on all of them, then read replies.
 
-A *task* is a generator function: it yields calls, receives the reply to each, and returns a result. Its calls go over
-one connection, one after the other. A task that fails with a passing error begins again on another connection, so it
-must keep what it has read so far outside its generator.
+A *task* is a generator function. It yields calls, receives the reply to each, and returns a result. Its calls use one
+connection, one after the other. A task that fails with a transient error restarts on another connection, so it must
+keep what it has read so far outside its generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hsimhash.store.hbase.gateway.pool import Pool
 Steps = Generator[Call, Any, Any]
 Task = Callable[[], Steps]
 
-UNKNOWN = None  # the result of a task that was sent once and whose reply did not come
+UNKNOWN = None  # the result of a task that may be sent only once, and whose reply was lost
 
 _LEAST_TIMEOUT_S = 0.1
 _MISSING = object()
@@ -48,7 +48,7 @@ def one_call(call: Call) -> Task:
 
 
 def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
-    """Return the task; its result is `UNKNOWN` if `is_timely` is false when it begins, or begins again."""
+    """Return a task that runs `task`, but returns `UNKNOWN` if `is_timely` is false when it starts or restarts."""
 
     def steps() -> Steps:
         return (yield from task()) if is_timely() else UNKNOWN
@@ -59,8 +59,8 @@ def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
 class Patience(threading.local):
     """The time limits of this thread's calls.
 
-    `silent_s` is for how long calls were waited for since the last reply, where several share one deadline; what the
-    thread does between them does not count. `end_s` is when everything ends.
+    `silent_s` is the time spent waiting since the last reply if several calls share one deadline, without what the
+    thread does between them. `end_s` is the moment at which everything ends.
     """
 
     silent_s: float | None = None
@@ -71,8 +71,8 @@ class Caller:
     """Runs tasks on a pool's connections, each call within its deadline.
 
     Args:
-        pool: of the connections; closed with it.
-        deadline_s: how long a call is tried without an answer, unless the address says.
+        pool: Pool of connections.
+        deadline_s: How long a call without an answer is retried, unless the address has a deadline.
     """
 
     def __init__(self, pool: Pool, *, deadline_s: float = DEADLINE_S) -> None:
@@ -82,7 +82,7 @@ class Caller:
 
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
-        """Apply one deadline to all tasks of this thread in the block, from the last reply to any, or from now."""
+        """Apply one deadline to all tasks of this thread in the block; it starts now and restarts with each reply."""
         outer_s = self.patience.silent_s
         try:
             self.patience.silent_s = 0.0
@@ -92,7 +92,7 @@ class Caller:
 
     @contextmanager
     def ending(self, timeout_s: float | None) -> Iterator[None]:
-        """End all tasks of this thread in the block after a time, with `StoreTimeoutError`; None: no limit."""
+        """Raise `StoreTimeoutError` if this thread's tasks in the block exceed a time limit; None: no limit."""
         outer_s = self.patience.end_s
         try:
             if timeout_s is not None:
@@ -102,11 +102,11 @@ class Caller:
             self.patience.end_s = outer_s
 
     def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
-        """Return the tasks' results; see `_PipelineRun`.
+        """Run tasks and return their results; see `_PipelineRun`.
 
         Raises:
-            StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
-            StoreTimeoutError: see `ending`.
+            StoreUnavailableError: No call was answered during the whole deadline; see `one_deadline`.
+            StoreTimeoutError: The time limit is over; see `ending`.
         """
         run = _PipelineRun(self, tasks, width=width, depth=depth, once=once)
         try:
@@ -124,13 +124,13 @@ class Caller:
         return run.results
 
     def half(self) -> AbstractContextManager[None]:
-        """End all tasks of this thread in the block in half of the time that is left; see `ending`."""
+        """Limit all tasks of this thread in the block to half of the remaining time; see `ending`."""
         return self.ending(max(0.0, (self.patience.end_s - time.monotonic()) / 2))
 
     def run_in_part(self, tasks: Sequence[Task], *, width: int) -> list[Any]:
-        """Return the tasks' results as far as they come in half of the time that is left; see `ending`.
+        """Run tasks and return the results that arrive in half of the remaining time, and `UNANSWERED` for the others.
 
-        Half, so that there is time for the calls that need these results. `UNANSWERED` stands for the others.
+        The other half is left for calls that need these results.
         """
         with self.half():
             run = _PipelineRun(self, tasks, width=width, in_part=True)
@@ -150,23 +150,23 @@ class Caller:
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """A connection and the numbers of the tasks under way on it, in the order in which their replies come."""
+    """A connection and the numbers of the tasks in progress on it, in the order in which their replies arrive."""
 
     connection: Connection
     begun: deque[int] = field(default_factory=deque)
 
 
 class _PipelineRun:
-    """Tasks under way; `go` is called until it no longer raises `TransientError`.
+    """One run of some tasks; `go` is called until it no longer raises `TransientError`.
 
     Args:
-        caller: gives the connections, and the time.
-        tasks: whose `results` are wanted.
-        width: on at most so many connections.
-        depth: at most so many tasks on a connection at once, where there are more tasks than connections.
-        once: a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
-        in_part: replies are read as they come, so that a silent connection does not hold up the others; with a depth
-            of 1 only.
+        caller: Source of the connections and the time limits.
+        tasks: Tasks to run; `results` receives their results.
+        width: Maximum number of connections.
+        depth: Maximum number of tasks in progress on a connection, if there are more tasks than connections.
+        once: Never restart a task whose call was sent; without a reply its result is `UNKNOWN`.
+        in_part: Read replies as they arrive, so that a silent connection does not delay the others. Requires a depth
+            of 1.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class _PipelineRun:
         self._caller = caller
         self._pool = pool = caller.pool
         self._tasks = tasks
-        self._running: dict[int, Steps] = {}  # by number
+        self._running: dict[int, Steps] = {}  # by task number
         self._width = width
         self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
         self._once = once
@@ -203,11 +203,11 @@ class _PipelineRun:
         return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
     def is_over(self, pause_s: float) -> bool:
-        """Whether time would run out before the next try; a deadline counts from the last reply."""
+        """Whether time would run out during a pause before the next try; the deadline counts from the last reply."""
         return time.monotonic() + pause_s >= self._end_s
 
     def error(self, last: TransientError) -> StoreUnavailableError:
-        """Return the error to raise when time is over."""
+        """Return the error to raise when the time is over."""
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
             return StoreTimeoutError(f"the allowed time ended; last: {last}")
         return StoreUnavailableError(
@@ -215,7 +215,7 @@ class _PipelineRun:
         )
 
     def go(self) -> None:
-        """Begin every task that does not have a result; raise `TransientError` if some still do not."""
+        """Run every task that does not have a result yet; raise `TransientError` if some still do not have one."""
         self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
         self._lanes: deque[_Lane] = deque()
         self._failures: list[TransientError] = []
@@ -224,7 +224,7 @@ class _PipelineRun:
                 if not self._widen():
                     self._advance()
         finally:
-            for lane in self._lanes:  # left only by what is no failure to retry: a permanent error, an end, Ctrl-C
+            for lane in self._lanes:  # some are left only after what cannot be retried: permanent error, limit, Ctrl-C
                 self._pool.abandon(lane.connection)
         if self._failures:
             raise self._failures[0]
@@ -236,7 +236,7 @@ class _PipelineRun:
         return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
 
     def _widen(self) -> bool:
-        """Add a lane, as far as that is wanted and possible; return whether to look again."""
+        """Add a lane if one is needed and available; return whether the caller must check its loop condition again."""
         if not self._waiting or len(self._lanes) >= self._width or self._failures:
             return False
         try:
@@ -252,7 +252,7 @@ class _PipelineRun:
         return True
 
     def _fill(self, lane: _Lane) -> None:
-        """Begin tasks on a lane as far as it takes some; give its connection back where none is left for it."""
+        """Start as many tasks on a lane as it can take; give its connection back if no task is left for it."""
         while self._waiting and len(lane.begun) < self._depth and not (len(self._lanes) > 1 and self._pool.is_wanted):
             number = self._waiting.popleft()
             self._running[number] = self._tasks[number]()
@@ -264,7 +264,7 @@ class _PipelineRun:
             self._pool.give_back(lane.connection)
 
     def _step(self, lane: _Lane, number: int, reply: object) -> bool:
-        """Send a task's next call, or keep its result; return whether the lane still works."""
+        """Send a task's next call, or store its result; return whether the lane still works."""
         try:
             call = self._running[number].send(reply)
         except StopIteration as stop:
@@ -279,15 +279,15 @@ class _PipelineRun:
         return True
 
     def _advance(self) -> None:
-        """Read a reply of the first lane, and send its task's next call."""
+        """Read a reply on the first lane, and send its task's next call."""
         if self._in_part:
             self._turn_to_heard()
         lane = self._lanes[0]
         number = lane.begun[0]
-        self._timeout_s()  # the allowed time ends, however fast replies come
+        self._timeout_s()  # raises once the allowed time is over, however fast replies arrive
         try:
             reply = lane.connection.receive(end_s=self._allowed_end_s)
-        except Exception as error:  # a broken stream can raise anything while it is decoded
+        except Exception as error:  # decoding a broken stream can raise anything
             if is_reply(error):
                 self._hear(lane)
                 self._refused(lane, error)
@@ -296,12 +296,12 @@ class _PipelineRun:
             return
         self._hear(lane)
         self._lanes.rotate(-1)
-        lane.begun.rotate(-1)  # its next call is sent after those of the others
+        lane.begun.rotate(-1)  # the task's next call is sent after those of the others
         if self._step(lane, number, reply):
             self._fill(lane)
 
     def _turn_to_heard(self) -> None:
-        """Make a lane with a reply the first one; if none comes in time, the one that is due first."""
+        """Move a lane with a reply to the front; if none arrives in time, the lane that is due first."""
         by_connection = {lane.connection: lane for lane in self._lanes}
         due = min(by_connection, key=lambda connection: connection.due_s)
         wait_s = min(due.due_s, self._allowed_end_s) - time.monotonic()
@@ -315,26 +315,26 @@ class _PipelineRun:
         self._pool.heard(lane.connection)
 
     def _refused(self, lane: _Lane, error: Exception) -> None:
-        """Take a gateway's answer that is an error."""
+        """Handle an error that a gateway replied."""
         number = lane.begun.popleft()
         table = self._pool.address.full_table.decode()
         meaning = store_error(error, lane.connection.last_method, table, lane.connection.endpoint)
         if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
-            if not self._has_met_internal_error and not self._once:  # it may be a gateway that is being stopped
+            if not self._has_met_internal_error and not self._once:  # the gateway may be shutting down
                 meaning = TransientError(str(meaning))
             self._has_met_internal_error = True
         self._fail(lane.connection, [number], meaning, error)
         self._fill(lane)
 
     def _break(self, lane: _Lane, error: Exception) -> None:
-        """Let go of a connection on which nothing more can be read."""
+        """Discard a connection on which nothing more can be read."""
         self._lanes.remove(lane)
         connection = lane.connection
         if isinstance(error, TimeoutError):
             self._pool.abandon(connection)
         else:
             self._pool.drop(connection)
-        if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
+        if time.monotonic() < self._allowed_end_s:  # a caller's short time limit is not the gateway's fault
             self._pool.failed(connection.endpoint)
         text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
         if isinstance(error, TimeoutError):

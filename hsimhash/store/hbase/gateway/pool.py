@@ -1,11 +1,11 @@
-"""Connections to one or more gateways, lent to the tasks of `pipeline.py`.
+"""A pool of connections to one or more gateways, lent to the tasks of `pipeline.py`.
 
-A gateway keeps a thread for each connection, and that of a call whose reply did not come in time stays busy for as
-long as HBase tries, which may be 20 minutes. Such a connection is kept aside until its reply, or its end, comes: it
-counts, so that time-outs never hold more than twice `connections` threads of the gateways.
+A gateway keeps a thread for each connection. After a time-out this thread stays busy for as long as HBase retries the
+call, which may be 20 minutes. Such a connection is set aside until its reply arrives or it is closed. It still counts,
+so that time-outs never occupy more than twice `connections` threads of the gateways.
 
-A signal handler may raise between any two steps. So nothing here is counted up and down: connections in use and those
-who wait for one count for as long as they exist (`Living`), and all waiting is a single call into C.
+A signal handler may raise between any two steps. So nothing here increments and decrements counters: connections in use
+and waiting callers count for as long as they exist (`Living`), and each wait is a single call into C.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from hsimhash.store.hbase.gateway.balancing import Choice, Living
 from hsimhash.store.hbase.gateway.connection import Connection, tls_context
 from hsimhash.store.hbase.gateway.failures import TransientError, reason
 
-CONNECT_S = 1.0  # to connect, where another gateway works
+CONNECT_S = 1.0  # time-out for connecting if another gateway works
 
 _LEAST_CONNECT_S = 0.1
-_LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # between two looks of who waits; where connections are kept aside
+_LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # polling intervals of waiting callers: usual; while connections are set aside
 
 _log = logging.getLogger("hsimhash.store")
 _pools: WeakSet[Pool] = WeakSet()
 
 
 class _Waiter:
-    """Someone who waits for a connection."""
+    """A caller waiting for a connection; it counts for as long as it exists."""
 
 
 class Pool:
     """At most `address.options.connections` connections in use at a time; thread-safe and fork-safe.
 
     Args:
-        address: of the gateways.
-        check: raises where a gateway is not what it should be; is given every first connection to a gateway, and the
-            first after it failed.
+        address: Address with the gateways.
+        check: Raises if a gateway is not the expected one. Called with the first connection to each gateway, and with
+            the first one after a failure.
     """
 
     def __init__(self, address: Address, check: Callable[[Connection], None]) -> None:
@@ -59,21 +59,21 @@ class Pool:
 
     def _start_afresh(self) -> None:
         self._lock = threading.Lock()
-        self._freed: SimpleQueue[None] = SimpleQueue()  # wakes who waits
+        self._freed: SimpleQueue[None] = SimpleQueue()  # wakes a waiting caller
         self._waiting: Living[_Waiter] = Living()
         self._choice = Choice(self.address.gateways)
         self._idle: list[Connection] = []
         self._checked: set[Endpoint] = set()
 
     def reach(self) -> dict[Endpoint, Exception]:
-        """Connect to one of the gateways, trying each once; return each one's error, or nothing if one answers."""
+        """Try each gateway once until one answers; return the error of each, or an empty dict if one answers."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:
                 connection = self._new(self._choice.next())
             try:
                 self._open(connection, self.address.options.timeout_s)
-            except Exception as error:  # a service that is no gateway can answer anything
+            except Exception as error:  # a service that is not a gateway may answer anything
                 errors[connection.endpoint] = error
             else:
                 self.give_back(connection)
@@ -81,10 +81,10 @@ class Pool:
         return errors
 
     def take(self, timeout_s: float, *, wait: bool) -> Connection | None:
-        """Return a connection that is ready for a call; None if all are in use and `wait` is false.
+        """Return a connection that is ready for a call; None if all are in use and `wait` is False.
 
         Raises:
-            TransientError: no connection could be made, or none became free within the time-out.
+            TransientError: No connection could be opened, or none became free within the time-out.
         """
         end_s = time.monotonic() + timeout_s
         while True:
@@ -104,7 +104,7 @@ class Pool:
             return found
 
     def _await(self, end_s: float) -> Connection | None:
-        """Return a connection as soon as there is one; None at the end."""
+        """Wait for a connection until the moment `end_s`, and return it; None if none became free."""
         waiter = _Waiter()
         try:
             with self._lock:
@@ -123,7 +123,7 @@ class Pool:
                 self._waiting.discard(waiter)
 
     def _spare(self) -> Connection | None:
-        """Return an unused connection, or None if there is none."""
+        """Return an unused connection; None if there is none, or if others are waiting for one."""
         with self._lock:
             return None if self.is_wanted else self._pop()
 
@@ -137,11 +137,11 @@ class Pool:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether someone waits for a connection; a caller with several then returns one."""
+        """Whether a caller is waiting for a connection; a caller that holds several then returns one."""
         return len(self._waiting) > 0
 
     def _pop(self) -> Connection | None:
-        """Return an idle connection, or a new one where that is better; None where all are in use."""
+        """Return an idle connection, or a new one if that is better; None if all are in use."""
         if self._is_closed:
             raise StoreClosedError(f"{self.address} was closed")
         self._settle()
@@ -155,7 +155,7 @@ class Pool:
         return self._new(self._choice.next()) if has_room else None
 
     def _settle(self) -> None:
-        """Close overdue connections whose gateway is done with the call, and those that idled too long."""
+        """Close overdue connections whose gateway has finished the call, and those that were idle for too long."""
         for connection in self._choice.overdue:
             if not connection.is_quiet:
                 self._let_go(connection)
@@ -167,19 +167,19 @@ class Pool:
         return held < most and held + len(self._choice.overdue) < 2 * most
 
     def _new(self, endpoint: Endpoint) -> Connection:
-        """Return a connection that counts, and is to be opened."""
+        """Return a new connection, counted but not yet open."""
         made = Connection(endpoint, self.address, self._context, timeout_s=self.address.options.timeout_s)
         self._choice.opens(made)
         return made
 
     def _open(self, connection: Connection, timeout_s: float) -> None:
-        """Connect, in less time where another gateway works; what fails is dropped."""
+        """Connect, with a shorter time-out if another gateway works; drop the connection if that fails."""
         if self._choice.has_other(connection.endpoint):
             timeout_s = min(timeout_s, CONNECT_S)
         end_s = time.monotonic() + timeout_s
         try:
             connection.connect(timeout_s)
-            # With TLS always: session tickets, which come before the first reply, would pass for a reply.
+            # With TLS, always check: session tickets arrive before the first reply and would be mistaken for one.
             if connection.endpoint not in self._checked or self._context is not None:
                 connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
                 self._check(connection)
@@ -194,7 +194,7 @@ class Pool:
             raise
 
     def _try_beside(self) -> None:
-        """Try a gateway that failed and has rested, in a thread of its own: no call waits for it."""
+        """Try a failed gateway that has rested, in a separate thread so that no call waits for it."""
         endpoint = self._choice.to_try() if self._has_room() else None
         if endpoint is None:
             return
@@ -202,7 +202,7 @@ class Pool:
         trial = threading.Thread(target=self._try, args=(connection,), name="hsimhash-gateway", daemon=True)
         try:
             trial.start()
-        except RuntimeError as error:  # no more threads, or the interpreter ends: calls continue without the trial
+        except RuntimeError as error:  # no more threads, or the interpreter is exiting: calls continue without a trial
             self._choice.closes(connection)
             self._choice.tried(endpoint)
             _log.info("gateway %s cannot be tried: %s", endpoint, error)
@@ -210,7 +210,7 @@ class Pool:
     def _try(self, connection: Connection) -> None:
         try:
             self._open(connection, self.address.options.timeout_s)
-        except Exception as error:  # whatever it is, the gateway keeps resting
+        except Exception as error:  # whatever the error is, the gateway continues to rest
             _log.info("gateway %s does not work yet: %s", connection.endpoint, error)
         else:
             self.give_back(connection)
@@ -219,19 +219,19 @@ class Pool:
                 self._choice.tried(connection.endpoint)
 
     def heard(self, connection: Connection) -> None:
-        """Record that the connection's gateway answered."""
+        """Record that a connection's gateway answered."""
         if not self._choice.works(connection.endpoint):
             with self._lock:
                 self._choice.answered(connection.endpoint)
 
     def failed(self, endpoint: Endpoint) -> None:
-        """Let a gateway rest, and probe it before it is used again."""
+        """Let a gateway rest, and check it before it is used again."""
         with self._lock:
             self._checked.discard(endpoint)
             self._choice.failed(endpoint)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next call, unless another gateway has too few."""
+        """Keep a connection for the next call, or close it if another gateway has too few."""
         with self._lock:
             if self._is_closed or self._choice.is_crowded(connection.endpoint):
                 self._let_go(connection)
@@ -240,7 +240,7 @@ class Pool:
                 self._wake()
 
     def drop(self, connection: Connection) -> None:
-        """Close a connection, whatever is in progress on it."""
+        """Close a connection, even with calls in progress."""
         with self._lock:
             self._let_go(connection)
 
@@ -254,7 +254,7 @@ class Pool:
             self._freed.put(None)
 
     def abandon(self, connection: Connection) -> None:
-        """Set aside a connection with calls that nobody waits for any more."""
+        """Set aside a connection with calls whose replies are no longer needed."""
         if not connection.is_awaited:
             self.give_back(connection)
             return
@@ -267,7 +267,7 @@ class Pool:
                 self._wake()
 
     def close(self) -> None:
-        """Close idle connections now, and used ones when they are returned."""
+        """Close idle connections now, and those in use when they are returned."""
         with self._lock:
             self._is_closed = True
             while self._idle:
@@ -276,14 +276,14 @@ class Pool:
                 self._let_go(connection)
 
     def forget(self) -> None:
-        """Abandon the connections, which belong to the parent process."""
+        """Close this process's copies of the connections, which belong to the parent process, and start afresh."""
         for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()
 
 
 def _connections() -> Counter[str]:
-    """Return how many connections this process has to each gateway, those kept aside with them."""
+    """Return how many connections this process has to each gateway, including those set aside."""
     return Counter(
         str(connection.endpoint)
         for pool in list(_pools)

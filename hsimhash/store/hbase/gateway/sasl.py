@@ -1,8 +1,8 @@
 """Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
-A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message; afterwards each frame is
-a length and bytes, sealed as negotiated. thriftpy2's own SASL transport needs the C library `sasl` and writes
-frames of 4 KB.
+A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message. Afterwards each frame is
+a length and bytes, which are protected as negotiated. thriftpy2's own SASL transport needs the C library `sasl` and
+writes frames of 4 KB.
 
 Sources: RFC 4752 (the mechanism GSSAPI), RFC 4559 (Negotiate), Thrift's TSaslTransport.
 """
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 LAYERS = {"auth": 1, "auth-int": 2, "auth-conf": 4}  # the security layers' bits in RFC 4752, weakest first
 
-_LONGEST = 0xFFFFFF  # what the mechanism can say of how much we take in one frame
+_LONGEST = 0xFFFFFF  # the greatest frame size that a client can announce in this mechanism
 _SPNEGO = "1.3.6.1.5.5.2"
 
 
@@ -50,7 +50,7 @@ class Wire(Protocol):
 
 
 class Kerberos:
-    """The client side of a security context with a service such as `hbase` on a host, by the user's ticket."""
+    """The client side of a security context, using the user's ticket, with a service such as `hbase` on a host."""
 
     def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
         self._gssapi = _library()
@@ -67,22 +67,22 @@ class Kerberos:
         return bool(self._context.complete)
 
     def step(self, token: bytes | None = None) -> bytes:
-        """Take the service's token, None at first, and return the reply to it."""
+        """Process the service's token, None at first, and return the token to send."""
         return self._do(self._context.step, token) or b""
 
     def wrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Seal bytes for the service."""
+        """Protect bytes for the service."""
         return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Unseal bytes from the service; raise `KerberosError` if they were changed, or lack required encryption."""
+        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or not encrypted but secret."""
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")
         return bytes(found.message)
 
     def largest(self, size: int, *, is_secret: bool) -> int:
-        """Return how many bytes fit into `size` sealed ones."""
+        """Return the maximum number of bytes whose protected form has at most `size` bytes."""
         return int(self._do(self._context.get_wrap_size_limit, size, is_secret))
 
     def _do(self, call: Callable[..., Any], *arguments: object) -> Any:  # as the library has it
@@ -109,20 +109,20 @@ def _library() -> Any:
 
 
 def _said(error: Any) -> str:
-    # The minor status is the mechanism's own and says most; MIT's texts name the ticket cache and the principal.
+    # The mechanism's own minor status is the most specific; MIT's texts name the ticket cache and the principal.
     texts = [*error.get_all_statuses(error.min_code, False), *error.get_all_statuses(error.maj_code, True)]
     return next((text for text in texts if text and not text.startswith("Success")), str(error))
 
 
 class SaslSocket:
-    """A socket between mutually authenticated sides, with bytes sealed as agreed."""
+    """A socket between mutually authenticated parties, with bytes protected as negotiated."""
 
     def __init__(self, plain: Wire, context: Kerberos, qop: str = "") -> None:
-        """Negotiate; without `qop` the strongest layer that the gateway offers."""
+        """Negotiate; without `qop`, take the strongest security layer that the gateway offers."""
         self._plain = plain
         self._context = context
         self._layer = LAYERS["auth"]
-        self._frame_bytes = 0  # of what is to be sealed, at most
+        self._frame_bytes = 0  # maximum bytes of a frame before protection
         self._out = bytearray()
         self._in = memoryview(b"")
         first = context.step()

@@ -1,7 +1,7 @@
-"""Region servers that do not answer, as this process knows them: partial answers do without them for a while.
+"""Region servers that do not answer, as far as this process knows: partial answers do without them for a while.
 
-A call on a lost server waits in the gateway until HBase has moved its regions, 30 s and more, and so does the
-connection. So a silent server rests, longer each time, and after each rest one call tries it.
+A call to a lost server blocks in the gateway until HBase has moved the server's regions, which takes 30 s or more. It
+blocks its connection as well. So a silent server rests, longer each time, and after each rest one call tries it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LANES = 2  # connections on which one run of calls asks a server: if it is silent, others are left for the rest
-SILENT_S = 0.1  # a server that did not answer in less time is not silent: the caller had too little time
+LANES = 2  # connections to one server in a run of calls, so that a silent server leaves some for the others
+SILENT_S = 0.1  # after a shorter wait a server does not count as silent, because the caller had too little time
 FIRST_REST_S, LONGEST_REST_S = 1.0, 8.0
 
 
 class SilentServers:
-    """The servers that rest. Thread-safe as far as it matters: two threads may try a server at once."""
+    """The servers that rest. Thread-safe enough: two threads may try the same server at the same time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rests: dict[str, tuple[float, float]] = {}  # by server: until when, and how long
+        self._rests: dict[str, tuple[float, float]] = {}  # by server: end and length of its rest, in seconds
 
     def lanes(self, server: str) -> int:
-        """Return on how many connections to ask a server now: none while it rests, then one to try it."""
+        """Return how many connections may call a server now: none while it rests, then one to try it."""
         if server not in self._rests:
             return LANES
         until_s, rest_s = self._rests[server]
         if self._clock() < until_s:
             return 0
-        self._rests[server] = self._clock() + rest_s, rest_s  # the others wait for what this one finds out
+        self._rests[server] = self._clock() + rest_s, rest_s  # other callers wait for the result of this trial
         return 1
 
     def heard(self, server: str) -> None:
@@ -36,7 +36,7 @@ class SilentServers:
         self._rests.pop(server, None)
 
     def unheard(self, server: str, waited_s: float) -> None:
-        """Record that a server did not answer a call in so many seconds."""
+        """Record that a server did not answer a call within `waited_s` seconds."""
         if waited_s >= SILENT_S:
             _, rest_s = self._rests.get(server, (0.0, FIRST_REST_S / 2))
             rest_s = min(2 * rest_s, LONGEST_REST_S)

@@ -22,13 +22,13 @@ from hsimhash.store.hbase.gateway.base import (
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
-# Thrift does not report how many region servers there are. Sixteen regions give each of up to five servers three or
-# more, so that they can be balanced; they hold 1e9 documents in 10 drawers before HBase splits one, when a family in it
-# has 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server.
-# For more servers: --regions, three or four for each.
+# Thrift does not report the number of region servers. With 16 regions, each of up to five servers gets at least three,
+# so that HBase can balance them, and a single server is not overloaded. They hold 1e9 documents in 10 drawers before
+# HBase splits one, which it does when a family in it reaches 10 GB: f then has 165 GB, and d 130 GB with ids of 35
+# bytes (see `plan`). With more servers, use --regions to get three or four regions for each.
 AUTO_REGIONS = 16
-# A block is decoded from its start to the row that is sought. Those of drawers have 120 rows: with 480 (16 KiB) a query
-# within 6 bits takes the region servers half as long again, and with 60 their index takes too much of the cache.
+# HBase decodes a block from its start to the row it seeks. A drawer block has 120 rows. With 480 (16 KiB), region
+# servers need 1.5 times as long for a query within 6 bits; with 60, the block index takes too much of the cache.
 DRAWER_BLOCK_BYTES, BLOCK_BYTES = 4_096, 16_384
 UNKNOWN_TTL = (
     "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
@@ -42,8 +42,8 @@ _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
 _log = logging.getLogger("hsimhash.store")
 _VERBS = {"+": "create", "~": "alter", "=": "ok"}
 
-# What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
-# cells and expiry are the index's own, and HBase takes a misspelt name without a word.
+# Those of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) that change how cells are kept, but not which ones: the
+# index itself decides on versions, deleted cells and expiry. HBase silently accepts a misspelt name.
 FAMILY_OPTIONS = (
     "BLOCKCACHE",
     "BLOCKSIZE",
@@ -67,9 +67,9 @@ FAMILY_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings of a table; `splits` are ascending row keys, `ttl_s` applies to all families but the record's.
+    """Settings of a table: `splits` are ascending row keys; `ttl_s` applies to all families except the record's.
 
-    `family_options` are HBase's own names and values, for all families, such as `("IN_MEMORY", "true")`.
+    `family_options` are HBase's own names and values for all families, such as `("IN_MEMORY", "true")`.
     """
 
     splits: tuple[bytes, ...] = ()
@@ -91,9 +91,10 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of an index on HBase: "+" must be created, "~" altered, "=" is right.
+    """A part of an index on HBase, which must be created ("+") or altered ("~"), or is as wanted ("=").
 
-    `line` does it in `hbase shell`, which alone can alter; it is empty where the line of another step does it too.
+    `line` does this in `hbase shell`, the only tool that can alter a table. It is empty if another step's line also
+    does this one.
     """
 
     sign: Literal["+", "~", "="]
@@ -126,7 +127,7 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
         steps.append(Step("+", f"family {family.name}: {values}"))
     if address.namespace in (DEFAULT_NAMESPACE, *namespaces):
         return steps
-    # `hbase shell -n` ends at the first error, so that a namespace that is there must be none.
+    # `hbase shell -n` stops at the first error, so an existing namespace must not be one.
     line = f"create_namespace {_ruby(address.namespace)} rescue nil"
     return [Step("+", f"namespace {address.namespace}: by yourself, in hbase shell", line), *steps]
 
@@ -168,7 +169,7 @@ def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 
 
 def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the TTL that a family should have if none is asked for: the record none, drawers that of the documents."""
+    """Return the TTL that a family should have if none is requested: the record none, drawers the documents' TTL."""
     if name == RECORD_FAMILY.decode():
         return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
     documents = found.get(DOCUMENT_FAMILY.decode(), {})
@@ -201,7 +202,7 @@ def drop_lines(address: Address) -> list[str]:
 
 
 def snapshot_line(address: Address, name: str) -> str:
-    """Return the line for `hbase shell` that takes a snapshot; names have letters, digits, `_`, `-`, `.`."""
+    """Return the line for `hbase shell` that takes a snapshot; a name has letters, digits, `_`, `-` and `.`."""
     return f"snapshot {_ruby_table(address)}, {_ruby(name)}"
 
 
@@ -222,7 +223,7 @@ def _ruby(text: str) -> str:
 
 
 def _ruby_bytes(data: bytes) -> str:
-    # The shell reads it with Bytes.toBytesBinary, which knows upper-case digits only.
+    # The shell parses it with Bytes.toBytesBinary, which accepts only upper-case hex digits.
     return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
 
@@ -231,7 +232,7 @@ def _ruby_map(values: dict[str, str]) -> str:
 
 
 def described(gateway: Gateway) -> Table | None:
-    """Return how the table is made, None if it does not exist, or an empty `Table` if this user may not see it."""
+    """Return the table's settings, None if it does not exist, or an empty `Table` if this user may not read them."""
     try:
         return gateway.table()
     except (IndexNotFoundError, StoreUnavailableError):

@@ -1,4 +1,4 @@
-"""Shared parts of the gateways of both Thrift interfaces: calls, scans of drawer rows, tables."""
+"""What the gateways of both Thrift interfaces share: calls, scans of drawer rows, partial answers, tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hsimhash.store.reports import Region
 
 TABLE_CHANGE_S = 300.0  # a table of thousands of regions takes minutes
 REGIONS_AGE_S = 300.0
-REGIONS_AGAIN_S = 5.0  # after which they are asked for again where no answer came
+REGIONS_AGAIN_S = 5.0  # after an unanswered request
 
 
 class ThriftGateway(Gateway):
     """`Gateway` on the interface of `_service`."""
 
     _service: ModuleType
-    _get_rows = CALL_ROWS  # that a call of `_get_task` may name
+    _get_rows = CALL_ROWS  # maximum number of rows in a call of `_get_task`
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -98,7 +98,7 @@ class ThriftGateway(Gateway):
         return self._each_in_part([row for row, _ in keys], self._get_rows, task_of)
 
     def _each_in_part(self, rows: Sequence[bytes], most: int, task_of: Callable[[Sequence[int]], Task]) -> list[Any]:
-        """Return a result for each row, by tasks that each return those of some rows of one region, given by place."""
+        """Return a result for each row. `task_of` makes a task for rows of one region, given by their indices."""
         by_region: defaultdict[int, list[int]] = defaultdict(list)
         for place, region in enumerate(region_places(rows, self._regions_in_part())):
             by_region[region].append(place)
@@ -112,9 +112,9 @@ class ThriftGateway(Gateway):
         return results
 
     def _in_part(self, rows: Sequence[bytes], tasks: Sequence[Task]) -> list[Any]:
-        """Run tasks, each of which reads in the region of a row, on few connections for each server.
+        """Run tasks, each of which reads in the region of the row at the same index, on few connections per server.
 
-        A server that does not answer thus holds up the calls on itself alone.
+        A server that does not answer thus delays only its own calls.
         """
         regions, results = self._regions_in_part(), list[Any]([UNANSWERED] * len(tasks))
         by_server: defaultdict[str, list[int]] = defaultdict(list)
@@ -144,7 +144,7 @@ class ThriftGateway(Gateway):
         return results
 
     def _regions_in_part(self) -> list[Region]:
-        """Return the regions as they are known; empty if the servers have not told."""
+        """Return the regions as far as they are known; empty if they could not be read yet."""
         if time.monotonic() > self._regions_until_s:
             (found,) = self._caller.run_in_part([self._region_steps], width=1)
             self._keep_regions(found if found is not UNANSWERED else self._regions, is_new=found is not UNANSWERED)
@@ -168,7 +168,7 @@ class ThriftGateway(Gateway):
 
     @abstractmethod
     def _in_groups(self, ranges: Sequence[Range], regions: Sequence[Region]) -> list[list[Range]]:
-        """Return disjoint ranges in groups, each of which `_scan_of` reads by one scan within a region."""
+        """Return disjoint ranges in groups, each of which `_scan_of` reads with one scan within a region."""
 
     @abstractmethod
     def _scan_of(self, ranges: list[Range]) -> DrawerScan: ...
@@ -199,7 +199,9 @@ class ThriftGateway(Gateway):
         if "NamespaceNotFoundException" in message:
             return HsimhashError(f"no namespace {namespace} there; in hbase shell: create_namespace '{namespace}'")
         if "ompression" in message:
-            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]  # what follows is no remedy
+            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[
+                0
+            ]  # the advice that follows is not a remedy
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(
                 f"the servers cannot use compression {compression} ({why}): install its codec on master and region "
@@ -217,7 +219,7 @@ class ThriftGateway(Gateway):
         self._change_table("deleteTable", table)
 
     def _change_table(self, method: str, *arguments: object) -> None:
-        """Make a call that may take minutes, and is not repeated."""
+        """Make a call that may take minutes and is never retried."""
         pool = self._caller.pool
         connection = cast(Connection, pool.take(self._address.options.timeout_s, wait=True))
         try:
@@ -234,9 +236,9 @@ class ThriftGateway(Gateway):
 
 
 class DrawerScan:
-    """A scan of drawer rows, page by page; it continues where it was when it begins again.
+    """A scan of drawer rows, page by page; when it restarts, it continues where it was.
 
-    With `most` it ends with a first page of so many.
+    With `most`, pages have this many rows, and it ends once it has read them.
     """
 
     def __init__(self, table: bytes, start: bytes, most: int | None = None) -> None:
@@ -247,7 +249,7 @@ class DrawerScan:
         self._page_rows = most or PAGE_ROWS
 
     def steps(self) -> Steps:
-        """Scan; collect the rowkeys in `pages`."""
+        """Scan, and collect the rowkeys in `pages`."""
         raise NotImplementedError
 
     @property
@@ -255,7 +257,7 @@ class DrawerScan:
         return self._most is not None and sum(map(len, self.pages)) >= self._most * ROWKEY_BYTES
 
     def _keep(self, rows: Sequence[Any]) -> bytes:
-        """Add a page, and return it."""
+        """Append a page, and return it."""
         page = b"".join([row.row for row in rows])
         if len(page) != len(rows) * ROWKEY_BYTES:
             raise CorruptionError(
@@ -269,13 +271,13 @@ class DrawerScan:
 
 
 def drawer_rows_of(scans: Sequence[DrawerScan]) -> Uint8s:
-    """Return the rowkeys that scans have read: shape (m, 13), uint8."""
+    """Return the rowkeys that scans have read, shape (m, 13), uint8."""
     joined = b"".join(chain.from_iterable(scan.pages for scan in scans))
     return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
 
 
 def region_places(rows: Sequence[bytes], regions: Sequence[Region]) -> list[int]:
-    """Return for each row the position of its region; all 0 if no regions are known."""
+    """Return for each row the index of its region; 0 for all if no regions are known."""
     starts = [region.start for region in regions[1:]]
     return [bisect_right(starts, row) for row in rows]
 

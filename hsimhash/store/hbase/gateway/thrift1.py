@@ -1,7 +1,7 @@
-"""Access the table through HBase's first Thrift gateway, in happybase's terms.
+"""Access the table through HBase's first Thrift gateway, with the Thrift module that happybase generates.
 
-It has no one-call scan, no get with a filter or a limit, and no filters as bytes. So wide rows are read by scans, and a
-batch of queries is a batch of scans.
+This interface does not have a scan in one call, a get with a filter or a limit, or filters as bytes. So wide rows are
+read by scans, and a batch of queries is a batch of scans.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from hsimhash.store.reports import Region
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
-_WRITERS = 4  # connections of one `put`: more do not make a gateway faster
-_LANE_SCANS = 2  # at once on one connection
-_GET_ROWS = 32  # in one call, which asks for each column in each row
+_WRITERS = 4  # connections of one `put`; more do not make a gateway faster
+_LANE_SCANS = 2  # scans in progress on one connection
+_GET_ROWS = 32  # rows in one call; it is few because a call reads every one of its columns in each of its rows
 _REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # how the name of a region's other replica ends
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 
@@ -90,14 +90,14 @@ class Thrift1Gateway(ThriftGateway):
             columns=[family],
             caching=1,
             filterString=None if after is None else columns_after(after),
-            batchSize=page,  # a wide row comes in parts, each as a result of its own
+            batchSize=page,  # a wide row arrives in parts, each as a separate result
         )
         return partial(
             self._results, scan, limit, page, 1, lambda parts: [cell for one in parts for cell in _cells(one)]
         )
 
     def _results(self, scan: Any, limit: int, page: int, count: int, read: Callable[[list[Any]], list[Any]]) -> Steps:
-        """Ask for `count` results again and again, which have `page` things unless they are the last."""
+        """Read `count` results per call; a call whose results have fewer than `page` items together is the last one."""
         scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
         found: list[Any] = []
         is_last = False
@@ -204,7 +204,7 @@ class Thrift1Gateway(ThriftGateway):
 
 
 class _OpenScan(DrawerScan):
-    """The rows within a half-open range."""
+    """A scan of the rows within a half-open range."""
 
     def __init__(self, table: bytes, start: bytes, stop: bytes, most: int | None = None) -> None:
         super().__init__(table, start, most)
@@ -225,7 +225,7 @@ class _OpenScan(DrawerScan):
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
-    """Return the regions of `TRegionInfo`s; each replica has its own, named `…_0001.…` and so on."""
+    """Return the regions of `TRegionInfo`s, without those of other replicas, which are named `…_0001.…` and so on."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
         for info in infos
@@ -244,5 +244,5 @@ def _mutation(put: Put) -> Any:
 def _cells(result: Any) -> list[Cell]:
     return [
         Cell(result.row, column.partition(b":")[2], cell.value, cell.timestamp)
-        for column, cell in sorted(result.columns.items())  # the gateway's own order takes bytes as signed
+        for column, cell in sorted(result.columns.items())  # the gateway orders bytes as signed numbers
     ]

@@ -1,7 +1,7 @@
-"""Access the table through HBase's second Thrift gateway: a scan is one call, filters are sent as bytes.
+"""Access the table through HBase's second Thrift gateway: a scan is one call, and filters are sent as bytes.
 
-On the binary protocol, drawer rows are written as bytes, without an object for each. Measured: a row costs the client
-4 µs as an object and 0.5 as part of an array; it costs the servers 10.
+With the binary protocol, drawer rows are written as bytes, without an object for each. Measured: a row costs the client
+4 µs as an object and 0.5 µs as part of an array; it costs the servers 10 µs.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
 from hsimhash.store.reports import Region
 
-SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
+SINGLE_SCANS = 40  # ranges that are scanned one by one; measured: for more, one filter per region is faster
 
-_QUERY_LANES, _LANE_SCANS = 5, 2  # a query's scans go two to a connection: half the threads of a gateway, as fast
-_WRITERS = 4  # connections of one `put` or `get`: more do not make a gateway faster
+_QUERY_LANES, _LANE_SCANS = 5, 2  # two of a query's scans share a connection: half of a gateway's threads, as fast
+_WRITERS = 4  # connections of one `put` or `get`; more do not make a gateway faster
 _PREAD = THRIFT2.TReadType.PREAD
 _ROW_SCAN = {
     "columns": [THRIFT2.TColumn(family=DRAWER_FAMILY)],
@@ -70,7 +70,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class _FiltersIgnoredError(RefusedError):
-    """The gateway does not apply a filter that is given as bytes: one older than HBase 2.2."""
+    """The gateway ignores filters that are sent as bytes, so it is older than HBase 2.2."""
 
 
 class Thrift2Gateway(ThriftGateway):
@@ -156,7 +156,7 @@ class Thrift2Gateway(ThriftGateway):
         return columns_in(self._bytes(scan, limit), family)
 
     def _bytes(self, scan: Any, count: int) -> bytes:
-        """Return the reply to a scan."""
+        """Return the reply to a scan as raw bytes."""
         reply: bytes = self._run(one_call(Call(THRIFT2.TByteScan, "getScannerResults", (self._table, scan, count))))
         return reply
 
@@ -215,7 +215,7 @@ class Thrift2Gateway(ThriftGateway):
         return [row in held for row in rows]
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-        ordered = sorted(puts, key=itemgetter(0))  # cut into calls, each then meets few regions
+        ordered = sorted(puts, key=itemgetter(0))  # so that each call reaches few regions
         batches = put_batches(ordered, share(len(ordered), PUT_ROWS, _WRITERS))
         tasks = [while_timely(partial(self._put, batch), is_timely) for batch in batches]
         self._caller.run(tasks, width=_WRITERS)
@@ -283,7 +283,7 @@ class Thrift2Gateway(ThriftGateway):
 
 
 class _RowScan(DrawerScan):
-    """The rows within ascending, disjoint ranges."""
+    """A scan of the rows within ascending, disjoint ranges."""
 
     def __init__(self, table: bytes, ranges: list[Range], most: int | None = None) -> None:
         super().__init__(table, ranges[0][0], most)
@@ -297,11 +297,11 @@ class _RowScan(DrawerScan):
             scan = THRIFT2.TScan(startRow=self._row, stopRow=stop, filterBytes=filter_bytes, **_ROW_SCAN)
             rows = yield Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, self._page_rows))
             self._check(self._keep(rows))
-            # HBase takes a scan whose start is its stop for a get, so such a one is never sent.
+            # HBase treats a scan whose start equals its stop as a get, so such a scan is never sent.
             is_last = len(rows) < self._page_rows or self._row >= stop or self._has_enough
 
     def _check(self, page: bytes) -> None:
-        # A gateway older than HBase 2.2 passes over filterBytes without a word.
+        # A gateway older than HBase 2.2 silently ignores filterBytes.
         if page and len(self._ranges) > 1 and not (self._has(page[:ROWKEY_BYTES]) and self._has(page[-ROWKEY_BYTES:])):
             raise _FiltersIgnoredError("the gateway does not apply filterBytes; it is older than HBase 2.2")
 
@@ -311,7 +311,7 @@ class _RowScan(DrawerScan):
 
 
 def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
-    """Return the regions of `THRegionLocation`s; each replica has its own."""
+    """Return the regions of `THRegionLocation`s, without the locations of other replicas."""
     return sorted(
         Region(
             location.regionInfo.startKey or b"",
@@ -360,16 +360,16 @@ def _decoded(values: dict[bytes, bytes] | None) -> dict[str, str]:
 
 
 def sorted_rows(rows: Uint8s) -> Uint8s:
-    """Return drawer rows in ascending order, so that each call for a part of them reaches few regions."""
+    """Sort drawer rows in ascending order, so that each call for a part of them reaches few regions."""
     whole = np.ascontiguousarray(rows).view(f"V{ROWKEY_BYTES}").ravel()
     return np.sort(whole).view(np.uint8).reshape(-1, ROWKEY_BYTES)
 
 
 def put_arguments(table: bytes, rows: Uint8s) -> bytes:
-    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), in the binary protocol.
+    """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), encoded in the binary protocol.
 
-    An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, after
-    its type (1 byte), its number (2) and its length (4).
+    Arguments with an empty list of puts end with the list's length (4 bytes) and a zero. A `TPut` begins with the row,
+    after the row's type (1 byte), field number (2) and length (4).
     """
     empty: bytes = serialize(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=[]))
     sample = serialize(_tput(Put(bytes(ROWKEY_BYTES), DRAWER_FAMILY, b"", b"")))

@@ -1,1 +1,1 @@
-"""The rows of the table: cells, the write protocol, claims, reads."""
+"""The table's rows: cells, the write protocol, claims, reads."""

@@ -1,18 +1,18 @@
-"""The contents of cells: rows, qualifiers and values of HBase's three column families.
+"""The contents of cells: rows, qualifiers and values in the table's three column families.
 
 | row | family:qualifier | value |
 |---|---|---|
-| drawer row, and from format 2 on row of the key drawer (flag 253) | `f:` | empty |
+| drawer row; from format 2 on, also row of the key drawer (flag 253) | `f:` | empty |
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
-| register from format 2 on | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
-| register while a claim is under way | `d:<doc id>` | the same, and what is claimed, and a state (1); see `Register` |
+| register from format 2 on | `d:<doc id>` | the same, then sketch (8) · key (8) unless removed |
+| register during a claim | `d:<doc id>` | the same, then the claimed signature and time, a state (1); see `_HEADS` |
 | log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
-*Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
-compare-and-set whose reply was lost may land after the document was written again, and must not match then. A value of
-16 bytes has no changes yet, an empty one neither; big-endian, unsigned.
+*Changes* counts how often the register was written, modulo 2**32. It gives every state of a register a different value:
+a compare-and-set whose reply was lost may land after the document was written again, and must not match then. In a
+value of 16 bytes and in an empty one, changes is 0. All numbers are big-endian and unsigned.
 
 Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 `0123456789abcdef 00000000000003e8 00000001`; removed: `00000002`.
@@ -48,24 +48,24 @@ from hsimhash.rowkey import (
 from hsimhash.store.base import RECORD_PARTS, Document, Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Put
 
-# Beside the record:
-COLLECTED = b"collected"  # its timestamp is the server's time of the last collection
-WORKED_OFF = b"orphans"  # its value is the hour since 1970 before which the log of orphans is worked off
-NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
+# Cells next to the record:
+COLLECTED = b"collected"  # timestamp: the server's time of the last collection
+WORKED_OFF = b"orphans"  # value: the hour since 1970 before which the log of orphans has been processed
+NOW = b"now"  # timestamp: the latest server time that an exclusive writer has drawn
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
-SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
+SEGMENTS = 1 << 8 * SEGMENT_BYTES  # number of possible segments
 HOUR_S, HOUR_MS = 3_600, 3_600_000
 
 _CHANGES_BYTES = 4
 _KEY_BYTES = 8
 _LOGGED_KEY_BYTES = {Keying.WHOLE: SEGMENT_BYTES, Keying.IN_PARTS: _KEY_BYTES}  # on disk, in the log of orphans
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
-_SIGNED = Struct(">QQIQQ")  # and sketch, key
+_SIGNED = Struct(">QQIQQ")  # the same, then sketch, key
 _REMOVED_SIZES = 0, _CHANGES_BYTES
 _FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
-_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen, from format 2 on sketch, key
-_NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim of a document that is not there, and of one that is
-# By size and state, how many bytes of a register with a claim say what the document is meanwhile.
+_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen; from format 2 on, sketch, key
+_NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim for a document that does not exist, that does
+# Length of the part before the claim, which holds the document's current state, by a register's size and claim state.
 _HEADS = {
     (_CHANGES_BYTES + 16 + 1, _NEW): _CHANGES_BYTES,
     (_CHANGES_BYTES + 32 + 1, _NEW): _CHANGES_BYTES,
@@ -75,9 +75,9 @@ _HEADS = {
 
 
 class Register(NamedTuple):
-    """The contents of a register; without a signature the document was removed or never existed.
+    """The contents of a register; without a signature, the document was removed or never existed.
 
-    A signature that is `claimed`, and since when, is tentative: no more than claims know of it (`claims.py`).
+    `claimed` and `claimed_at` (ms since 1970) are tentative: only claims read them (`claims.py`).
     """
 
     signature: Signature | None = None
@@ -87,7 +87,7 @@ class Register(NamedTuple):
     claimed_at: int = 0
 
     def to_bytes(self, *, has_signatures: bool) -> bytes:
-        """Return the value of the cell, as from format 2 on if it has a signature."""
+        """Return the cell's value; with `has_signatures`, as from format 2 on."""
         if self.claimed is not None:
             fingerprint, *sketch_key = self.claimed
             claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
@@ -146,7 +146,7 @@ class Register(NamedTuple):
         return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
 
     def claim(self, doc_id: bytes) -> Document | None:
-        """Return the document with that id as it claims to be, or None if it does not claim."""
+        """Return the document with that id as it is claimed, or None if there is no claim."""
         return Document.of(_text(doc_id), self.claimed, self.claimed_at) if self.claimed is not None else None
 
 
@@ -158,9 +158,9 @@ def _text(doc_id: bytes) -> str:
 
 
 def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
-    """Return which register values have a signature, which are removals, and fingerprints and keys of the first.
+    """Return which register values have a signature, which are removals, and the former's fingerprints and keys.
 
-    A claim that is under way does not count.
+    Ignores claims in progress.
     """
     values = [value[: _HEADS.get((len(value), value[-1:]))] for value in values]
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -171,7 +171,7 @@ def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Ui
 
 
 def parsed(register: Cell) -> Register | None:
-    """Parse a register, None if it is unreadable."""
+    """Parse a register; return None if it is unreadable."""
     try:
         return Register.from_bytes(register.value)
     except CorruptionError:
@@ -185,12 +185,12 @@ def signature_in(register: Cell | None) -> Signature | None:
 
 
 def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
-    """Return row and qualifier of a document's register."""
+    """Return the row and the qualifier of a document's register."""
     return register_rowkey(doc_id), doc_id
 
 
 def listing_key(fingerprint: int, doc_id: bytes) -> tuple[bytes, bytes]:
-    """Return row and qualifier of a document's listing under a fingerprint."""
+    """Return the row and the qualifier of a document's listing under a fingerprint."""
     return documents_rowkey(fingerprint), doc_id
 
 
@@ -201,11 +201,11 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
 
 
 class Orphan(NamedTuple):
-    """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
+    """An entry of the log of orphans: a document left a fingerprint in an hour, counted since 1970.
 
-    `signature` has the fingerprint and a key with the same rows in the key drawer: the qualifier has the key, in format
-    2 only its first 4 bytes, after a zero, which no id has; nothing follows the id where the document had no key. A
-    zero alone: it left nothing any more, but its register is to be forgotten (`is_register`).
+    `signature` has the fingerprint and a key with the same rows in the key drawer. In the qualifier, the id is followed
+    by a zero byte, which no id contains, and the key, of which format 2 has only the first 4 bytes. Without a key,
+    nothing follows the id. A zero byte alone means that only the document's register is left to forget (`is_register`).
     """
 
     hour: int
@@ -215,19 +215,19 @@ class Orphan(NamedTuple):
 
     @classmethod
     def of(cls, cell: Cell) -> Orphan | None:
-        """Parse a cell of the log, None if it is invalid."""
+        """Parse a cell of the log; return None if it is invalid."""
         doc_id, zero, key = cell.qualifier.partition(b"\x00")
         if row_flag(cell.row) != ORPHANS_FLAG or not (
             doc_id and is_text(doc_id) and len(key) in (0, *_LOGGED_KEY_BYTES.values())
         ):
             return None
-        # The rest of a key that was cut is not known, and no matter; but no key is 0.
+        # The missing bytes of a shortened key do not matter, but a key must not be 0.
         number = int.from_bytes(key.ljust(_KEY_BYTES, b"\x01"), "big") if key else 0
         signature = Signature(int.from_bytes(cell.row[PREFIX_BYTES:], "big"), 0, number)
         return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not key))
 
     def put(self, keying: Keying) -> Put:
-        """Return the put that logs it, in an index with keys of a kind."""
+        """Return the put that logs this entry in an index with this kind of keys."""
         behind = b""
         if self.is_register:
             behind = b"\x00"
@@ -238,28 +238,28 @@ class Orphan(NamedTuple):
 
 
 def rows_of_key(record: Record, signature: Signature) -> list[bytes]:
-    """Return the rowkeys of a signature in the key drawer; none if it does not have a key."""
+    """Return a signature's rowkeys in the key drawer; empty if it does not have a key."""
     packed = signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
     return [prefix + packed for prefix in record.key_prefixes(signature.key)]
 
 
 def segment_key(segment: int) -> bytes:
-    """Return the key at which a segment's rows begin; after the last segment, the table's end."""
+    """Return the key at which a segment's rows begin; for the number after the last segment, the table's end."""
     return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
 
 
 def segment_of(row: bytes) -> int:
-    """Return the segment of a row, or of a shorter key padded with zeros."""
+    """Return the segment of a row; a shorter key is padded with zeros."""
     return int.from_bytes(row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
 
 
 def row_flag(row: bytes) -> int:
-    """Return a row's flag; for a truncated row that of the record, which no other row has."""
+    """Return a row's flag; for a row of another length the record's, which no drawer, listing or register has."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
 
 
 def is_listing(row: bytes) -> bool:
-    """Whether a row of the family `d` lists the documents of a fingerprint, in the right segment."""
+    """Whether a row of the family `d` is a listing in the right segment."""
     return row_flag(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
 
 
@@ -278,7 +278,7 @@ def is_text(doc_id: bytes) -> bool:
 
 
 def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
-    """Return the record of its values; raise `CorruptionError`, naming the index, if they are invalid."""
+    """Parse a record from its cells' values; raise a `CorruptionError` that names the index if they are invalid."""
     missing = [name.decode() for name in RECORD_PARTS if name not in values]
     if missing:
         raise CorruptionError(

@@ -1,21 +1,21 @@
-"""Concurrent claims: of near documents exactly one becomes new, though HBase has no transaction over rows.
+"""Concurrent claims: of near documents exactly one becomes new, although HBase has no transactions across rows.
 
-A claim writes its rows, and then itself into its register, *tentative*: queries see what the register said before. Then
-it asks who else is near, tentative ones too. So of two claims that are near each other, the one whose register was set
-later meets the other. It then
+A claim writes its rows, and then itself into its register as *tentative*: queries still see the register's earlier
+contents. Then it looks for near documents, including tentative ones. So of two claims that are near each other, the one
+whose register was set later finds the other. A claim
 
-1. is withdrawn where it meets a document that is there,
-2. waits where it meets a claim that is earlier: by first seen, then by id,
-3. else sets the claims that it meets to *lost*, by compare-and-set from what it read,
-4. and, once all of them are, confirms itself by compare-and-set from what it wrote.
+1. is withdrawn if it finds an existing document,
+2. waits if it finds an earlier claim (ordered by first seen, then by id),
+3. otherwise sets the claims that it finds to *lost*, by compare-and-set from what it read,
+4. and once all of them are lost, confirms itself by compare-and-set from what it wrote.
 
-*Of two near claims one at most is confirmed*: the later one confirms itself only after it set the other to lost, and
-the other confirms itself only from what it wrote. That rests on no clock. Whatever is refused or unknown begins again,
-so a claim ends only once its register says so. The earliest claim waits for nobody; where its process was killed, the
-others may set it to lost after 20 minutes, as the servers' stamps have them. Who claims again with the same id and
-signature continues its claim where it finds it.
+*Of two near claims at most one is confirmed*: the later one confirms itself only after it has set the other to lost,
+and the other confirms itself only from what it wrote. No clock is involved. Whatever is refused or unknown is tried
+again, so a claim ends only once its register shows that. The earliest claim never waits. If its process was killed,
+the others may set it to lost after 20 minutes, measured by the servers' timestamps. A new claim with the same id and
+signature continues an existing one.
 
-What a claim leaves that is lost or withdrawn is in the log of orphans, like what a removal leaves.
+What a lost or withdrawn claim leaves behind is in the log of orphans, like what a removal leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hsimhash.store.hbase.rows.view import HBaseView
 
 
 class _View(HBaseView):
-    """The reads of a claim, which keep the registers that they met, and do not read those that are known."""
+    """The reads of a claim, which keep every register that they read and do not read known ones again."""
 
     def __init__(self, writes: Writes, known: Mapping[bytes, Read]) -> None:
         super().__init__(writes.gateway, writes.record)
@@ -46,14 +46,14 @@ class _View(HBaseView):
 
 
 class TableClaims:
-    """Claims by what writes; see the module's text."""
+    """Decides claims through `writes`; see the module's docstring."""
 
     def __init__(self, writes: Writes, claims: Claims) -> None:
         self._writes = writes
         self._times = writes.times
         self._claims = claims
-        self._loose: dict[bytes, Signature] = {}  # whose rows were written for registers that are not known to be set
-        self._since: dict[bytes, float] = {}  # when a claim was begun, or found begun
+        self._loose: dict[bytes, Signature] = {}  # signatures with written rows, but without a register known to be set
+        self._since: dict[bytes, float] = {}  # when each claim was begun, or found to be in progress
 
     def run(self) -> None:
         """Decide all claims."""
@@ -67,10 +67,10 @@ class TableClaims:
                 self._times.sleep(next(waits))
 
     def _round(self) -> int:
-        """Decide what can be decided now; return of how many documents."""
+        """Decide the claims that can be decided now; return how many."""
         view = _View(self._writes, {})
         ready, matches = self._claims.look(view)
-        if self._since:  # else most documents were never there: whose was is refused, and read in the next round
+        if self._since:  # in the first round most documents are new: others are refused, and read in the next round
             view.lookup([self._claims.doc_ids[number] for number in ready])
         own = {number: view.registers.get(self._claims.doc_ids[number], NEVER_READ) for number in (*ready, *matches)}
         decided = self._withdraw(own, matches)
@@ -82,7 +82,7 @@ class TableClaims:
         return decided + (self._contest(rest) if rest else 0)
 
     def _is_stored(self, number: int, own: Read) -> bool:
-        """Whether the document is there, and claims with a signature that matches its own."""
+        """Whether the document exists already, and its claim's signature matches its own."""
         document = own.register.document(self._claims.doc_ids[number])
         return document is not None and self._claims.meets(number, document)
 
@@ -90,7 +90,7 @@ class TableClaims:
         return self._claims.signatures.at(number), int(self._claims.first_seen[number])
 
     def _contest(self, own: Mapping[int, Read]) -> int:
-        """Claim documents of which nothing near was stored; return how many were decided."""
+        """Claim documents without a stored document near them; return how many were decided."""
         is_timely = self._times.rows_timely()
         mine = self._claimed(own, is_timely)
         held = {self._claims.doc_ids[number]: read for number, read in mine.items()}  # none of these near another
@@ -115,13 +115,13 @@ class TableClaims:
         return decided + self._settle([won[doc_id] for doc_id in self._set(following, is_timely)])
 
     def _claimed(self, own: Mapping[int, Read], is_timely: Callable[[], bool]) -> dict[int, Read]:
-        """Write rows, then tentative registers; return those that are known to be set, as they are then."""
+        """Write rows, then tentative registers; return those known to be set, with their new contents."""
         signatures, changes = dict[bytes, Signature](), dict[int, Change]()
         for number, read in own.items():
             doc_id, (signature, first_seen) = self._claims.doc_ids[number], self._want(number)
             signatures[doc_id] = signature
             since_s = self._times.clock() - self._since.setdefault(doc_id, self._times.clock())
-            # It is written again in time: by its stamp the age of others is told.
+            # Rewritten in time, because the ages of other claims are measured against its timestamp.
             if read.register.claimed != signature or since_s > self._times.claim_s / 2:
                 self._since[doc_id] = self._times.clock()
                 changes[number] = self._writes.change_of(doc_id, read, read.register.claiming(signature, first_seen))
@@ -139,7 +139,7 @@ class TableClaims:
         return made | {number: read for number, read in own.items() if number not in changes}
 
     def _met(self, number: int, others: Mapping[bytes, Read]) -> dict[bytes, Read]:
-        """Return the claims of others that match a document."""
+        """Return the other claims that match a document."""
         return {
             doc_id: read
             for doc_id, read in others.items()
@@ -147,7 +147,7 @@ class TableClaims:
         }
 
     def _waits(self, number: int, claims: Mapping[bytes, Read], met: Mapping[bytes, Read]) -> bool:
-        """Whether a claim of another process is earlier than that of a document which met it, and not a dead one's."""
+        """Whether a document's claim has met an earlier one of another process that is not presumed dead."""
         doc_id = self._claims.doc_ids[number]
         own = claims[doc_id]
         return any(
@@ -158,7 +158,7 @@ class TableClaims:
         )
 
     def _withdraw(self, own: Mapping[int, Read], matches: Mapping[int, Match]) -> int:
-        """Decide that documents have matches, once their registers hold no claim; return how many."""
+        """Decide that documents have matches, once their registers no longer hold a claim; return how many."""
         ids = {number: self._claims.doc_ids[number] for number in matches}
         held = {ids[number]: own[number] for number in matches if own[number].register.claimed is not None}
         lost = self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
@@ -176,16 +176,16 @@ class TableClaims:
         return len(numbers)
 
     def _set(self, following: Mapping[bytes, tuple[Read, Register]], is_timely: Callable[[], bool]) -> set[bytes]:
-        """Compare and set registers, once what they leave is logged; return those that are known to be set."""
+        """Log what registers leave behind, then compare and set them; return those that are known to be set."""
         changes = [self._writes.change_of(doc_id, *change) for doc_id, change in following.items()]
         if left := self._writes.left_by(changes):
             self._writes.gateway.put(left, is_timely=is_timely)
         return self._writes.set_registers(changes, is_timely) if changes else set()
 
     def _give_up(self) -> None:
-        """Withdraw what is claimed, for others not to wait in their turn, and raise."""
+        """Withdraw all claims, so that others do not have to wait for them, and raise `ClaimBusyError`."""
         wanted = {doc_id: self._want(number)[0] for number, doc_id in enumerate(self._claims.doc_ids)}
-        while held := self._held(wanted):  # until it is known: what stays claimed is in the others' way for 20 minutes
+        while held := self._held(wanted):  # until this is certain: a remaining claim would block others for 20 minutes
             self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
             f"for over {self._times.claim_wait_s:g} s another process has been claiming a document near one of "
@@ -194,6 +194,6 @@ class TableClaims:
         )
 
     def _held(self, wanted: Mapping[bytes, Signature]) -> dict[bytes, Read]:
-        """Return the registers of documents that are claimed with the signatures given."""
+        """Return the registers of documents that are claimed with the given signatures."""
         reads = self._writes.read(list(wanted))
         return {doc_id: read for doc_id, read in reads.items() if read.register.claimed == wanted[doc_id]}

@@ -1,43 +1,44 @@
 """The write protocol: add, change and remove documents while many processes write HBase's rows one by one.
 
-The invariant that readers rely on: *a register that says fingerprint F and key K implies that F lists the document and
+The invariant that readers rely on: *a register with fingerprint F and key K implies that F lists the document and
 that all drawer rows of F, and the rows of F under all parts of K in the key drawer, are visible.* (In format 2 a key is
 its only part.) So a write
 
-1. reads the registers; a document that has the signature already is done,
+1. reads the registers; a document that already has the signature is done,
 2. puts the listings,
-3. puts the drawer rows, those of the key drawer among them,
-4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
+3. puts the drawer rows, including those of the key drawer,
+4. compares the registers with what it read and sets them; if that is refused or the outcome is unknown, it starts over.
 
-The rows that a register counts on are a set, which its fingerprint and key decide; a write puts all of them before it
-sets the register, whichever are there already. Nothing below goes by how many they are.
+Fingerprint and key determine the set of rows that a register depends on. A write puts all of them before it sets the
+register, whether or not they exist already. Nothing below depends on how many rows there are.
 
-It deletes nothing: what it leaves behind is collected later (`upkeep/`), but only once it is older than any write
-that may still count on it. Where to look, the *log of orphans* says: before step 4 a write puts there what the document
-will leave, a fingerprint or a key of which a part is not among those of the new one; so does a removal. An entry names
-all rows of the old key; those on which a document still counts stay, because collection judges each row by itself. A
-crash in between leaves an entry for what is none, which is harmless, and an entry is worked off only once no
-register may follow it. It names the hour of its write, whose entries are not looked for later than a day after it: so
-it is sent only as long as the register may be.
+A write deletes nothing. What it leaves behind is collected later (`upkeep/`), but only once that is older than any
+write that may still depend on it. The *log of orphans* records where to look. Before step 4, a write logs what the
+document is about to leave: its fingerprint, or a key with a part that the new key does not have. A removal does the
+same. An entry names all rows of the old key; collection judges each row separately, so rows that a document still
+depends on stay. A crash between the entry and the register leaves an entry for something that is not an orphan, which
+is harmless. An entry is processed only once its register can no longer follow. It names the hour of its write, and
+nothing looks for entries of an hour more than a day later. So an entry is sent only as long as its register may be.
 
-That rests on the three times below, and on two promises of a cluster: the clocks of its region servers are right to 10
-minutes, and a call whose reply was lost lands within 20 minutes or never (`hbase.client.operation.timeout`). 10 of the
-writer + 20 + 2 · 10 < 60.
+All of this depends on the times in `Times` (`rewrite_s`, `settled_s`, `forgotten_s`) and on two guarantees of the
+cluster: the clocks of its region servers are right to 10 minutes, and a call whose reply was lost lands within 20
+minutes or never (`hbase.client.operation.timeout`). 10 of the writer + 20 + 2 · 10 < 60.
 
-Who alone writes its documents (`exclusive`) puts registers that are new in batches. A copy of such a put may land after
-a later write of the document, so it must lie below it. It has a timestamp of half an hour ago: below whatever any
-server stamps from now on, whose clocks differ by 2 · 10 minutes. And it is greater than those of all such puts before
-it, by whomever: it is a server's time only where that is the latest that a cell beside the record has had. What was put
-is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
+A sole writer of its documents (`exclusive`) puts new registers in batches. A copy of such a put may land after a later
+write of the document, so its timestamp must be lower than that write's. It is half an hour before the present: less
+than anything that a server stamps from now on, because clocks differ by at most 2 · 10 minutes. It is also greater than
+those of all earlier such puts, by any writer: it derives from a server's time, which is used only if it is the latest
+one that a cell next to the record has had. The writer reads these registers again, as after an unknown outcome, and
+compares and sets those that it does not see, because a delete marker may hide them.
 
-HBase compares nothing across rows, so no write can ask in the same step whether the table still has the index that was
-opened. What a call wrote counts only once it has read the index's identity again, at its end (`SameIndex`): it is
-unique, so if it is unchanged, all went into this index until then. And no register is sent unless the identity was read
-less than 30 seconds before, so that little goes into another index that took its place. That is what its `check` then
-finds: registers without rows, or rows without registers.
+HBase cannot compare across rows, so no write can verify in the same step that the table still has the index that was
+opened. A call's writes count only once it has read the index's identity again, at its end (`SameIndex`). The identity
+is unique, so if it is unchanged, everything written until then went into this index. No register is sent unless the
+identity was read less than 30 seconds earlier, so that little goes into another index that took its place. The `check`
+of that index then finds it: registers without rows, or rows without registers.
 
-A bulk load by files (`files/load_steps.py`) brings rows whose registers come hours later, all with the time at which it
-began. So it says beside the record that it began, and while it is under way nothing is collected that is as young.
+A bulk load by files (`files/load_steps.py`) brings rows whose registers follow hours later; all of them carry the time
+at which it began. So it records its beginning next to the record, and until it ends, nothing that young is collected.
 """
 
 from __future__ import annotations
@@ -65,49 +66,49 @@ from hsimhash.store.hbase.gateway.base import (
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import HOUR_S, NOW, Orphan, Register, listing_put, register_key
 
-BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
-CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
-MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers are compared and set
-MARK_TRIES = 10  # one is enough, but for replies that do not come
-LOADS = b"load:"  # before the token of a bulk load by files, a cell beside the record
-LOADS_AT_ONCE = 100  # read by one call
-MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
+BATCH_DOCUMENTS = 5_000  # documents written together; bounds memory, and the time between rows and their registers
+CHANGES_AT_ONCE = 200  # registers set by one call; bounds the time lost if it gets no reply
+MOST_DRAWS = 3  # attempts to draw a timestamp while others draw one; then registers are compared and set instead
+MARK_TRIES = 10  # one is enough unless replies are lost
+LOADS = b"load:"  # qualifier prefix of a cell next to the record; the token of a bulk load by files follows
+LOADS_AT_ONCE = 100  # cells read by one call
+MOST_LOST = 5  # consecutive calls that set registers and time out without a single reply
 
-Wanted = Mapping[bytes, tuple[Signature, int]]  # by document id: signature, first seen
+Wanted = Mapping[bytes, tuple[Signature, int]]  # document id → signature, first seen (ms since 1970)
 
 
 def _awake_or_asleep() -> float:
-    """Return seconds of a clock that runs while the machine sleeps too, if the system has one."""
+    """Return the seconds of a clock that also runs while the machine sleeps, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long writes may take, and how old rows must be to be collected, in seconds; and which writes are batched."""
+    """Time limits of writes, minimum ages for collection (both in seconds), and which writes are batched."""
 
-    rewrite_s: float = 600.0  # a register is set within this time after its rows were begun, or they are written again
+    rewrite_s: float = 600.0  # limit from starting to write rows to setting their register; then rows are rewritten
     settled_s: float = 3_600.0  # only what was written longer ago is collected
-    forgotten_s: float = 86_400.0  # for so long a removed document's register stays
-    load_s: float = 7 * 86_400.0  # so long collection waits for a bulk load by files that was begun
-    ttl_s: float | None = None  # after which the table drops documents and drawer rows; None: never
-    claim_s: float = 1_200.0  # a claim that began longer ago is a dead claimant's
-    claim_wait_s: float = 30.0  # so long a claim waits for others that were earlier
-    put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
-    same_s: float = 30.0  # no register is sent, and no query asked, later after the index was last seen to be there
-    put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
-    clock: Callable[[], float] = _awake_or_asleep  # seconds that only go forward, also while the machine sleeps
-    # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice. They name the hour in the log
-    # of orphans; whose clock is more than half a day off leaves its entries to `check --repair`.
+    forgotten_s: float = 86_400.0  # how long a removed document's register stays
+    load_s: float = 7 * 86_400.0  # how long collection waits for an unfinished bulk load by files
+    ttl_s: float | None = None  # age at which the table drops documents and drawer rows; None: never
+    claim_s: float = 1_200.0  # the process of an older claim is presumed dead
+    claim_wait_s: float = 30.0  # how long a claim waits for earlier ones
+    put_before_s: float = 1_800.0  # how far back registers are dated when they are put
+    same_s: float = 30.0  # how long after the index was last seen registers and queries may still be sent
+    put_from: int = 50  # an exclusive writer puts this many new registers or more; compare-and-set is as fast for fewer
+    clock: Callable[[], float] = _awake_or_asleep  # monotonic seconds, which also pass while the machine sleeps
+    # Seconds since 1970, which also pass in a sleep that a virtual machine did not notice. They give the hour in the
+    # log of orphans. If a clock is off by more than half a day, its entries are left to `check --repair`.
     wall_clock: Callable[[], float] = time.time
     sleep: Callable[[float], object] = time.sleep
 
     def rows_timely(self) -> Callable[[], bool]:
-        """Return what says, of rows that are begun now, whether a register may still count on them."""
+        """Return a function that is true as long as a register may depend on rows whose writing starts now."""
         return self._within(self.rewrite_s)
 
     def index_recent(self) -> Callable[[], bool]:
-        """Return what says, of an index that is there now, whether it may still be taken to be there."""
+        """Return a function that is true as long as an index that exists now may be presumed to exist."""
         return self._within(self.same_s)
 
     def _within(self, seconds: float) -> Callable[[], bool]:
@@ -117,7 +118,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A register as it was read: what it says, the very bytes, and how old they are by this machine's clock."""
+    """A register as it was read: its contents, its exact bytes, and their age by this machine's clock."""
 
     register: Register
     value: bytes | None
@@ -128,25 +129,25 @@ NEVER_READ = Read(Register(), None, 0.0)
 
 
 class SameIndex:
-    """Tells whether a table still has the index that was opened; see the module's text."""
+    """Checks that a table still has the index that was opened; see the module's docstring."""
 
     def __init__(self, url: str, gateway: Gateway, record: Record, times: Times) -> None:
         self._url, self._gateway, self._record, self._times = url, gateway, record, times
         self.is_recent: Callable[[], bool] = lambda: False  # whether the index was there a moment ago
 
     def check_unless_recent(self) -> None:
-        """Do what `check` does, unless that was done a moment ago."""
+        """Call `check`, unless the index was seen a moment ago."""
         if not self.is_recent():
             self.check()
 
     def check(self) -> None:
-        """Raise `IndexNotFoundError` where the index was dropped, its table truncated, or another one made there."""
+        """Raise `IndexNotFoundError` if the index was dropped, truncated, or replaced by another one."""
         is_recent = self._times.index_recent()
         (cell,) = self._gateway.get([self._key], RECORD_FAMILY)
         self._judge(cell, is_recent)
 
     def check_in_part(self) -> bool:
-        """Do what `check_unless_recent` does, if the server answers in time; return whether it did."""
+        """Call `check_unless_recent` with a time limit; return False if the server does not answer in time."""
         if self.is_recent():
             return True
         is_recent = self._times.index_recent()
@@ -167,14 +168,14 @@ class SameIndex:
 
 
 class Writes:
-    """Adds, changes and removals through a gateway; see the module's text.
+    """Adds, changes and removes documents through a gateway; see the module's docstring.
 
     Args:
-        gateway: to the table.
-        record: its layout fixes the drawer rows, its format the registers.
-        times: see `Times`.
-        same: says whether the table still has the index.
-        exclusive: nobody else writes these documents: many registers that are new are put, without comparing.
+        gateway: Gateway to the table.
+        record: Index record. Its layout determines the drawer rows, its format the registers.
+        times: Time limits.
+        same: Checks that the table still has the index.
+        exclusive: Nobody else writes these documents, so many new registers are put without comparing.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class Writes:
         self._lost = 0
 
     def add(self, wanted: Wanted, *, announce: Callable[[int], None] | None = None) -> int:
-        """Add or change documents; return how many are new or changed. `announce` gets that number before any write."""
+        """Add or change documents; return how many are new or changed, which `announce` receives before any write."""
         changed, sent, left = 0, dict[bytes, bytes](), dict(wanted)
         while left:
             found = self.read(list(left))
@@ -211,7 +212,7 @@ class Writes:
         return changed
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        """Remove documents, with `before` only those first seen earlier; return how many there were."""
+        """Remove documents, with `before` (ms since 1970) only those first seen earlier; return how many."""
         removed, sent, left = 0, dict[bytes, bytes](), list(dict.fromkeys(doc_ids))
         while left:
             found = self.read(left)
@@ -227,7 +228,7 @@ class Writes:
         return removed
 
     def read(self, doc_ids: Sequence[bytes]) -> dict[bytes, Read]:
-        """Return the registers of documents."""
+        """Read the registers of documents."""
         cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
         now = self.times.wall_clock()
         return {
@@ -238,13 +239,13 @@ class Writes:
         }
 
     def change_of(self, doc_id: bytes, read: Read, following: Register) -> Change:
-        """Return what compares a register with what was read, and sets the one that follows."""
+        """Return the compare-and-set from the register that was read to the one that follows."""
         row, qualifier = register_key(doc_id)
         value = following.to_bytes(has_signatures=self.record.has_signatures)
         return Change(row, DOCUMENT_FAMILY, qualifier, read.value, value)
 
     def _is_done(self, read: Read, signature: Signature) -> bool:
-        """Whether nothing is to be written; with a TTL, rows that may go before their register are written again."""
+        """Whether nothing must be written; with a TTL, rows that may expire before their register are rewritten."""
         if read.register.signature != signature:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
@@ -262,7 +263,7 @@ class Writes:
         return self.set_registers(changes, is_timely)
 
     def left_by(self, changes: Sequence[Change]) -> list[Put]:
-        """Return what writes into the log of orphans what documents leave by changes of their registers."""
+        """Return the log entries for everything that documents leave when their registers change."""
         moves = list[tuple[bytes, Signature | None, Signature | None]]()
         for change in changes:
             old, new = Register.from_bytes(change.expected or b""), Register.from_bytes(change.value)
@@ -272,7 +273,7 @@ class Writes:
         return self.orphan_puts(moves)
 
     def orphan_puts(self, moves: Iterable[tuple[bytes, Signature | None, Signature | None]]) -> list[Put]:
-        """Return what logs what documents leave that have one signature, and will have another: id, both."""
+        """Return the log entries for moves, each an id with its old and its new signature."""
         hour = max(0, int(self.times.wall_clock()) // HOUR_S)
         return [
             Orphan(hour, doc_id, old).put(self.record.keying)
@@ -281,13 +282,13 @@ class Writes:
         ]
 
     def _leaves_rows(self, old: Signature, new: Signature) -> bool:
-        """Whether a document whose signature changes no longer counts on a row."""
+        """Whether there is a row that a document depends on with its old signature, but not with its new one."""
         if old.fingerprint != new.fingerprint:
             return True
         return not set(self.record.key_prefixes(old.key)).issubset(self.record.key_prefixes(new.key))
 
     def set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
-        """Compare and set registers; return the documents for which that is known to be done."""
+        """Compare and set registers; return the documents whose register is known to be set."""
         done, is_timely = set[bytes](), self._while_same(is_timely)
         for part in slices(len(changes), CHANGES_AT_ONCE):
             self.same.check_unless_recent()
@@ -310,7 +311,7 @@ class Writes:
             )
 
     def _put_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> None:
-        """Put registers that are new, to be read again."""
+        """Put new registers, which the caller must then read again."""
         timestamp = self._timestamp()
         if timestamp is not None:
             puts = [Put(one.row, one.family, one.qualifier, one.value, timestamp) for one in changes]
@@ -318,7 +319,7 @@ class Writes:
             self.gateway.put(puts, is_timely=self._while_same(is_timely))
 
     def _timestamp(self) -> int | None:
-        """Return a timestamp for registers that are put now; None where it would not be the greatest so far."""
+        """Return a timestamp for registers that are put now; None if it would not be the greatest so far."""
         for _ in range(MOST_DRAWS):
             token = uuid4().bytes
             self.gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, NOW, token)])
@@ -328,13 +329,13 @@ class Writes:
         return None
 
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, or 0 if it does not exist."""
+        """Return the count of a job's mark, or 0 if it does not exist."""
         (cell,) = self.gateway.get([(RECORD_ROWKEY, Mark(token).key)], RECORD_FAMILY)
         return int(cell.value) if cell is not None else 0
 
     def set_mark(self, mark: Mark) -> None:
-        """Remember how far a job came."""
-        # Not by a put: one that lands late, or that a slower clock stamps, would bring an earlier mark back.
+        """Store a job's progress."""
+        # Not by a put: if it landed late or had a slower clock's timestamp, an earlier mark would come back.
         for _ in range(MARK_TRIES):
             (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
             held = cell.value if cell is not None else None
@@ -348,9 +349,9 @@ class Writes:
 
 
 def begin_load(gateway: Gateway, token: str) -> int:
-    """Say beside the record that a bulk load begins; return its time, a server's, in ms since 1970."""
+    """Record that a bulk load begins, next to the index record; return the server's time of that, in ms since 1970."""
     key = RECORD_ROWKEY, LOADS + token.encode()
-    for _ in range(MARK_TRIES):  # not by a put, which is sent again, and would get another time
+    for _ in range(MARK_TRIES):  # not by a put: a retry would get another timestamp
         (cell,) = gateway.get([key], RECORD_FAMILY)
         if cell is not None:
             return cell.timestamp
@@ -362,7 +363,7 @@ def begin_load(gateway: Gateway, token: str) -> int:
 
 
 def loads_begun(gateway: Gateway) -> dict[str, int]:
-    """Return the bulk loads that are under way, by token: when each began, in ms since 1970."""
+    """Return when each unfinished bulk load began, in ms since 1970, by its token."""
     found, after = dict[str, int](), LOADS
     while cells := gateway.cells(RECORD_ROWKEY, RECORD_FAMILY, after=after, limit=LOADS_AT_ONCE):
         loads = [cell for cell in cells if cell.qualifier.startswith(LOADS)]
@@ -374,7 +375,7 @@ def loads_begun(gateway: Gateway) -> dict[str, int]:
 
 
 def end_load(gateway: Gateway, token: str) -> None:
-    """Say that a bulk load is over, or given up."""
+    """Record that a bulk load has ended or was abandoned."""
     (cell,) = gateway.get([(RECORD_ROWKEY, LOADS + token.encode())], RECORD_FAMILY)
     if cell is not None:
         gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, cell.qualifier, cell.timestamp)])
@@ -386,11 +387,11 @@ def put_listings(
     more: Sequence[Put] = (),
     is_timely: Callable[[], bool] = always,
 ) -> None:
-    """List documents, by id, under their fingerprints; in the same calls put more; see `Gateway.put`."""
+    """List documents under their fingerprints, and put `more` in the same calls; see `Gateway.put`."""
     listings = [listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()]
     gateway.put([*listings, *more], is_timely=is_timely)
 
 
 def put_drawer_rows(gateway: Gateway, record: Record, signatures: Mapping[bytes, Signature]) -> None:
-    """File documents' fingerprints in every drawer and, under the parts of their keys, in the key drawer, each once."""
+    """File fingerprints in every drawer and, under the parts of their keys, in the key drawer; each row once."""
     gateway.put_rows(record.filed_rowkeys(signatures.values()))

@@ -1,12 +1,12 @@
-"""Survey where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
+"""Survey a table from samples: how many drawer rows each region has, and which rows are crowded.
 
-A gateway does not report sizes. So windows of the segments' range are read at random places of every region. All have
-the same width, chosen so that a window has a few hundred rows. A table so small that the windows would overlap is read
-whole, and its numbers are exact. The key drawer's rows are not counted.
+A gateway does not report sizes. So windows of the segments' range are read at random positions of every region. All
+have the same width, chosen so that a window has a few hundred rows. If a table is so small that the windows would
+overlap, it is read whole, and its numbers are exact. The key drawer's rows are not counted.
 
-The fullest buckets seen are reported, those of the key drawer too. A fingerprint that very many documents share is one
-row of listings, which no split can cut. Reading registers at random places finds it: if half of the documents have it,
-so do half of those registers.
+The report includes the fullest buckets seen, also in the key drawer. A fingerprint that very many documents share is
+one row of listings, which no region split can divide. A sample of registers at random positions finds it: if half of
+the documents have it, so do half of those registers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from hsimhash.store.reports import MOST_LISTED, Counted, CrowdedFingerprint, Reg
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
-WINDOW_ROWS = 200  # that a window should have, and
-MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
+WINDOW_ROWS = 200  # intended rows of a window
+MOST_WINDOW_ROWS = 2_000  # maximum rows read from a window; a hot bucket is not read to its end
 
 _PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
-_REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
+_REGION_WINDOWS = 16, 4  # windows per region: usual; in a table with very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
 
 
 class _SampleWindow(NamedTuple):
-    """A part of a region: half-open keys, and how many segments wide."""
+    """A part of a region: a half-open range of keys, and its width in segments."""
 
     start: bytes
     stop: bytes
@@ -46,8 +46,8 @@ class _SampleWindow(NamedTuple):
 
 
 def survey(gateway: Gateway, record: Record) -> Survey:
-    """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
-    regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
+    """Count the drawer rows of every region: exactly in a small table, from samples in a large one."""
+    regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows in every call)
 
     prefixes = partial(_prefixes, gateway)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -66,8 +66,8 @@ def survey(gateway: Gateway, record: Record) -> Survey:
 
 
 def crowds(gateway: Gateway, sampled: int) -> tuple[CrowdedFingerprint, ...]:
-    """Return the fingerprints of very many documents, as far as registers at random places show."""
-    randoms, limit = random.Random(0), math.ceil(sampled / _PILOTS)  # noqa: S311 (the same places at every call)
+    """Return the fingerprints that very many documents share, as far as registers at random positions show them."""
+    randoms, limit = random.Random(0), math.ceil(sampled / _PILOTS)  # noqa: S311 (the same positions in every call)
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=limit), starts))
@@ -86,8 +86,8 @@ def _listed(gateway: Gateway, fingerprint: int) -> int:
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:
-    """Estimate the table's drawer rows, without the key drawer's, from a few places."""
-    randoms = random.Random(0)  # noqa: S311 (the same places at every call)
+    """Estimate the number of drawer rows, without the key drawer's, from a few random positions."""
+    randoms = random.Random(0)  # noqa: S311 (the same positions in every call)
     starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
     rows, segments = _density(
         record, starts, (_prefixes(gateway, segment_key(start), TABLE_STOP, _PILOT_ROWS) for start in starts)
@@ -104,7 +104,7 @@ def _count(record: Record, prefixes: Iterable[bytes]) -> int:
 
 
 def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
-    """Return how many rows there are in how many segments, from the prefixes found from some places on."""
+    """Return the number of rows, and of the segments that have them, from the prefixes found after each start."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = segment_of(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
@@ -113,7 +113,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
 
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_SampleWindow]:
-    """Return a window in each of a region's equal parts, or the whole parts if they are not wider."""
+    """Return a window in each of a region's equal parts; a part that is not wider than that is the window itself."""
     lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
@@ -122,7 +122,7 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
         if stop - start > width:
             start = randoms.randrange(start, stop - width + 1)
             stop = start + width
-        # A region may begin and end inside of a segment.
+        # A region may begin and end inside a segment.
         first = region.start if start == lower else segment_key(start)
         last = region.stop or TABLE_STOP if stop == upper else segment_key(stop)
         windows.append(_SampleWindow(first, last, max(stop - start, 1)))
@@ -137,5 +137,5 @@ def _counted(record: Record, region: Region, windows: list[_SampleWindow], found
 
 
 def segments_of(region: Region) -> tuple[int, int]:
-    """Return about the half-open range of segments of a region."""
+    """Return a region's half-open range of segments, ignoring that it may begin or end inside one."""
     return segment_of(region.start), segment_of(region.stop) if region.stop else SEGMENTS

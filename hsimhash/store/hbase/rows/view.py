@@ -1,4 +1,4 @@
-"""Read for queries: buckets by scans, listings row by row, each document confirmed by its register."""
+"""Reads for queries: buckets by scans, listings row by row, and registers, which confirm each document."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import Register, register_key
 from hsimhash.store.hbase.rows.survey import rows_about
 
-ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
-FIRST_CELLS = 100  # so many listings; most rows have one
-MORE_CELLS = 5_000  # of a row that has more
-ASSUMED_DOCUMENTS = 1 << 27  # where the servers do not tell how many there are: then no cover reads all rows
+ROWS_AT_ONCE = 100  # rows of listings read by one call
+FIRST_CELLS = 100  # listings read from each of them; most rows have one
+MORE_CELLS = 5_000  # maximum listings in each later call for a row that has more
+ASSUMED_DOCUMENTS = 1 << 27  # assumed if the servers do not answer; high enough that no cover reads all rows
 
 
 class HBaseView(View):
-    """The reads of one query, with counts."""
+    """The reads of one query; `str()` gives their counts."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
         self._gateway, self._record = gateway, record
@@ -65,7 +65,7 @@ class HBaseView(View):
     def _up_to(
         self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
     ) -> list[Document]:
-        """Return the documents of a row up to the limit, reading on after the first page where that is not enough."""
+        """Return a row's documents up to the limit; read more pages if the first one does not have enough."""
         while len(listed) == most:
             if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
                 break
@@ -93,12 +93,14 @@ class HBaseView(View):
 
 
 class HBaseViewInPart(HBaseView, ViewInPart):
-    """The reads of one query that goes on without servers that do not answer."""
+    """The reads of one query that continues without the servers that do not answer."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
         HBaseView.__init__(self, gateway, record)
         ViewInPart.__init__(self)
-        self._listed: defaultdict[bytes, set[int]] = defaultdict(set)  # under which fingerprints, by document id
+        self._listed: defaultdict[bytes, set[int]] = defaultdict(
+            set
+        )  # fingerprints under which documents are listed, by id
 
     def _scanned(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None) -> Uint8s:
         rows, unanswered = self._gateway.scan_in_part(ranges)

@@ -1,1 +1,1 @@
-"""Maintenance of the table: checks, collections, jobs over ranges."""
+"""Maintenance of the table: checks, collections, jobs over ranges of rows."""

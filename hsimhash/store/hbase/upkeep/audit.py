@@ -1,28 +1,27 @@
 """The rules of `check` on HBase: which registers, listings and drawer rows are wrong or left over, and their repair.
 
-Judged are the cells that `full_check.py` found to be suspect, or a sample, or what the log of orphans names
-(`collect.py`).
+They apply to the cells that `full_check.py` suspects, to a sample, or to what the log of orphans names (`collect.py`).
 
-| found | what it is | repair |
+| finding | meaning | repair |
 |---|---|---|
 | a register whose fingerprint does not list it, or is not in all drawers ¹ | problem: may be missed | rows are put |
-| a register that cannot be read | problem: the document is lost | deleted; add the document again |
-| a cell whose key does not recompute | problem | deleted |
+| an unreadable register | problem: the document is lost | deleted; add the document again |
+| a cell in a row where it does not belong | problem | deleted |
 | a listing that its register contradicts | leftover of a move, a removal, an interrupted write | deleted |
 | a drawer row whose fingerprint lists nothing | leftover | deleted |
-| a row of the key drawer whose fingerprint lists no document with that key | leftover | deleted |
+| a row of the key drawer whose fingerprint does not list a document with that key | leftover | deleted |
 | the register of a document removed long ago | neither | deleted |
 
-¹ Nor, if it has a key, in the key drawer.
+¹ Including the key drawer, if it has a key.
 
-Others write meanwhile, and their calls may land late. So only cells that were settled when it began are deleted (see
-`Times`; "when it began" is a server's time, the stamp of a cell written for that), with the timestamp that was read
-*before* what condemns the cell; what is put later stays.
+Other processes write during a check, and their calls may land late. So only cells that were settled when the check
+began are deleted (see `Times`; the beginning is a server's time, the timestamp of a cell written for this). A deletion
+carries the timestamp that was read *before* the evidence against the cell, so anything put later stays.
 
-A sample is so many documents and drawer rows from all over the table, each run others. The keys are cut into strata of
-one size. In each a place is drawn, and rows are read from there on, and from the stratum's start where it ends before
-there are enough. Registers lie evenly, for their rows begin with a digest; listings and drawer rows as the fingerprints
-do.
+A sample has a given number of documents and drawer rows from the whole table, different ones in each run. The keys are
+cut into strata of equal size. In each stratum, rows are read from a random position on; if the stratum ends too soon,
+the rest are read from its start. Registers are spread evenly because their rows begin with a digest; listings and
+drawer rows are spread like the fingerprints.
 """
 
 from __future__ import annotations
@@ -80,11 +79,11 @@ from hsimhash.store.hbase.rows.cells import (
 from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
 from hsimhash.store.reports import CheckReport
 
-PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
-PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
-PAGE_CELLS = 10_000  # of a wide row
-PROGRESS_STEPS = 1 << 12  # of one pass over the table
-STRATA = 256  # of a sample
+PAGE_ROWS = 1_000  # rows read by one call; bounds memory, together with the next two
+PAGE_COLUMNS = 16  # first cells of a row; the rest of a wide row is read in pages
+PAGE_CELLS = 10_000  # cells in a page of a wide row
+PROGRESS_STEPS = 1 << 12  # progress steps in one pass over the table
+STRATA = 256  # strata of a sample
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -97,10 +96,10 @@ def pages(
     flag: int | None = None,
     having: Having | None = None,
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
+    """Yield the cells of a family ordered by (row, qualifier), in pages; wide rows are never in memory whole.
 
-    With a flag all cells of the rows that have it, and of others at least the first. With `having` those are left out
-    whose qualifier, or value, is empty, at least among the first of a row.
+    With `flag`, only rows with this flag are sure to be complete; others have at least their first cells. With
+    `having`, cells whose qualifier or value is empty are left out, at least among the first cells of a row.
     """
     start, stop = bounds
     while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS, having=having):
@@ -123,7 +122,7 @@ def rest_of_row(gateway: Gateway, family: bytes, cell: Cell) -> Iterator[list[Ce
 
 
 def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:
-    """Yield the cells of a family's rows in a sample of about `documents` documents, in order, in pages."""
+    """Yield a family's cells in a random sample of about `documents` documents, in order, in pages."""
     strata, rng = min(STRATA, documents), np.random.default_rng([seed, *family])
     rows_each = -(-documents // strata)
     if family == DOCUMENT_FAMILY:
@@ -139,7 +138,7 @@ def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) ->
 
 
 def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], count: int) -> list[Cell]:
-    """Return the cells of `count` rows between the first and the last of three segments, from the middle one on."""
+    """Return the cells of `count` rows from the first to the last of three segments, starting at the middle one."""
     low, middle, high = map(segment_key, segments)
     rows = gateway.rows(middle, high, family, limit=count, columns=PAGE_COLUMNS)
     if low < middle and len(rows) < count:
@@ -148,9 +147,9 @@ def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], coun
 
 
 def server_time(gateway: Gateway) -> int:
-    """Return a server's time in ms: the timestamp of a cell written to the record's row for this.
+    """Return a server's time in ms since 1970: the timestamp of a cell written to the record's row for this.
 
-    What is older was there before this moment, whatever this machine's clock says.
+    Cells with older timestamps existed before this moment, whatever this machine's clock shows.
     """
     gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, b"")])
     (cell,) = gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)
@@ -166,13 +165,13 @@ class Audit:
     """A run of `check`; see the module.
 
     Args:
-        gateway: to the table.
-        record: its layout fixes the drawer rows; from format 2 on there is a key drawer.
-        times: what is old enough to collect.
-        repair: repair problems and collect leftovers.
-        observer: is told how far it is, in steps.
-        pages: returns the cells to check, by family, in pages.
-        is_sample: they are drawn, not suspect.
+        gateway: Gateway to the table.
+        record: Index record. Its layout determines the drawer rows; from format 2 on there is a key drawer.
+        times: Minimum ages for collection.
+        repair: Repair problems and collect leftovers.
+        observer: Receives the progress, in steps.
+        pages: Returns a family's cells to check, in pages.
+        is_sample: The cells are a random sample instead of suspects.
     """
 
     def __init__(
@@ -195,18 +194,18 @@ class Audit:
         self._is_sample = is_sample
         self.report = CheckReport()
         self.deleted = 0
-        # Cells stamped up to then are deleted: none, unless it repairs.
+        # Latest timestamps of cells that may be deleted; without repair, none may.
         self.settled_before = self.forgotten_before = -1
         self.ever: float = math.inf if repair else -1
 
     def run(self) -> CheckReport:
-        """Compare, and repair if asked to."""
+        """Check all pages, with repairs if requested; return the report."""
         if self.is_repair:
             now = server_time(self.gateway)
             youngest = self._before_loads(now)
             self.settled_before = min(now - round(self.times.settled_s * 1_000), youngest)
             self.forgotten_before = min(now - round(self.times.forgotten_s * 1_000), youngest)
-        # Listings first: a drawer row is left over once its last listing is gone.
+        # Listings first: a drawer row becomes a leftover once its last listing is gone.
         for page in self._pages(DOCUMENT_FAMILY):
             self._check_documents(page)
             self._advance(0, page)
@@ -218,7 +217,7 @@ class Audit:
         return self.report
 
     def _before_loads(self, now: int) -> int:
-        """Return the time before which no bulk load by files began that is still waited for; give up the others."""
+        """Return a time before which no current bulk load by files began; abandon loads that are too old."""
         youngest = now
         for token, began in loads_begun(self.gateway).items():
             if now - began > self.times.load_s * 1_000:
@@ -239,7 +238,7 @@ class Audit:
         self.report.repaired += self.is_repair
 
     def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
-        """Delete the cells that were written before a time, as they were read; return how many."""
+        """Delete cells with timestamps up to `before`, at the timestamps that were read; return how many."""
         deletions = [
             Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells if cell.timestamp <= before
         ]
@@ -249,17 +248,17 @@ class Audit:
         return len(deletions)
 
     def _collect_leftovers(self, cells: Sequence[Cell], family: bytes, young: Iterable[Cell] = ()) -> None:
-        """Delete leftovers that are settled; leave the others, and those that are too young for another reason."""
+        """Delete settled leftovers; leave the others, and `young` ones, which are too young for another reason."""
         self.report.repaired += self._collect(cells, family, self.settled_before)
         self._leave([*young, *(cell for cell in cells if cell.timestamp > self.settled_before)])
 
     def _leave(self, cells: Sequence[Cell]) -> None:
-        """Take note of leftovers, listings or drawer rows, that are not deleted."""
+        """Handle leftover listings or drawer rows that are not deleted; here, ignore them."""
 
     def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
         for cell in cells:
             self._problem(f"row {cell.row.hex()}, {family.decode()}:{cell.qualifier[:80]!r} does not recompute")
-        self._collect(cells, family, self.ever)  # nobody writes such cells
+        self._collect(cells, family, self.ever)  # of any age, because no write makes such cells
 
     # The family d: listings and registers.
 
@@ -282,7 +281,7 @@ class Audit:
             fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
             if signature is None or signature.fingerprint != fingerprint:
                 self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
-                # A young register may be one step of a document that comes back to this fingerprint.
+                # A young register may be one step of a document that is returning to this fingerprint.
                 is_settled = register is None or register.timestamp <= self.settled_before
                 (contradicted if is_settled else young).append(cell)
         self._collect_leftovers(contradicted, DOCUMENT_FAMILY, young)
@@ -307,7 +306,7 @@ class Audit:
         self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
 
     def _check_filed(self, filed: Mapping[Cell, Signature]) -> None:
-        """Look for the listings and drawer rows of registers, given with their signatures."""
+        """Check that registers, given with their signatures, have their listings and drawer rows."""
         keys = [listing_key(signature.fingerprint, cell.qualifier) for cell, signature in filed.items()]
         listed = self.gateway.get(keys, DOCUMENT_FAMILY)
         unfiled = self._unfiled(set(filed.values()))
@@ -317,12 +316,12 @@ class Audit:
             if (listing is None or filed[cell] in unfiled) and not self._is_expiring(cell)
         ]
         if lacking:
-            # Those that someone has moved since they were read are no problem.
+            # Registers that were changed since they were read are not a problem.
             now = set(self.gateway.get([(cell.row, cell.qualifier) for cell in lacking], DOCUMENT_FAMILY))
             self._file({cell.qualifier: filed[cell] for cell in lacking if cell in now})
 
     def _unfiled(self, signatures: Set[Signature]) -> set[Signature]:
-        """Return those that are not in every drawer or, if they have a key, not in the key drawer."""
+        """Return the signatures that lack a row in some drawer or, if they have a key, in the key drawer."""
         rows = [row.tobytes() for row in self.record.filed_rowkeys(signatures)]
         missing = {row for row, is_one in zip(rows, self.gateway.holds(rows), strict=True) if not is_one}
         numbers = {row[PREFIX_BYTES:] for row in missing if not self.record.is_key_row(row)}
@@ -334,14 +333,14 @@ class Audit:
         }
 
     def _is_expiring(self, register: Cell) -> bool:
-        """Whether the table's TTL is about to drop the register, and its rows, written before it, may be gone."""
+        """Whether the table's TTL will soon drop the register, so that its rows, which are older, may be gone."""
         if self.times.ttl_s is None:
             return False
         age_s = self.times.wall_clock() - register.timestamp / 1_000
         return age_s > self.times.ttl_s - self.times.settled_s
 
     def _file(self, signatures: Mapping[bytes, Signature]) -> None:
-        """Count documents that queries may miss; repairing, write their rows."""
+        """Report documents that queries may miss; with repair, write their rows."""
         for doc_id, signature in signatures.items():
             self._problem(f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not filed")
         if self.is_repair and signatures:
@@ -362,7 +361,7 @@ class Audit:
         self._check_listed(right)
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        """Look for a document of each row's fingerprint, and key."""
+        """Check that each row's fingerprint, and in the key drawer its key, has a document."""
         rows = list(dict.fromkeys(map(_listings_of, cells)))
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
         empty = {row for row, found in zip(rows, listed, strict=True) if not found}
@@ -376,7 +375,7 @@ class Audit:
             )
 
     def _check_keys(self, cells: Sequence[Cell]) -> None:
-        """Look for a document that has the key of each row among all that are listed under its fingerprint."""
+        """Check that each row's key belongs to a document that is listed under its fingerprint."""
         filed, young = set[bytes](), set[bytes]()
         own: dict[bytes, list[bytes]] = {}
         for cell in cells:
@@ -392,7 +391,7 @@ class Audit:
         left = [cell for cell in cells if cell.row not in filed]
         for cell in left:
             self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")
-        # A query that is under way may need the row to find a document that has just got another key.
+        # A query in progress may need the row to find a document whose key has just changed.
         settled = [cell for cell in left if _listings_of(cell) not in young]
         self._collect_leftovers(settled, DRAWER_FAMILY, (cell for cell in left if _listings_of(cell) in young))
 
@@ -403,7 +402,7 @@ class Audit:
 def listings_in(
     gateway: Gateway, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[list[Cell]]:
-    """Yield all cells of listing rows, in pages; rows that are no longer wanted may be incomplete."""
+    """Yield all cells of listing rows, in pages; rows for which `is_wanted` becomes false may be incomplete."""
     firsts = gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
     yield list(chain.from_iterable(firsts))
     for page in firsts:

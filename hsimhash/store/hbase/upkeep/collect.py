@@ -1,18 +1,19 @@
-"""`collect`: delete what moves and removals left behind, by the log of orphans.
+"""`collect`: delete what moves and removals left behind, as recorded in the log of orphans.
 
 A move or a removal logs what the document leaves (`protocol.py`), in a row that begins with the hour. So the entries of
-all hours are one short range of the table, in which the index has next to nothing else. An entry is no more than a hint
-of where to look. What it names is judged by the rules of `audit.py`, whose pages it gives:
+all hours are one short range of the table with almost nothing else in it. An entry is only a hint where to look. What
+it names becomes pages for `audit.py`, which applies its rules:
 
-1. of each entry its listing, and its document's register if that is of a removed one,
-2. once all of these are judged, of each entry the drawer rows of its fingerprint, and those of its key.
+1. each entry's listing, and its document's register if the document was removed,
+2. after all of these, the drawer rows of each entry's fingerprint, and those of its key.
 
-Then the entry is deleted, with the timestamp that was read, unless it is young, or something of its fingerprint is left
-over that is too young. A removed document's register is to be forgotten after a day: an entry that says so is put into
-the hour in which that is due. So a kill at any moment leaves an entry for whatever is left.
+Then the entry is deleted, with the timestamp that was read, unless it is young, or its fingerprint has leftovers that
+are too young. A removed document's register is forgotten after a day: an entry for this is put into the hour in which
+it is due. So a kill at any moment leaves an entry for whatever remains.
 
-A cell beside the record has the hour before which all is done. Writers file by their own clocks, so the next collection
-begins a day before it. What an add left that failed is in no log: `check --repair` finds it, and works off the log too.
+A cell next to the record has the hour before which everything is done. Writers choose the hour by their own clocks, so
+the next collection begins a day earlier. Leftovers of a failed add are not in the log; `check --repair` finds them, and
+also processes the log.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Collection(Audit):
     """A run of `collect`; see the module.
 
     Args:
-        gateway: to the table.
-        record: its layout fixes the drawer rows; from format 2 on there is a key drawer.
-        times: what is old enough to collect.
-        hours: of the log, which are worked off whatever they are; None: all that are over an hour old.
-        observer: is told how far it is, in hours of the log, each of which is read twice.
+        gateway: Gateway to the table.
+        record: Index record. Its layout determines the drawer rows; from format 2 on there is a key drawer.
+        times: Minimum ages for collection.
+        hours: Hours of the log to process, whatever their age; None: all that are over an hour old.
+        observer: Receives the progress in hours of the log, each of which is read twice.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Collection(Audit):
     ) -> None:
         super().__init__(gateway, record, times, repair=True, observer=observer, pages=self._suspects)
         self._hours = None if hours is None else sorted(hours)
-        self._ranges: list[tuple[int, int]] = []  # half-open, of hours
+        self._ranges: list[tuple[int, int]] = []  # half-open ranges of hours
         self._registers: dict[bytes, Cell | None] = {}
-        self._left = set[int]()  # fingerprints of which something is left over that is too young
-        self._open_hours = set[int]()  # of entries that stay
+        self._left = set[int]()  # fingerprints with leftovers that are too young
+        self._open_hours = set[int]()  # hours with entries that stay
         self._entries = self._stayed = 0
 
     def collect(self) -> CollectReport:
-        """Process the log."""
+        """Process the log, and return the report."""
         self.run()
         if self._hours is None:
             hour = min({self._end_hour - 1, *self._open_hours})
@@ -139,7 +140,7 @@ class Collection(Audit):
         return [self._registers[cell.qualifier] for cell in listings]  # read after the listings
 
     def _remember(self, removed: Sequence[Cell], by_id: dict[bytes, Orphan]) -> None:
-        """Log when registers of removed documents are to be forgotten."""
+        """Log when the registers of removed documents must be forgotten."""
         after_ms = round(self.times.forgotten_s * 1_000)
         entries = (
             by_id[cell.qualifier]._replace(hour=(cell.timestamp + after_ms) // HOUR_MS, is_register=True)
@@ -157,14 +158,14 @@ class Collection(Audit):
             cells = self.gateway.get([(row.tobytes(), b"") for row in rows], DRAWER_FAMILY)
             yield [cell for cell in cells if cell is not None]
             self._strike(page)
-            # A crowded fingerprint's entries come in several pages, and its listings should be read once.
+            # A crowded fingerprint's entries span several pages, but its listings should be read only once.
             judged = {one for one in judged | named if one.fingerprint == page[-1][1].signature.fingerprint}
 
     def _leave(self, cells: Sequence[Cell]) -> None:
         self._left |= {int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells}
 
     def _strike(self, page: Sequence[LoggedOrphan]) -> None:
-        """Delete the entries that are worked off."""
+        """Delete the entries of a page that are finished."""
         done = list[Deletion]()
         for entry in page:
             cell, orphan = entry
@@ -177,7 +178,7 @@ class Collection(Audit):
         self._stayed += len(page) - len(done)
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
-        """See `_log`."""
+        """Do nothing: `_log` reports the progress."""
 
 
 def _is_removed(register: Cell) -> bool:

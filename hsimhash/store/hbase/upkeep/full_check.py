@@ -1,16 +1,16 @@
-"""A full check: scan all cells in ranges, and compare them by sorting; whatever does not fit is suspect.
+"""A full check: scan all cells in ranges, and compare them by sorting; whatever does not match is suspect.
 
-A range leaves four files, each sorted by fingerprint: what its listings and its registers say, and the fingerprints
-and keys of its drawer rows. An id is a number here, a hash with a seed of the walk's own. Then, one part of the
-fingerprints after the other:
+A range produces four files, each sorted by fingerprint: the contents of its listings, those of its registers, the
+fingerprints of its drawer rows, and the fingerprints and keys of its rows in the key drawer. Here an id is a number, a
+hash with the walk's own seed. Then the fingerprints are compared, one part after the other:
 
 | suspect | because |
 |---|---|
-| a listing | no register says so |
+| a listing | no register agrees |
 | a register | nothing lists the document; or a row of its fingerprint is missing in a drawer, or in the key drawer |
 | a drawer row | no register has its fingerprint, or in the key drawer its fingerprint and key |
 
-Others write meanwhile, so a suspect may be sound. It is read again, and `audit.py` judges it by its rules.
+Other processes write during the check, so a suspect may be sound. It is read again, and `audit.py` applies its rules.
 """
 
 from __future__ import annotations
@@ -50,20 +50,22 @@ from hsimhash.store.hbase.upkeep.audit import PAGE_COLUMNS, PAGE_ROWS, listings_
 from hsimhash.store.hbase.upkeep.range_jobs import Bounds, RangeTask
 from hsimhash.store.runs import write_array
 
-PART_BYTES = 1 << 26  # of files, compared at once
-_HELD = 1 << 16  # cells of documents that are held before they are looked at
+PART_BYTES = 1 << 26  # bytes of files that are compared together
+_HELD = 1 << 16  # cells of documents that are buffered before they are examined
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
-_FILED = np.dtype([*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")])  # and the register's row
+_FILED = np.dtype(
+    [*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")]
+)  # the last two are the register's row
 _ROW = np.dtype([("fingerprint", "u8")])
 _KEYED = np.dtype([("fingerprint", "u8"), ("prefix", "u8")])
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random
 
 
 class Compared(NamedTuple):
-    """The results of comparing one part of the fingerprints across all ranges."""
+    """What a full check compares, of one range or of one part of the fingerprints."""
 
-    listed: Any  # each an array with a column "fingerprint", or a `OnDisk`
+    listed: Any  # like the others, an array with a column "fingerprint", or an `OnDisk`
     filed: Any
     rows: Any
     keyed: Any
@@ -85,17 +87,17 @@ class OnDisk(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """The findings in a range: counts of documents and drawer rows, cells that are suspect by themselves, the rest."""
+    """The findings in a range; `odd` are cells that are suspect in any case, `part` is left to compare."""
 
     documents: int
     drawer_rows: int
     odd: list[tuple[bytes, bytes, bytes]]  # family, row, qualifier
-    hours: list[int]  # of which the log of orphans has entries
+    hours: list[int]  # hours with entries in the log of orphans
     part: Compared
 
 
 def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) -> Surveyed:
-    """Scan a range; registers of documents removed before a time (ms since 1970) are suspect by themselves."""
+    """Scan a range; registers of documents removed up to a time (ms since 1970) are suspect in any case."""
     documents = _Documents(task.seed, removed_before)
     documents.read(gateway, task.bounds)
     rows, odd = _drawer_rows(gateway, task)
@@ -116,7 +118,7 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
-    """Scan a range, write the data to compare, and return the rest for `surveyed_in`."""
+    """Scan a range, write the data to compare to files, and return the rest for `surveyed_in`."""
     documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
@@ -124,7 +126,7 @@ def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = 
 
 
 def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
-    """Return the results of `survey_to_files`, range by range, without reading the files yet."""
+    """Return the findings from the results of `survey_to_files`, in order of range; the files are not read yet."""
     found = []
     for number, (documents, drawer_rows, odd, hours) in enumerate(results):
         files = (_file(folder, number, kind) for kind in Compared._fields)
@@ -141,7 +143,7 @@ def _file(folder: Path, number: int, kind: str) -> Path:
 
 
 def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[bytes, bytes, bytes]]]:
-    """Return the rows of the family `f` that may be right, and the cells that cannot be."""
+    """Return the rows of the family `f` that may be right, and the cells that are certainly wrong."""
     rows = gateway.drawer_rows(*task.bounds)
     if rows is not None:
         return rows, []
@@ -155,7 +157,7 @@ def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[
 
 
 def _is_right(record: Record, rows: Uint8s, fingerprints: Uint64s) -> Bools:
-    """Whether each row is the one that its fingerprint has in its drawer."""
+    """Return whether each row is the one that its fingerprint has in its drawer."""
     prefixes, is_right = prefix_numbers_of(rows), np.zeros(len(rows), np.bool_)
     for drawer in record.layout.drawers:
         its = np.flatnonzero(rows[:, SEGMENT_BYTES] == drawer.number)
@@ -165,7 +167,7 @@ def _is_right(record: Record, rows: Uint8s, fingerprints: Uint64s) -> Bools:
 
 
 def _hashed(doc_id: bytes, seed: int) -> int:
-    """Return a number for an id, which nobody can choose who does not know the seed."""
+    """Return a number for an id, which cannot be chosen without knowing the seed."""
     number: int = mmh3.hash64(doc_id, seed, signed=False)[0]
     return number
 
@@ -207,7 +209,7 @@ class _Documents:
         self.odd.append((DOCUMENT_FAMILY, cell.row, cell.qualifier))
 
     def _pack(self) -> None:
-        """Hold in arrays what pages say."""
+        """Convert the buffered pages to arrays."""
         cells, self._held = CellArrays.joined(self._held), []
         flags, right = cells.rows[:, SEGMENT_BYTES], _are_text(cells.qualifiers)
         prefixes, fingerprints = prefix_numbers_of(cells.rows), fingerprints_of(cells.rows)
@@ -236,13 +238,13 @@ class _Documents:
         return np.array([_hashed(doc_id, self._seed) for doc_id in doc_ids], np.uint64)
 
     def arrays(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """Return listings and registers."""
+        """Return all listings and registers."""
         self._pack()
         return np.concatenate(self._listed), np.concatenate(self._filed)
 
 
 def _ends_of_wide(rows: Uint8s) -> NDArray[np.intp]:
-    """Return the places of the last cells of rows that may have more."""
+    """Return the indices of the last cells of rows that may have more."""
     before = PAGE_COLUMNS - 1
     return np.flatnonzero((rows[before:] == rows[: max(len(rows) - before, 0)]).all(axis=1)) + before
 
@@ -266,11 +268,11 @@ class FullCheck:
     """The findings in all ranges, and the suspects among them.
 
     Args:
-        gateway: to the table.
-        record: of the index.
-        seed: of the ids' numbers.
-        ranges: what each has.
-        part_bytes: see `PART_BYTES`.
+        gateway: Gateway to the table.
+        record: Index record.
+        seed: Seed of the numbers that stand for ids.
+        ranges: Findings in each range.
+        part_bytes: See `PART_BYTES`.
     """
 
     def __init__(
@@ -300,7 +302,7 @@ class FullCheck:
     # The parts.
 
     def _parts(self) -> Iterator[Compared]:
-        """Yield what is there, by ranges of fingerprints."""
+        """Yield the data of all ranges, one part of the fingerprints after the other."""
         count = 1 + sum(array.nbytes for one in self._ranges for array in one.part) // self._part_bytes
         for number in range(count):
             edges = (number << 64) // count, (number + 1 << 64) // count
@@ -341,8 +343,8 @@ class FullCheck:
 
 
 def _within(stored: NDArray[np.void] | OnDisk, low: int, high: int) -> NDArray[np.void]:
-    """Return what is there of fingerprints in [low, high)."""
-    if isinstance(stored, OnDisk):  # opened for now: there may be more files than a process may have open
+    """Return the entries with fingerprints in [low, high)."""
+    if isinstance(stored, OnDisk):  # opened only now, because there may be more files than a process may keep open
         stored = np.memmap(*stored, "r") if stored.nbytes else np.empty(0, stored.dtype)
     column = stored["fingerprint"]
     start, stop = (bisect_left(column, edge, key=int) for edge in (low, high))
@@ -350,13 +352,13 @@ def _within(stored: NDArray[np.void] | OnDisk, low: int, high: int) -> NDArray[n
 
 
 def _counts_in(numbers: Uint64s, others: Uint64s) -> NDArray[np.intp]:
-    """Return how often each number is among others; quick where both are runs in order."""
+    """Return how often each number occurs in others; fast if both consist of sorted runs."""
     ordered = np.sort(others, kind="stable")
     return np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
 
 
 def _is_in(numbers: Uint64s, others: Uint64s) -> Bools:
-    """Return whether each number is among others; quick where these are runs in order."""
+    """Return whether each number occurs in others; fast if these consist of sorted runs."""
     return are_in(numbers, np.sort(others, kind="stable"))
 
 

@@ -1,13 +1,13 @@
-"""Jobs over a table: worker processes take ranges of rows, and results are kept, so that a job can resume.
+"""Jobs over a table: worker processes take ranges of rows, and results are kept so that a job can resume.
 
-| file | what |
+| file | contents |
 |---|---|
-| `walk.json` | the purpose of the job, when it began, the ranges, how many shards |
-| `ranges.jsonl` | `[number, result]` of each range that is done; what a worker wrote besides is in files of its own |
-| `ranges-3.jsonl` | the same of the third shard |
+| `walk.json` | the job's purpose, when it began, its ranges and the number of shards |
+| `ranges.jsonl` | `[number, result]` of each finished range; a worker's other output is in separate files |
+| `ranges-3.jsonl` | the same for the third shard |
 
-A shard is every Nth range. Several machines read one each into a folder that all of them reach; a job without a shard
-reads what they left, and goes on with the findings of all.
+A shard is every Nth range. Several machines can each read one into a folder that all of them can access. A job without
+a shard then reads the remaining ranges, and continues with the findings of all shards.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.rows.survey import rows_about, segments_of
 from hsimhash.store.reports import Region
 
-RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a worker, and what a kill costs
-AGE_S = 86_400.0  # what was read longer ago is read again
-CLOCKS_S = 1_200.0  # by which the clocks of two machines may differ
+RANGE_ROWS = 1 << 18  # approximate drawer rows in a range; bounds a worker's memory, and the work lost by a kill
+AGE_S = 86_400.0  # a job that began longer ago starts over
+CLOCKS_S = 1_200.0  # maximum difference between the clocks of two machines
 _WALK, _RANGES, _SHARD_RANGES = "walk.json", "ranges.jsonl", "ranges-*.jsonl"
-_JOIN_S = 60.0  # that a shard waits for others to begin
+_JOIN_S = 60.0  # how long a shard waits while others begin
 
-WALK = "walk"  # the folder of a walk, within that of its job
-Bounds = tuple[bytes, bytes]  # rows, half-open
+WALK = "walk"  # the folder of a walk within its job's folder
+Bounds = tuple[bytes, bytes]  # half-open range of rows
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """A range to read: its number and bounds, the index's record, the folder for findings.
+    """A range to read: its number and bounds, the index record, and the folder for findings.
 
-    `seed` is the job's own, a random number of 32 bits.
+    `seed` is a random 32-bit number, the same for all tasks of a job.
     """
 
     number: int
@@ -70,15 +70,15 @@ class RangeWork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RangeJob:
-    """The ranges of a job, and how many workers take them; 1 is this process.
+    """A job over all ranges of a table.
 
     Args:
-        url: of the index.
-        gateway: to its table.
-        record: of the index.
-        folder: for what is found, in a folder of its own; made where it is missing.
-        workers: processes.
-        range_rows: see `RANGE_ROWS`.
+        url: URL of the index.
+        gateway: Gateway to its table.
+        record: Index record.
+        folder: Folder for findings, the only one in its parent folder; created if missing.
+        workers: Number of processes; with 1, this process does the work.
+        range_rows: See `RANGE_ROWS`.
     """
 
     url: str
@@ -89,13 +89,13 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Run the job within `alone`; return the result of every range, in order.
+        """Run the job, within `alone`; return the result of every range, in order.
 
         Args:
-            purpose: of the job; its first word is the stage that is reported. With another purpose, or for another
+            purpose: Purpose of the job; its first word is the reported stage. With another purpose, or for another
                 index, a new job begins.
-            work: called with each range.
-            observer: receives the number of finished ranges, and of all.
+            work: Called with each range.
+            observer: Receives the number of finished ranges and of all ranges.
         """
         with file_errors(self.folder):
             walk = self._begun(purpose, None)
@@ -103,11 +103,11 @@ class RangeJob:
         return [results[number] for number in range(len(results))]
 
     def run_shard(self, shard: Shard, purpose: str, work: RangeWork, observer: Observer) -> tuple[int, int]:
-        """Read the ranges of a shard, beside others; return how many ranges all shards have read, and of how many.
+        """Read a shard's ranges, while others read theirs; return how many ranges all shards have read, and the total.
 
         Raises:
-            StoreBusyError: another process has this shard, or the whole job.
-            HsimhashError: the job has another number of shards.
+            StoreBusyError: Another process has this shard or the whole job.
+            HsimhashError: The job has a different number of shards.
         """
         place = self.folder.parent
         with ExitStack() as held, file_errors(place, advice=", or " + OTHER_JOB):
@@ -117,14 +117,14 @@ class RangeJob:
                 held.enter_context(lock_or_refuse(self._lock_of(shard), doing, "read another shard"))
                 walk = self._begun(purpose, shard)
             self._read(walk, shard, work, partial(observer.report, purpose.partition(" ")[0]))
-            return len(self._logged()), len(walk["ranges"])  # others have gone on
+            return len(self._logged()), len(walk["ranges"])  # other shards have continued
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
         """Lock the folder against other jobs during the block; delete the findings if it ends without an error.
 
         Args:
-            doing: what this job does, for the error of another one: "checks the index".
+            doing: What this job does, for another job's error message, such as "checks the index".
         """
         place = self.folder.parent
         with ExitStack() as held:
@@ -134,13 +134,13 @@ class RangeJob:
                 for path in self._shard_locks():
                     held.enter_context(lock_or_refuse(path, f"reads a shard ({path})", "name another folder"))
             yield
-            (self.folder / _WALK).unlink(missing_ok=True)  # first: what a kill leaves begins no other job
+            (self.folder / _WALK).unlink(missing_ok=True)  # first, so that after a kill no job resumes with the rest
             shutil.rmtree(self.folder, ignore_errors=True)
             for path in self._shard_locks():
                 path.unlink(missing_ok=True)
 
     def _only_for_now(self) -> HeldLock:
-        """Lock the folder for as long as a shard takes to begin; other shards wait."""
+        """Lock the folder while a shard begins; other shards wait."""
         path = self.folder.parent / "lock"
         try:
             return wait_for_lock(path, _JOIN_S)
@@ -162,7 +162,7 @@ class RangeJob:
         return int(json.loads((self.folder / _WALK).read_text())["seed"])
 
     def _begun(self, purpose: str, shard: Shard | None) -> dict[str, Any]:
-        """Return what is written of the job in the folder, or of a new one."""
+        """Return the job that the folder records, or record a new one."""
         make_folder(self.folder)
         path, purpose = self.folder / _WALK, f"{purpose} of {self.record.identity.hex() or self.url}"
         begun = json.loads(path.read_text()) if path.exists() else {}
@@ -183,8 +183,8 @@ class RangeJob:
         return walk
 
     def _discard(self, shard: Shard | None) -> None:
-        """Delete the findings of an earlier job, unless another shard still reads for it."""
-        if shard is not None:  # a whole job has all the locks
+        """Delete the findings of an earlier job; raise `StoreBusyError` if one of its shards is still being read."""
+        if shard is not None:  # a job without a shard already has all locks
             for path in set(self._shard_locks()) - {self._lock_of(shard)}:
                 lock_or_refuse(path, f"reads a shard of another job ({path})", "name another folder").close()
         for path in self._logs():
@@ -196,7 +196,7 @@ class RangeJob:
     def _read(
         self, walk: dict[str, Any], shard: Shard | None, work: RangeWork, report: Callable[[int, int], None]
     ) -> dict[int, Any]:
-        """Read the ranges that are left, of a shard or all; return their results, with those of all logs before."""
+        """Read the remaining ranges, of a shard or of all; return their results, and those already in any log."""
         bounds = [(bytes.fromhex(start), bytes.fromhex(stop)) for start, stop in walk["ranges"]]
         own = _RANGES if shard is None else _SHARD_RANGES.replace("*", str(shard.number))
         mine = [number for number in range(len(bounds)) if shard is None or shard.has(number)]
@@ -218,7 +218,7 @@ class RangeJob:
         return {number: result for path in self._logs() for number, result in results_in(path)[0].items()}
 
     def _results(self, work: RangeWork, tasks: Sequence[RangeTask]) -> Iterator[tuple[int, Any]]:
-        """Yield what is found as it comes, with the numbers of the ranges."""
+        """Yield range numbers and results as they become available."""
         if self.workers == 1 or len(tasks) < 2:
             yield from ((task.number, work(self.gateway, task)) for task in tasks)
             return
@@ -228,7 +228,7 @@ class RangeJob:
 
 
 class ResultLog(AbstractContextManager["ResultLog"]):
-    """A file of `[number, result]`, one JSON line each; `results` has the earlier ones."""
+    """A file with one JSON line `[number, result]` per result; `results` also has those of earlier runs."""
 
     def __init__(self, path: Path) -> None:
         self.results, size = results_in(path)
@@ -245,7 +245,7 @@ class ResultLog(AbstractContextManager["ResultLog"]):
 
 
 def results_in(path: Path) -> tuple[dict[int, Any], int]:
-    """Return the results in the file of a `ResultLog`, and the bytes of its whole lines."""
+    """Return the results in the file of a `ResultLog`, and the size of its complete lines in bytes."""
     results, size = dict[int, Any](), 0
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         if not line.endswith(b"\n"):
@@ -257,7 +257,7 @@ def results_in(path: Path) -> tuple[dict[int, Any], int]:
 
 @cache
 def _gateway_to(url: str) -> Gateway:
-    """Return a worker's own gateway."""
+    """Return this worker process's gateway, which is opened at the first call."""
     return open_gateway(Address.parse(url), deadline_s=JOB_DEADLINE_S)
 
 
@@ -266,10 +266,10 @@ def _work(url: str, work: RangeWork, task: RangeTask) -> Any:
 
 
 def whole_table(gateway: Gateway) -> list[Region]:
-    """Return the regions of a table without gaps: each begins where the one before ends.
+    """Return a table's regions, each of which begins where the previous one ends.
 
     Raises:
-        StoreUnavailableError: there is a hole between two.
+        StoreUnavailableError: There is a hole between two regions.
     """
     regions = gateway.regions()
     edges = [b"", *(one.stop for one in regions)], [*(one.start for one in regions), b""]
@@ -283,7 +283,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
 
 
 def ranges_of_table(gateway: Gateway, record: Record, rows: int = RANGE_ROWS) -> list[Bounds]:
-    """Return ranges that cover the table, each within one region, with about so many drawer rows if evenly spread."""
+    """Return ranges that cover the table, each within one region and with about `rows` drawer rows if evenly spread."""
     regions = whole_table(gateway)
     wanted = -(-rows_about(gateway, record) // rows)
     found = []

@@ -1,4 +1,4 @@
-"""Read all registers in a range of rows: yield documents, count them, or remove the old ones."""
+"""Read all registers in a range of rows: yield documents, count them, or remove old ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def register_pages(gateway: Gateway, bounds: Bounds) -> Iterator[list[Cell]]:
 
 
 def documents_in(gateway: Gateway, bounds: Bounds) -> Iterator[list[Document]]:
-    """Yield the documents with registers in a range, in pages; `CorruptionError` if one is unreadable."""
+    """Yield the documents with registers in a range, in pages; raise `CorruptionError` if one is unreadable."""
     for page in register_pages(gateway, bounds):
         found = (Register.from_bytes(cell.value).document(cell.qualifier) for cell in page)
         yield [document for document in found if document is not None]
@@ -32,7 +32,7 @@ def count_range(gateway: Gateway, task: RangeTask, *, before: int | None = None)
 
 
 def expire_range(gateway: Gateway, task: RangeTask, *, url: str, before: int, times: Times) -> int:
-    """Remove documents in a range first seen before a time (ms since 1970); return how many there were."""
+    """Remove a range's documents that were first seen before a time (ms since 1970); return how many."""
     same = SameIndex(url, gateway, task.record, times)
     writes, old, removed = Writes(gateway, task.record, times, same), list[bytes](), 0
     for page in register_pages(gateway, task.bounds):
@@ -46,6 +46,6 @@ def expire_range(gateway: Gateway, task: RangeTask, *, url: str, before: int, ti
 
 
 def _filed(page: Sequence[Cell], before: int | None) -> list[bytes]:
-    """Return the ids of documents that are there; a register that cannot be read has none."""
+    """Return the ids of existing documents; unreadable registers are skipped."""
     found = ((cell.qualifier, parsed(cell)) for cell in page)
     return [doc_id for doc_id, register in found if register is not None and register.is_filed(before)]

@@ -1,4 +1,4 @@
-"""Write HBase's files, version 3, without Java: `HFileWriter`; `schema/hfile.md` has the bytes."""
+"""Write HBase's file format, HFile version 3, without Java; `schema/hfile.md` describes the bytes."""
 
 from hsimhash.hfile.cells import KeyValue
 from hsimhash.hfile.writer import BloomFilter, FileSettings, HFileWriter, Staged

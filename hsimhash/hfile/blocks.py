@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-HEADER = Struct(">8siiqBii")  # magic, body and checksums, body, previous block of the kind, checksum, chunk, on disk
-CHECKED_BYTES = 16_384  # under one checksum
+# Magic, bytes of body and checksums, bytes of body, offset of the previous block of this kind, checksum type, bytes
+# under one checksum, bytes of header and body.
+HEADER = Struct(">8siiqBii")
+CHECKED_BYTES = 16_384  # bytes under one checksum
 CHECKSUM_BYTES = 4
 CRC32 = 1
 
@@ -20,12 +22,12 @@ TRAILER = b'TRABLK"$'
 TRAILER_BYTES = 4_096
 HFILE_VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
 
-ENTRY = Struct(">qi")  # of an index, before the key: offset, bytes on disk
-LEAF_ENTRY_BYTES = ENTRY.size + 4  # of an entry of a leaf beside its key
+ENTRY = Struct(">qi")  # start of an index entry, before the key: offset, bytes on disk
+LEAF_ENTRY_BYTES = ENTRY.size + 4  # bytes of a leaf's entry without its key
 
 
 class Entry(NamedTuple):
-    """The index entry of a block: its place and its first key."""
+    """The index entry of a block: its offset, its size in bytes, and its first key."""
 
     offset: int
     size: int
@@ -33,7 +35,7 @@ class Entry(NamedTuple):
 
 
 def framed(magic: bytes, body: bytes, previous: int) -> bytes:
-    """Return a block: header, body and checksums; `previous` is the offset of the one of its kind before it, or -1."""
+    """Return a block: header, body and checksums; `previous` is the offset of the last block of its kind, or -1."""
     size = HEADER.size + len(body)
     sums = CHECKSUM_BYTES * -(-size // CHECKED_BYTES)
     data = HEADER.pack(magic, len(body) + sums, len(body), previous, CRC32, CHECKED_BYTES, size) + body
@@ -41,7 +43,7 @@ def framed(magic: bytes, body: bytes, previous: int) -> bytes:
 
 
 def chunks(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
-    """Return data in parts of a size, and the rest."""
+    """Return data in parts of `size` bytes; the last one may be shorter."""
     view = memoryview(data)
     return (view[start : start + size] for start in range(0, len(view), size))
 
@@ -50,7 +52,7 @@ def chunks(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
 
 
 def varint(number: int) -> bytes:
-    """Return a number, seven bits to a byte, the lowest first."""
+    """Return a number with seven bits in each byte, lowest bits first."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -60,7 +62,7 @@ def varint(number: int) -> bytes:
 
 
 def writable_int(number: int) -> bytes:
-    """Return a non-negative number as Hadoop's variable-length integer: itself, or the byte count and the bytes."""
+    """Return a non-negative number as Hadoop's variable-length integer: one byte, or the byte count and the bytes."""
     if number < 0x80:
         return bytes([number])
     found = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -78,12 +80,12 @@ def message_field(number: int, value: int | bytes) -> bytes:
 
 
 def root_entries(entries: Iterable[Entry]) -> bytes:
-    """Return the body of a root index, and the end of a Bloom filter's meta block."""
+    """Return the body of a root index, which is also the end of a Bloom filter's meta block."""
     return b"".join(ENTRY.pack(one.offset, one.size) + writable_int(len(one.key)) + one.key for one in entries)
 
 
 def leaf_entries(entries: list[Entry]) -> bytes:
-    """Return the body of a leaf: the number of entries, the offset of each and of the end, the entries."""
+    """Return the body of a leaf: the number of entries, the offsets of each and of the end, the entries."""
     parts = [ENTRY.pack(one.offset, one.size) + one.key for one in entries]
     starts = [0]
     for part in parts:
@@ -101,6 +103,6 @@ def info_body(info: Mapping[bytes, bytes]) -> bytes:
 
 
 def trailer(values: Mapping[int, int | bytes]) -> bytes:
-    """Return the trailer of these fields."""
+    """Return the trailer with the given fields, by their protobuf numbers."""
     message = b"".join(message_field(number, values[number]) for number in sorted(values))
     return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(HFILE_VERSION), b"\0") + HFILE_VERSION

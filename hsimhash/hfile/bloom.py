@@ -1,8 +1,8 @@
-"""HBase's Bloom filter of rows or row prefixes: hashes many keys at once, and writes chunk after chunk.
+"""HBase's Bloom filter of rows or row prefixes, built chunk by chunk from arrays of keys.
 
-A key is in a chunk if all of its seven bits are set: h1 = murmur(key, 0), h2 = murmur(key, h1), bit i is
-|(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's 32-bit MurmurHash2, which treats the last
-bytes, after whole words, as signed.
+A key is in a chunk if all of its seven bits are set. With h1 = murmur(key, 0) and h2 = murmur(key, h1), bit i is
+|(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's 32-bit MurmurHash2, which treats the bytes
+after the last whole word as signed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hsimhash.fingerprint.bits import Uint8s, Uint32s
 
 HASHES = 7
 CHUNK_BYTES = 131_072
-CHUNK_KEYS = 109_306  # one in a hundred other keys is taken for one of them
+CHUNK_KEYS = 109_306  # maximum keys in a chunk, for a false positive rate of 1 %
 _LEAST_BYTES = 128
 _M = np.uint32(0x5BD1E995)
 
 
 def chunk(keys: Uint8s) -> bytes:
-    """Return the bits of distinct keys of shape (n, width), n up to `CHUNK_KEYS`; as few bytes as they need."""
+    """Return the smallest chunk for distinct keys, shape (n, width), n up to `CHUNK_KEYS`."""
     size = CHUNK_BYTES
     while size > _LEAST_BYTES and len(keys) * CHUNK_BYTES <= CHUNK_KEYS * (size // 2):
         size //= 2
@@ -33,7 +33,7 @@ def chunk(keys: Uint8s) -> bytes:
 
 
 def murmur(keys: Uint8s, seeds: Uint32s) -> Uint32s:
-    """Return HBase's MurmurHash of keys of shape (n, width), each with its seed."""
+    """Return HBase's MurmurHash of keys, shape (n, width), each with its own seed."""
     width = keys.shape[1]
     whole = width // 4 * 4
     hashes = seeds ^ np.uint32(width)

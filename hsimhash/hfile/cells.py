@@ -1,8 +1,8 @@
 """Encode cells into data blocks, plain or with FAST_DIFF.
 
-FAST_DIFF leaves out what a cell shares with the one before: the beginning of its key, lengths, type, value, and the
-first bytes of its timestamp. The low three bits of the flag say how many of the timestamp's eight bytes are left out;
-the others say what is the same. All cells of a file have one family.
+FAST_DIFF leaves out what a cell shares with the previous one: the beginning of its key, lengths, type, value, and the
+first bytes of its timestamp. The low three bits of the flag are the number of the timestamp's eight bytes that are left
+out; the other bits mark what is the same. All cells of a file have the same family.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Encoding = Literal["NONE", "FAST_DIFF"]
 MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
 PUT = 4
 MOST_ROW_BYTES = 0x7FFF
-MOST_CONSTANT_BYTES = 125  # of a row whose shared bytes, with the two of its length, are a varint of one byte
+MOST_CONSTANT_BYTES = 125  # row length up to which the number of shared bytes (+ 2 for the length) is a 1-byte varint
 
 FAST_DIFF_ID = 4
 SAME_KEY_LENGTH, SAME_VALUE_LENGTH, SAME_TYPE, SAME_VALUE = (1 << bit for bit in range(3, 7))
 _SAME = SAME_KEY_LENGTH | SAME_VALUE_LENGTH | SAME_TYPE | SAME_VALUE
-SHARED_TIMESTAMP_BYTES = 7  # of 8, at most
-LENGTHS = Struct(">ii")  # of a key, of a value
-ENCODED_HEAD = Struct(">HI")  # the encoding, bytes without it
+SHARED_TIMESTAMP_BYTES = 7  # maximum, of 8 bytes
+LENGTHS = Struct(">ii")  # lengths of the key and of the value
+ENCODED_HEAD = Struct(">HI")  # number of the encoding, bytes before encoding
 _STAMP_BYTES, _TYPE_BYTES = 8, 1
-OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and qualifier
+OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # bytes of a key in addition to row, family and qualifier
 
 
 class KeyValue(NamedTuple):
-    """A cell of a file's family; `kind` is HBase's number, 4 of a put."""
+    """A cell of a file's family; `kind` is HBase's number of the cell type, 4 for a put."""
 
     row: bytes
     qualifier: bytes
@@ -43,7 +43,7 @@ class KeyValue(NamedTuple):
     kind: int = PUT
 
     def key(self, family: bytes) -> bytes:
-        """Return the key by which HBase orders it: row, family, qualifier, timestamp, kind."""
+        """Return HBase's key of the cell: row, family, qualifier, timestamp, kind."""
         return b"".join(
             (
                 len(self.row).to_bytes(2, "big"),
@@ -63,14 +63,14 @@ def constant_bodies(
     """Yield blocks of rows with one cell each, without qualifier and value.
 
     Args:
-        rows: shape (n, width), uint8, ascending; width up to `MOST_CONSTANT_BYTES`.
-        family: of the cells.
-        timestamp: of the cells.
-        encoding: of the blocks.
-        block_bytes: of a block without its encoding, at most; the last one has fewer.
+        rows: Rows, shape (n, width), uint8, strictly ascending, with a width of up to `MOST_CONSTANT_BYTES`.
+        family: Column family of the cells.
+        timestamp: Timestamp of the cells, in ms since 1970.
+        encoding: Encoding of the blocks.
+        block_bytes: Maximum size of a block before encoding, but a block has at least one cell.
 
     Yields:
-        The place of the block's first row, its body, its bytes without the encoding.
+        The index of the block's first row, its body, and its size in bytes before encoding.
     """
     width = rows.shape[1]
     key = KeyValue(bytes(width), b"", timestamp, b"").key(family)
@@ -104,12 +104,12 @@ def _diff_constants(rows: Uint8s, key: bytes) -> bytes:
 
 
 def first_diff(key: bytes, value: bytes) -> bytes:
-    """Return the first cell of a block, which shares nothing."""
+    """Return the first cell of a block as FAST_DIFF encodes it, which shares nothing."""
     return b"\0" + varint(len(key)) + varint(len(value)) + b"\0" + key + value
 
 
 def cell_body(cells: Sequence[KeyValue], family: bytes, encoding: Encoding) -> bytes:
-    """Return the body of a block of cells in order."""
+    """Return the body of a block of sorted cells."""
     if encoding == "NONE":
         keys = [cell.key(family) for cell in cells]
         pairs = zip(keys, cells, strict=True)
@@ -121,7 +121,7 @@ def cell_body(cells: Sequence[KeyValue], family: bytes, encoding: Encoding) -> b
 
 
 def plain_bytes(cell: KeyValue, family: bytes) -> int:
-    """Return how many bytes a cell has without an encoding."""
+    """Return the size of a cell in bytes before encoding."""
     return LENGTHS.size + _key_bytes(cell, family) + len(cell.value)
 
 
@@ -130,7 +130,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
-    """Return a cell as FAST_DIFF writes it after another one."""
+    """Return a cell as FAST_DIFF encodes it after another one."""
     row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)
@@ -165,7 +165,7 @@ def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
 
 
 def shared_bytes(one: bytes, other: bytes) -> int:
-    """Return the length of the common prefix."""
+    """Return the length of the common prefix in bytes."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
         return most

@@ -1,8 +1,9 @@
-"""Write sorted rows or cells to an HFile that HBase loads as its own: `HFileWriter`.
+"""Write sorted rows or cells to an HFile that HBase can load.
 
-A file has, in order: data blocks, with chunks of the Bloom filter and leaves of the index between them as soon as they
-are full; the root of the index, an empty index of meta blocks, the file info, the filter's meta block, the trailer.
-Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and one entry for each chunk and leaf.
+A file begins with data blocks. Between them are chunks of the Bloom filter and leaves of the index, each written as
+soon as it is full. Then follow the root of the index, an empty index of meta blocks, the file info, the filter's meta
+block and the trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys, a leaf, and one entry for each
+chunk and leaf.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from hsimhash.hfile.columns import CellColumns, column_bodies
 
 ROWS_AT_ONCE = 1 << 16
 MOST_FAMILY_BYTES = 127
-MOST_QUALIFIER_BYTES = 1 << 20  # of a column's
-LATEST = 2**63 - 1  # HBase's word for a timestamp that the server sets
+MOST_QUALIFIER_BYTES = 1 << 20  # in `append_columns`
+LATEST = 2**63 - 1  # HBase's placeholder for a timestamp that the server sets
 COMPARATOR = b"org.apache.hadoop.hbase.KeyValue$KVComparator"
 
 _NO_COMPRESSION = 2
@@ -60,7 +61,7 @@ _LONG, _INT = Struct(">q"), Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """A filter of whole rows (HBase's ROW), or of as many bytes of their beginning (ROWPREFIX_FIXED_LENGTH)."""
+    """A filter of whole rows (HBase's ROW), or of their first `prefix_bytes` bytes (ROWPREFIX_FIXED_LENGTH)."""
 
     prefix_bytes: int | None = None
 
@@ -73,13 +74,13 @@ class BloomFilter:
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """The settings of a column family that decide how its files are written.
+    """The settings of a column family that determine how its files are written.
 
     Args:
-        encoding: of data blocks, "FAST_DIFF" or "NONE".
-        bloom: None: no filter.
-        block_bytes: of a data block without its encoding, about; HBase's BLOCKSIZE.
-        index_bytes: of a leaf of the index, about; a file with fewer has no leaves.
+        encoding: Encoding of data blocks, "FAST_DIFF" or "NONE".
+        bloom: Bloom filter; None: no filter.
+        block_bytes: Approximate size of a data block before encoding; HBase's BLOCKSIZE.
+        index_bytes: Approximate size of a leaf of the index. A file with a smaller index does not have leaves.
     """
 
     encoding: Encoding = "FAST_DIFF"
@@ -103,15 +104,15 @@ class Staged:
 
 
 class HFileWriter:
-    """Writes one HFile; it is whole once `finish` has returned. After an error nothing more can be appended.
+    """Writes one HFile, which is complete once `finish` has returned. After an error nothing more can be appended.
 
     Args:
-        file: a buffered binary stream at its beginning, which stays open; `hsimhash.files.replace_file` gives one for a
-            file that is whole or not there.
-        family: the column family of all cells, 1 to 127 bytes.
-        settings: as the table has them for the family.
-        within: the rows of the region, half-open; an empty end is the table's.
-        created_ms: when it was made, in ms since 1970. The same input gives the same bytes.
+        file: Buffered binary stream at its beginning, which stays open. `hsimhash.files.replace_file` returns one for
+            a file that is either complete or does not exist.
+        family: Column family of all cells, 1 to 127 bytes.
+        settings: Settings of this family in the table.
+        within: Half-open range of the region's rows; an empty end is the table's end.
+        created_ms: Creation time, in ms since 1970, a parameter so that the same input gives the same bytes.
     """
 
     def __init__(
@@ -130,25 +131,25 @@ class HFileWriter:
         self._file = file
         self._bloom = None if self.settings.bloom is None else _Bloom(self.settings.bloom)
         self._index = _Index(self.settings.index_bytes)
-        self._previous = dict[bytes, int]()  # by kind of block, the offset of the last one
+        self._previous = dict[bytes, int]()  # offset of the last block of each kind
         self._place = self._cells = self._plain = self._key_bytes = self._value_bytes = 0
         self._first: KeyValue | None = None
         self._last: KeyValue | None = None
         self._stamps = (LATEST, 0)
-        self._waiting, self._waiting_bytes = list[KeyValue](), 0  # cells of the block that is not full
+        self._waiting, self._waiting_bytes = list[KeyValue](), 0  # cells of the block that is not full yet
         self._is_over = False
 
     def append_rows(self, rows: Uint8s, timestamp: int) -> None:
-        """Append rows, each with a cell without qualifier and value. They end a block: give many at once.
+        """Append rows that have one cell each, without qualifier and value. Each call ends a block: pass many at once.
 
         Args:
-            rows: shape (n, width), uint8, width 1 to 125, ascending, each once.
-            timestamp: in ms since 1970. It orders the cells against writes and deletes of the table, and counts for
-                its TTL.
+            rows: Rows, shape (n, width), uint8, width 1 to 125, strictly ascending.
+            timestamp: Timestamp of the cells, in ms since 1970. It orders them relative to the table's writes and
+                deletes, and determines when its TTL drops them.
 
         Raises:
-            ValueError: rows are not in order, or outside the region.
-            TypeError: not an array of bytes.
+            ValueError: The rows are not in order, or outside the region.
+            TypeError: `rows` is not an array of uint8.
         """
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8:
             raise TypeError(f"rows must be an array of uint8, got {getattr(rows, 'dtype', type(rows).__name__)}")
@@ -164,16 +165,16 @@ class HFileWriter:
     def append_columns(
         self, rows: Uint8s, qualifiers: Sequence[bytes], timestamp: int, values: Uint8s | None = None
     ) -> None:
-        """Append puts of one timestamp in order of row and qualifier, each once. They end a block: give many at once.
+        """Append puts with one timestamp, strictly ascending by row and qualifier; each call ends a block.
 
         Args:
-            rows: shape (n, width), uint8.
-            qualifiers: n of them, each up to 1 MiB.
-            timestamp: of all, in ms since 1970.
-            values: shape (n, size), uint8; by default all are empty.
+            rows: Rows, shape (n, width), uint8.
+            qualifiers: Qualifiers, n of them with up to 1 MiB each.
+            timestamp: Timestamp of all cells, in ms since 1970.
+            values: Values, shape (n, size), uint8; empty by default.
 
         Raises:
-            ValueError: see `append_rows`.
+            ValueError: See `append_rows`.
         """
         if values is None:
             values = np.empty((len(rows), 0), np.uint8)
@@ -192,7 +193,7 @@ class HFileWriter:
                 self._put_columns(CellColumns(rows[part], qualifiers[part], timestamp, values[part]))
 
     def append_cells(self, cells: Iterable[KeyValue]) -> None:
-        """Append puts in order of row and qualifier, each once; raises `ValueError` as `append_rows` does."""
+        """Append puts, strictly ascending by row and qualifier; raise `ValueError` as `append_rows` does."""
         with self._appending():
             for cell in cells:
                 self._take(cell)
@@ -251,7 +252,7 @@ class HFileWriter:
         self._last = last
 
     def _put_waiting(self) -> None:
-        """Write the block of the cells that wait."""
+        """Write the buffered cells as a block."""
         if not self._waiting:
             return
         cells, size = self._waiting, self._waiting_bytes
@@ -263,7 +264,7 @@ class HFileWriter:
         self._count(len(cells), size - values - LENGTHS.size * len(cells), values)
 
     def _take(self, cell: KeyValue) -> None:
-        """Check a cell against the one before and the region."""
+        """Check a cell's order and validity, and include its timestamp in the file's range."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
             raise ValueError(f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, each once")
         self._check(cell)
@@ -272,7 +273,7 @@ class HFileWriter:
         self._stamps = (min(self._stamps[0], cell.timestamp), max(self._stamps[1], cell.timestamp))
 
     def _check(self, cell: KeyValue) -> None:
-        """Raise `ValueError` for a cell that HBase would not have, or not in this region."""
+        """Raise `ValueError` for a cell that HBase would not accept, or that is outside the region."""
         start, stop = self.within
         if not start <= cell.row or (stop and cell.row >= stop):
             raise ValueError(f"row {cell.row.hex()} is not within the region [{start.hex()}, {stop.hex()})")
@@ -296,7 +297,7 @@ class HFileWriter:
         self._place += len(data)
 
     def _put(self, magic: bytes, body: bytes, key: bytes = b"") -> Entry:
-        """Write a block; return its entry, with that key."""
+        """Write a block; return its index entry, with the given key."""
         data = framed(magic, body, self._previous.get(magic, -1))
         self._previous[magic] = self._place
         entry = Entry(self._place, len(data), key)
@@ -315,7 +316,7 @@ class HFileWriter:
         self._index.close_leaf(self._put(LEAF_INDEX, leaf_entries(leaf), leaf[0].key))
 
     def _put_chunks(self, rows: Uint8s, *, is_last: bool = False) -> None:
-        """Take rows for the filter; write the chunks that are full, or if these are the last rows all."""
+        """Add rows to the filter; write its full chunks, and with `is_last` also the rest."""
         if self._bloom is not None:
             for keys in self._bloom.filled(rows, is_last=is_last):
                 bits = bloom.chunk(keys)
@@ -323,12 +324,12 @@ class HFileWriter:
                 self._bloom.chunks.append(self._put(BLOOM_CHUNK, bits, keys[0].tobytes()))
 
     def _put_end(self, last_key: bytes) -> None:
-        """Write all after the last leaf."""
+        """Write everything after the last leaf."""
         entries = self._index.roots or self._index.leaf
         root_body = root_entries(entries)
         last_data = self._previous[MAGIC[self.settings.encoding]]
         root = self._put(ROOT_INDEX, root_body)
-        self._put(ROOT_INDEX, b"")  # of meta blocks, of which there are none
+        self._put(ROOT_INDEX, b"")  # the index of meta blocks, which the file does not have
         info = self._put(FILE_INFO, info_body(self._info(last_key)))
         if self._bloom is not None:
             self._put(BLOOM_META, self._bloom.meta())
@@ -349,7 +350,7 @@ class HFileWriter:
         self._write(trailer(values))
 
     def _info(self, last_key: bytes) -> dict[bytes, bytes]:
-        """Return what HBase wants to know of the file."""
+        """Return the file info, with the fields that HBase requires."""
         created = _LONG.pack(self.created_ms)
         info = {
             b"hfile.LASTKEY": last_key,
@@ -372,7 +373,7 @@ class HFileWriter:
 
 
 class _Index:
-    """The entries of data blocks: in the root while they are few, else in leaves."""
+    """The index entries of data blocks: in the root if they are few, otherwise in leaves."""
 
     def __init__(self, leaf_bytes: int) -> None:
         self.leaf_bytes = leaf_bytes
@@ -386,14 +387,14 @@ class _Index:
         return self._waiting_bytes >= self.leaf_bytes
 
     def close_leaf(self, entry: Entry) -> None:
-        """Add the entry of the written leaf."""
+        """Add the entry of a written leaf to the root, and begin a new leaf."""
         self.roots.append(entry)
         self.bytes += len(leaf_entries([])) + self._waiting_bytes
         self.leaf, self._waiting_bytes = [], 0
 
 
 class _Bloom:
-    """The distinct keys of the filter, and the chunks that were written."""
+    """The distinct keys of the filter that are still to be written, and the chunks that were."""
 
     def __init__(self, wanted: BloomFilter) -> None:
         self.wanted = wanted
@@ -403,7 +404,7 @@ class _Bloom:
         self._width: int | None = None
 
     def check(self, row: bytes) -> None:
-        """Raise `ValueError` for a row whose key differs in length from the earlier ones."""
+        """Raise `ValueError` for a row whose key does not have the same length as the earlier ones."""
         width = len(row[: self.wanted.prefix_bytes])
         if self._width not in (None, width):
             raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, others one of {self._width}")
@@ -415,7 +416,7 @@ class _Bloom:
         return np.frombuffer(keys, np.uint8).reshape(len(rows), -1)
 
     def filled(self, rows: Uint8s, *, is_last: bool) -> list[Uint8s]:
-        """Add rows in order; return the keys of each full chunk, and of the last one."""
+        """Add sorted rows; return the keys of each full chunk, and with `is_last` also of the last one."""
         keys = rows[:, : self.wanted.prefix_bytes]
         if len(keys):
             is_new = np.append(keys[0].tobytes() != self._last, (keys[1:] != keys[:-1]).any(axis=1))
@@ -432,7 +433,7 @@ class _Bloom:
         return chunks
 
     def meta(self) -> bytes:
-        """Return the body of the meta block: numbers, an empty comparator, the chunks."""
+        """Return the body of the meta block: numbers, an empty comparator, the entries of the chunks."""
         numbers = (3, self.bytes, bloom.HASHES, 1, self.keys, bloom.CHUNK_KEYS * len(self.chunks), len(self.chunks))
         return _BLOOM_META.pack(*numbers) + b"\0" + root_entries(self.chunks)
 
@@ -448,7 +449,7 @@ class _Bloom:
 
 
 def _check_columns(cells: CellColumns) -> None:
-    """Raise `ValueError` unless cells ascend strictly by row and qualifier."""
+    """Raise `ValueError` unless cells are strictly ascending by row and qualifier."""
     order = _follows(cells.rows)
     for place in np.flatnonzero(order == 0).tolist():
         order[place] = 1 if cells.qualifiers[place + 1] > cells.qualifiers[place] else -1
@@ -456,7 +457,7 @@ def _check_columns(cells: CellColumns) -> None:
 
 
 def _follows(rows: Uint8s) -> NDArray[np.int8]:
-    """Return of each row but the first whether it is greater than the one before (1), equal (0), or less (-1)."""
+    """Return for each row except the first whether it is greater than the previous one (1), equal (0) or less (-1)."""
     differs = rows[1:] != rows[:-1]
     first = differs.argmax(axis=1)
     places = np.arange(len(first))

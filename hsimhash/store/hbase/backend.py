@@ -25,7 +25,7 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, masked
 
 
 def _operations() -> ModuleType:
-    from hsimhash.store.hbase import operations  # here: thriftpy2 takes longer to import than an embedded index to open
+    from hsimhash.store.hbase import operations  # here because importing thriftpy2 is slower than opening LMDB
 
     return operations
 
@@ -35,9 +35,10 @@ class _HBaseBackend(Backend):
     title = "HBase"
     schemes = tuple(DEFAULT_PORTS)
     example = "hbase://gateway:9091/namespace:table"
-    # Differences of layouts and of candidates on HBase 2.6 with everything in memory, one client: ten and four scans,
-    # 5, 64 and 900 candidates; 81 and 838 buckets; documents added by compare-and-set into ten and four drawers. Bytes
-    # with FAST_DIFF and no compression; a listing and a register each take 30 and the id.
+    # Derived from differences between layouts and between candidates, measured on HBase 2.6 with everything in memory
+    # and one client: ten and four scans; 5, 64 and 900 candidates; 81 and 838 buckets; documents added by
+    # compare-and-set into ten and four drawers. Bytes are with FAST_DIFF and without compression; a listing and a
+    # register each take 30 bytes and the id.
     prices = Prices(
         read_us=145,
         candidate_us=2.9,
@@ -53,7 +54,7 @@ class _HBaseBackend(Backend):
         "ids are URLs."
     )
     layout = "10"
-    distance = None  # a query within 6 bits takes five times as long there
+    distance = None  # the layout's own: on HBase, a query within 6 bits takes five times as long
     shares_queries = True
     options = frozenset({DEADLINE, EXCLUSIVE})
     capabilities = frozenset({AnswersInPart, Collects, HasTable, LoadsFiles, LoadsInBulk, WalksRanges})

@@ -1,4 +1,4 @@
-"""Bulk loads on HBase: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
+"""Bulk loads through HBase's gateways: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hsimhash.store.sliced_load import Announce, SlicedLoad
 
 
 class TableLoad(SlicedLoad):
-    """A bulk load into HBase; see `BulkLoad`."""
+    """A bulk load that inserts documents into the table in slices; see `BulkLoad`."""
 
     def __init__(self, writes: Writes, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, step_documents, has_signatures=writes.record.has_signatures)

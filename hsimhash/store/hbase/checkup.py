@@ -1,8 +1,8 @@
 """The checks of `hsimhash doctor` on HBase: each gateway, then the table.
 
-A gateway gives each connection its own thread. It has 1,000 threads unless it was started with `-w`, and lets as many
-more connections wait without an answer. With a framed transport it can be started with `-threadedselector`, where
-connections do not need threads. So `--load N` opens the connections of N processes at once, and times the last ones.
+A gateway gives each connection its own thread. It has 1,000 threads unless it was started with `-w`, and lets another
+1,000 connections wait without an answer. With a framed transport it can be started with `-threadedselector`, so that
+connections do not need threads. So `--load N` opens the connections of N processes at once, and times the last one.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from hsimhash.store.hbase.region_checkup import region_server_checks
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.reports import Region
 
-WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
+WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the write protocol requires clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
-_MANY_REGIONS = 200  # for each server
-WORKERS, MOST_FULL = 1_000, 0.8  # threads of a gateway started without -w, and what share of them may be in use
+_MANY_REGIONS = 200  # regions per server
+WORKERS, MOST_FULL = 1_000, 0.8  # threads of a gateway started without -w, and the maximum share of them in use
 SLOW_S = 1.0
 _SPARE_FILES = 64
 ADVICE = (
@@ -44,9 +44,9 @@ ADVICE = (
 
 
 def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
-    """Check everything; a check is left out if one that it needs failed.
+    """Check everything; skip a check if one that it depends on failed.
 
-    With `processes`, also at what the connections of so many do to the gateways.
+    With `processes`, also check whether the gateways can handle the connections of this many processes.
     """
     address = _impatient(url)
     spoken: dict[Endpoint, int] = {}
@@ -80,7 +80,7 @@ def quick_checks(url: str) -> Iterator[Check]:
 
 
 def _impatient(url: str) -> Address:
-    """Return the address with a deadline of one time-out: who asks a doctor wants to know now."""
+    """Return the address with a deadline of one time-out, so that checks fail quickly."""
     address = Address.parse(url)
     return replace(address, options=replace(address.options, deadline_s=address.options.timeout_s))
 
@@ -92,7 +92,7 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         yield Check(name, "ok", f"resolves to {', '.join(found)}")
         kind = server_type_at(endpoint, address)
         milliseconds = median_ms(lambda: server_type_at(endpoint, address))
-    except Exception as error:  # a service that is no gateway can answer anything
+    except Exception as error:  # a service that is not a gateway may answer anything
         yield Check.failed(name, StoreUnavailableError(explain_failure(endpoint, address, error)))
         return
     spoken[endpoint] = kind
@@ -141,7 +141,7 @@ def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, write
 
 
 def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
-    """Compare the table's TTL with that in the record, which decides when documents added again are rewritten."""
+    """Compare the table's TTL with the record's, which decides when documents that are added again are rewritten."""
     recorded_s = recorded_ttl_s(gateway)
     if ttl_s is not None and recorded_s != ttl_s:
         said = "nothing" if recorded_s is None else f"{recorded_s} s"
@@ -162,7 +162,7 @@ def _check_regions(regions: Sequence[Region]) -> Check:
 
 
 def check_stamps(gateway: Gateway) -> Check:
-    """Compare the record's timestamps with this clock, which needs no write."""
+    """Compare the record's timestamps with this machine's clock, without writing anything."""
     cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
     ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
     if ahead_s > WORRYING_SKEW_S:
@@ -171,7 +171,7 @@ def check_stamps(gateway: Gateway) -> Check:
 
 
 def write_checks(gateway: Gateway) -> Iterator[Check]:
-    """Write a cell to one region of each server, beside the rows of any index, and delete it."""
+    """Write a cell to one region of each server, in a row that an index does not use, and delete it."""
     rows = {one.server: one.start.ljust(ROWKEY_BYTES, b"\x00") for one in gateway.regions() if one.server}
     skews = []
     for server, row in rows.items():
@@ -202,7 +202,7 @@ def _check_skew(who: str, skew_s: float) -> Check:
 
 
 def load_checks(address: Address, processes: int) -> Iterator[Check]:
-    """Open the connections of `processes` processes; report how long the slowest one waited for its answer."""
+    """Open the connections of `processes` processes; report how long the last one waited for its answer."""
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
     said = (
@@ -225,7 +225,7 @@ def _open_all(address: Address, count: int) -> Check:
                 connection = Connection(endpoint, address, context, timeout_s=timeout_s)
                 opened.enter_context(closing(connection))
                 connection.server_type()
-            except Exception as error:  # a gateway that is full can answer anything
+            except Exception as error:  # a gateway that is full may answer anything
                 why = f"does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"
                 return Check("load", "fail", f"gateway {endpoint} {why}; {ADVICE}")
             seconds = time.perf_counter() - began

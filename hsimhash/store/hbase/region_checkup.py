@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` by what region servers report: store files, locality, cache, hot regions."""
+"""The checks of `hsimhash doctor` on what region servers report: store files, locality, cache, hot regions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.table import compact_line
 from hsimhash.store.reports import Region, RegionLoad, ServerLoad, load_of
 
-FILES_WORTH_A_COMPACTION = 2.0  # for each family of a region; every file is one more seek for a query
+FILES_WORTH_A_COMPACTION = 2.0  # store files per family of a region; each one costs a query another seek
 LEAST_LOCAL_PERCENT = 70.0
-HOT_TIMES, HOT_REQUESTS = 4, 10_000  # a hot region has so many times the median's requests, and at least so many
-LEAST_REGIONS = 4  # fewer have no median to speak of
+HOT_TIMES, HOT_REQUESTS = 4, 10_000  # minimum requests of a hot region: as a multiple of the median, and absolute
+LEAST_REGIONS = 4  # with fewer regions, the median is not meaningful
 
 
 def region_server_checks(address: Address, regions: Sequence[Region], loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Judge the table's regions and their servers; of those that do not answer only that is said."""
+    """Check the table's regions and their servers; for servers that do not answer, report only that."""
     silent = [load.problem for load in loads if load.problem]
     answering = [load for load in loads if not load.problem]
     if silent:
@@ -60,7 +60,7 @@ def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
 
 
 def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Report what servers count for all their tables together; only locality can be too low by itself."""
+    """Report what servers count for all of their tables together; only a low locality is a warning."""
     local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
     if local:
         said = f"{_range_of(local)} of each server's store files, of all tables, are on its own machine"

@@ -1,1 +1,1 @@
-"""Bulk loads by files: the stage, the steps of a load, the writers of files."""
+"""Bulk loads by files: the stage, the steps of a load, and what writes the files."""

@@ -1,13 +1,15 @@
-"""The steps of a bulk load by HFiles, whoever writes them: its state, its stage, and the loading of its files.
+"""The steps of a bulk load by HFiles, whatever writes them: its state, its stage, and the loading of its files.
 
-1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
-   cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
-2. Files are made: see `local_load.py` for sorted runs, `hsimhash/spark/bulk_loading.py` for Spark.
-3. *rows*: drawer rows and listings are loaded. 4. *registers*: then the registers. So the invariant of `protocol.py`
-   holds at every moment. After each load the first and the last cell of all files are looked up in the table.
+1. *begin*: the load claims the stage, and records its beginning in a cell next to the index record. The server's time
+   of this cell becomes the timestamp of all the load's cells, so later changes by others stay. From then on, nothing
+   that young is collected (`protocol.py`).
+2. Files are written: by `local_load.py` from sorted runs, by `hsimhash/spark/bulk_loading.py` on Spark.
+3. *rows*: drawer rows and listings are loaded.
+4. *registers*: then the registers are loaded. So the invariant of `protocol.py` holds at every moment. After each of
+   the two, the first and the last cell of every file are looked up in the table.
 
-The stage's manifest records its owner, `{}` for none, and its contents. A killed load continues with the step that it
-had begun. Loading a file twice changes nothing: its cells are the same.
+The stage's manifest records its owner and contents; `{}` means no owner. A killed load continues with the step that it
+had begun. Loading a file twice changes nothing, because its cells are the same.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from hsimhash.store.hbase.rows.protocol import begin_load, end_load, loads_begun
 from hsimhash.store.hbase.upkeep.range_jobs import whole_table
 from hsimhash.store.runs import StageOptions
 
-FILE_BYTES = 10 << 30  # of a file, about; HBase splits a region that has more (hbase.hregion.max.filesize)
-ENDS_AT_ONCE = 5_000  # cells of files that are looked up by one call
+FILE_BYTES = 10 << 30  # approximate file size; HBase splits a larger region (hbase.hregion.max.filesize)
+ENDS_AT_ONCE = 5_000  # first and last cells of files that one call looks up
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,16 @@ class LoadState:
     """The state of a load.
 
     Attributes:
-        token: of the cell that says that it is under way.
-        stage: the next thing to do: "begin", "resolve", "files", "rows", "registers", "end".
-        runs: how many there were as it began, where it has runs.
-        stamp: when it began, in ms since 1970.
-        regions: start and stop, as hexadecimal digits.
-        kept: how many documents are written; `added`: how many of them are new or changed.
-        is_begun: the program that loads what `stage` names may have been run.
-        is_told: others were told to run it.
-        is_repeated: registers of an earlier try may be in the table, and their rows gone.
+        token: Token of the cell that marks the load as in progress.
+        stage: Next step: "begin", "resolve", "files", "rows", "registers" or "end".
+        runs: Number of runs when it began, if it has runs.
+        stamp: Time at which it began, in ms since 1970.
+        regions: Start and stop of each region, as hexadecimal digits.
+        kept: Number of documents to write.
+        added: Number of these that are new or changed.
+        is_begun: Whether the program that loads the files of `stage` may have been run.
+        is_told: Whether operators were given the commands to run it.
+        is_repeated: Whether registers of an earlier attempt may be in the table while their rows are gone.
     """
 
     token: str
@@ -72,17 +75,17 @@ class LoadState:
         return cls(**{**fields, "regions": tuple(map(tuple, fields["regions"]))})
 
     def region_rows(self) -> list[RegionRows]:
-        """Return the regions."""
+        """Return the regions with their numbers and rows."""
         pairs = enumerate(self.regions)
         return [RegionRows(number, bytes.fromhex(start), bytes.fromhex(stop)) for number, (start, stop) in pairs]
 
 
 class StateKeeper(ABC):
-    """Keeps the state of a load.
+    """Stores the state of a load.
 
     Attributes:
-        job: whose load it is, as its stage's manifest says.
-        log: what HBase's program says goes there; the lock beside it keeps two from running at once.
+        job: Name of the load's owner in the stage's manifest.
+        log: File for the output of HBase's program. A lock in the same folder keeps two of them from running at once.
     """
 
     job: str
@@ -90,7 +93,7 @@ class StateKeeper(ABC):
 
     @abstractmethod
     def read(self) -> LoadState | None:
-        """Return the last written state."""
+        """Return the last written state, or None if there is none."""
 
     @abstractmethod
     def write(self, state: LoadState) -> None:
@@ -98,22 +101,22 @@ class StateKeeper(ABC):
 
     @abstractmethod
     def cleared(self, state: LoadState) -> dict[str, object]:
-        """Return the manifest of the stage after its files are deleted, in that state."""
+        """Return the manifest for a stage whose files have been deleted, given the load's state."""
 
     @abstractmethod
     def folder(self, token: str) -> str:
-        """Return the folder in the stage for the load's files, "" or one ending in a slash."""
+        """Return the stage's folder for the load's files: "", or a name that ends in a slash."""
 
 
 class LoadSteps:
     """The steps of one load; see the module.
 
     Args:
-        gateway: to the table.
-        record: of its index.
-        address: of the table.
-        options: see there.
-        keeper: of the state.
+        gateway: Gateway to the table.
+        record: Index record.
+        address: Address of the table.
+        options: Options of the stage; see `StageOptions`.
+        keeper: Storage for the load's state.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class LoadSteps:
         self._gateway, self._record = gateway, record
         self._address, self._options, self._keeper = address, options, keeper
 
-    # How far it came, and whose the stage is.
+    # The load's progress, and the stage's owner.
 
     def read(self) -> LoadState | None:
         """Return the saved state."""
@@ -135,7 +138,7 @@ class LoadSteps:
         return state
 
     def verify_stage(self) -> None:
-        """Abandon a load of this job that is unknown here; raise `HsimhashError` if the stage cannot be used."""
+        """Abandon a load of this job whose state is lost; raise `HsimhashError` if the stage cannot be used."""
         self.stage.claim()
         manifest, state = self.stage.manifest() or {}, self.read()
         if manifest and manifest.get("job") != self._keeper.job:
@@ -149,7 +152,7 @@ class LoadSteps:
             self._clear_stage()
 
     def begin(self, before: LoadState | None, *, runs: int = 0) -> LoadState:
-        """Begin a load; its token is recorded here and in the stage before it is in the table."""
+        """Begin a load; store its token in the state and in the stage before it is in the table."""
         self.verify_stage()
         if before is not None:
             before = self.give_up(before)
@@ -161,7 +164,7 @@ class LoadSteps:
         return self.save(replace(state, stage="resolve", runs=runs, stamp=stamp, regions=regions))
 
     def give_up(self, state: LoadState) -> LoadState:
-        """Forget a load, except for whether its registers may be in the table."""
+        """Abandon a load; return and save a state that only records whether its registers may be in the table."""
         end_load(self._gateway, state.token)
         is_repeated = state.is_repeated or state.is_told or (state.stage == REGISTERS and state.is_begun)
         forgotten = LoadState("", is_repeated=is_repeated)
@@ -169,17 +172,17 @@ class LoadSteps:
         return self.save(forgotten)
 
     def end(self, state: LoadState) -> None:
-        """Record that all is loaded, and release the stage."""
+        """Record that everything is loaded, and release the stage."""
         end_load(self._gateway, state.token)
         self._clear_stage()
 
     def release_stage(self) -> None:
-        """Delete the manifest of a stage that nobody uses."""
+        """Delete the manifest of a stage without an owner."""
         if not self.stage.manifest():
             self.stage.delete(MANIFEST)
 
     def _clear_stage(self, state: LoadState | None = None) -> None:
-        """Delete all files of the stage, which by default is nobody's then; unless another job has it by now."""
+        """Delete all files of the stage unless another job owns it by now; without a state, release it as well."""
         manifest = self.stage.manifest() or {}
         if manifest and manifest.get("job") != self._keeper.job:
             return
@@ -190,7 +193,7 @@ class LoadSteps:
         self.stage.write_manifest({} if state is None else self._keeper.cleared(state))
 
     def write_manifest(self, state: LoadState, files: Sequence[StagedFile] = ()) -> None:
-        """Record in the stage whose it is and what it has."""
+        """Record the stage's owner and contents in its manifest."""
         self.stage.write_manifest(
             {
                 "version": 1,
@@ -209,19 +212,19 @@ class LoadSteps:
             }
         )
 
-    # What makers of files ask.
+    # For the code that writes files.
 
     def has_documents(self) -> bool:
-        """Whether the table may have some of the documents already."""
+        """Whether the table may already have some of the documents."""
         is_there = self._gateway.rows(TABLE_START, TABLE_STOP, DOCUMENT_FAMILY, limit=1)
         return bool(is_there) and not self._options.is_first
 
     def form(self, state: LoadState) -> FileForm:
-        """Return the form of files, from the table's settings."""
+        """Return the form of the files, according to the table's settings."""
         return FileForm(file_settings(described(self._gateway)), state.stamp, FILE_BYTES)
 
     def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
-        """Raise `HsimhashError` unless each document that is written has a register in the files."""
+        """Raise `HsimhashError` unless each of the documents to write has a register in the files."""
         registers = sum(file.cells for file in self._files_in(REGISTERS, state, files))
         if registers != state.kept:
             raise HsimhashError(
@@ -234,9 +237,9 @@ class LoadSteps:
         """Load all complete files of the stage; return the state at the end, or None if operators must load them.
 
         Raises:
-            StopAskedError: the observer asked to end.
-            HsimhashError: the stage or the load is not what it was, or HBase's program failed; the message says what
-                the same command does then.
+            StopAskedError: The observer requested a stop.
+            HsimhashError: The stage or the load has changed, or HBase's program failed. The message says what running
+                the same command again does.
         """
         for stage, following in ((ROWS, REGISTERS), (REGISTERS, "end")):
             if state.stage == stage:
@@ -246,7 +249,7 @@ class LoadSteps:
         return state
 
     def _load(self, state: LoadState, all_files: Sequence[StagedFile], observer: Observer) -> bool:
-        """Load the files of a folder of the stage; return whether that was done, and not left to others."""
+        """Load the stage's files for the current step; return False if operators must load them."""
         log, files = self._keeper.log, self._files_in(state.stage, state, all_files)
         with only_one(log.parent, log, observer.stop) as lock:
             if observer.stop():
@@ -271,7 +274,7 @@ class LoadSteps:
         return True
 
     def _refuse(self, state: LoadState, *, is_there: bool) -> None:
-        """Raise `HsimhashError`: not all is in the table; a load whose files are gone is given up."""
+        """Raise `HsimhashError` because cells are missing from the table; abandon a load whose files are gone."""
         if is_there:
             raise HsimhashError(
                 f"HBase's program to load files ended without an error, but not all of {self._place(state)} is in the "
@@ -297,7 +300,7 @@ class LoadSteps:
         return load_words(self._options.command, self._place(state, name), self._address)
 
     def _commands(self, state: LoadState) -> list[str]:
-        """Return lines for a shell, of which each runs only if the one before succeeded."""
+        """Return lines for a shell, each of which runs only if the previous one succeeded."""
         names = (ROWS, REGISTERS)[state.stage == REGISTERS :]
         lines = [shlex.join(self._words(state, name)) for name in names]
         return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
@@ -318,7 +321,7 @@ class LoadSteps:
             )
 
     def _verify_sizes(self, state: LoadState, files: Sequence[StagedFile]) -> None:
-        """Raise `HsimhashError` where a file has not as many bytes as were written, or is missing before any load."""
+        """Raise `HsimhashError` if a file does not have the size that was written, or is missing before any load."""
         for file in files:
             size = self.stage.size(file.name)
             if size != file.size and not (size is None and (state.is_begun or state.is_told)):
@@ -327,7 +330,7 @@ class LoadSteps:
                 raise HsimhashError(f"{self.stage.url}/{file.name} {found}; the same command stages it again")
 
     def _has_all(self, files: Sequence[StagedFile], stamp: int) -> bool:
-        """Whether the first and the last cell of each file are in the table, as the load or a later write has them."""
+        """Whether the first and last cells of all files are in the table, from this load or from a later write."""
         for family in {file.family for file in files}:
             keys = [key for file in files if file.family == family for key in file.ends()]
             for part in slices(len(keys), ENDS_AT_ONCE):

@@ -20,20 +20,21 @@ _CLASS = "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
 _OPTIONS = (
     "-Dcreate.table=no",
     "-Dhbase.mapreduce.bulkload.max.hfiles.perRegion.perFamily=10000",
-    f"-DRowPrefixBloomFilter.prefix_length={PREFIX_BYTES}",  # which it forgets when it splits a file
+    f"-DRowPrefixBloomFilter.prefix_length={PREFIX_BYTES}",  # the tool does not keep it when it splits a file
 )
 _CHECKOUT = Path(__file__).parents[4] / "docker" / "hbase" / "entrypoint"  # in a clone of the project
-_OTHERS_S = 3_600.0  # how long to wait for the program that an interrupted call began
+_OTHERS_S = 3_600.0  # how long to wait for a program that an interrupted call started
 _LAST_LINES = 5
 
 
 def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command that runs a class of HBase, by `command` or by an HBase found here.
+    """Return the command that runs HBase's classes: `command`, or that of an HBase on this machine.
 
-    Looked for are `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and in a clone of the project the jars of `make hbase`.
+    Without `command`, this is the first of `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and in a clone of the project
+    the jars of `make hbase`.
 
     Raises:
-        HsimhashError: there is none.
+        HsimhashError: None of them exists, or `command` or HBASE_HOME is wrong.
     """
     if command:
         try:
@@ -61,17 +62,17 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def load_words(command: Sequence[str], folder: str, address: Address) -> list[str]:
-    """Return the command that loads a folder of the stage, which has a folder for each family."""
+    """Return the command that loads a folder of the stage, with a subfolder for each family."""
     return [*command, _CLASS, *_OPTIONS, folder, address.full_table.decode()]
 
 
 @contextmanager
 def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterator[HeldLock]:
-    """Keep other programs from loading the files of a job; wait for one that an interrupted call started.
+    """Prevent other programs from loading the files of a job; wait for one that an interrupted call started.
 
     Raises:
-        StoreBusyError: it did not end.
-        StopAskedError: `stop` asked to end meanwhile.
+        StoreBusyError: That program did not end.
+        StopAskedError: `stop` requested a stop while waiting.
     """
     try:
         lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
@@ -85,12 +86,12 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
 
 
 def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
-    """Run the program; append its output to a log.
+    """Run the program, and append its output to a log.
 
-    It is not told of a Ctrl-C: what it has begun it ends. It keeps the lock, should this process be killed.
+    Ctrl-C does not reach it, so it always finishes. If this process is killed, the program keeps the lock.
 
     Raises:
-        HsimhashError: it failed; the message has the end of what it said.
+        HsimhashError: The program failed. The message has the end of its output.
     """
     with file_errors(log), log.open("ab+") as output:
         start = output.seek(0, os.SEEK_END)
@@ -109,7 +110,7 @@ def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
         output.seek(start)
         lines = output.read().decode(errors="replace").splitlines()
     if code != 0:
-        # Of a stack of calls only the first line says anything.
+        # Only the first line of a stack trace is informative.
         end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
         raise HsimhashError(
             f"HBase's program to load files ended with code {code}; nothing is lost: repair what it says, and run the "

@@ -1,13 +1,14 @@
 """Bulk loads by HFiles that worker processes write from sorted runs, region by region.
 
-The steps of the load are those of `load_steps.py`; between its beginning and its loading there are
+The load has the steps of `load_steps.py`, and two more between *begin* and *rows*:
 
-- *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
-  what it has otherwise gets the register that follows, and an entry in the log of orphans (`table_comparison.py`);
-- *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
+- *resolve*: of several documents with the same id, the last one counts. Documents that the table already has are left
+  out. A document that it has with another signature gets the register that follows, and an entry in the log of orphans
+  (`table_comparison.py`).
+- *files*: worker processes prepare the runs and write each region's files (`run_writer.py`).
 
-`staged.json` beside the runs has the progress, `files.jsonl` the regions with finished files. A killed load continues
-with the step that it had begun, and with the regions that lack files.
+Next to the runs, `staged.json` has the progress, and `files.jsonl` the regions with finished files. A killed load
+continues with the step that it had begun, and with the regions that lack files.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents
-PART_BYTES = 50 << 20  # of memory, about, for what a worker puts together at once
+PART_BYTES = 50 << 20  # approximate memory for what a worker assembles at once
 _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 
 class _InJobFolder(StateKeeper):
-    """The state in a file beside the runs."""
+    """The state in a file next to the runs."""
 
     def __init__(self, folder: Path) -> None:
         self.job = str(folder.absolute())
@@ -74,10 +75,10 @@ class StagedLoad(BulkLoad):
     """A bulk load by HFiles; see `BulkLoad` and the module.
 
     Args:
-        writes: to the table.
-        address: of the table.
-        folder: of the runs; what HBase's program says stands beside it.
-        options: see there.
+        writes: Writes to the table.
+        address: Address of the table.
+        folder: Folder of the runs. The log of HBase's program is next to it.
+        options: Options of the stage; see `StageOptions`.
     """
 
     def __init__(self, writes: Writes, address: Address, folder: Path, options: StageOptions) -> None:
@@ -88,7 +89,7 @@ class StagedLoad(BulkLoad):
             self._steps.verify_stage()
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """See `BulkLoad.expect`; the runs are on this machine, the files in the stage."""
+        """Check the free space as `BulkLoad.expect` does: on this machine for the runs, in the stage for the files."""
         stage, (runs, files) = self._steps.stage, needed_bytes(documents, id_bytes, self._record)
         if stage.is_on_disk_of(self.folder):
             runs += files
@@ -103,7 +104,7 @@ class StagedLoad(BulkLoad):
                 )
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Write all files and load them; see `BulkLoad.merge`. Also None if the commands were only printed."""
+        """Write all files and load them; see `BulkLoad.merge`. Also return None if operators must load them."""
         if not self._runs:
             return 0
         try:
@@ -145,7 +146,7 @@ class StagedLoad(BulkLoad):
     # What is loaded.
 
     def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
-        """Write what each run keeps, and what the table knows of it; return the state with how many documents."""
+        """Write which documents each run keeps, and what the table has of them; return the state with their numbers."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():
@@ -173,7 +174,7 @@ class StagedLoad(BulkLoad):
     def _compare(
         self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: TableComparison
     ) -> tuple[list[bool], int]:
-        """Tell of each document whether it is written, and how many of them are new or changed."""
+        """Return for each document whether it must be written, and how many of these are new or changed."""
         ids = [b""] * len(found.runs)
         for number in np.unique(found.runs).tolist():
             own = np.flatnonzero(found.runs == number)

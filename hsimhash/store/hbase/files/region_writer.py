@@ -1,6 +1,6 @@
-"""Write the HFiles of a bulk load, whoever sorts their contents: rows, values and settings.
+"""Write the HFiles of a bulk load, whatever sorts their contents: rows, values and settings.
 
-| folder of the stage | family | rows | loaded |
+| folder in the stage | family | rows | loaded |
 |---|---|---|---|
 | `rows` | `f` | drawer rows, and those of the key drawer | first |
 | `rows` | `d` | listings | first |
@@ -26,18 +26,18 @@ from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Fa
 from hsimhash.store.hbase.rows.cells import SEGMENTS, segment_of
 
 ROWS, REGISTERS = "rows", "registers"  # folders of the stage, in the order in which they are loaded
-FILED_VALUE = np.dtype([("fingerprint", ">u8"), ("first_seen", ">i8"), ("changes", ">u4")])  # of a register
+FILED_VALUE = np.dtype([("fingerprint", ">u8"), ("first_seen", ">i8"), ("changes", ">u4")])  # a register's value
 SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # from format 2 on
 
-Segments = tuple[int, int]  # half-open
+Segments = tuple[int, int]  # half-open range
 
 
-ROW_BYTES, DOCUMENT_BYTES = 100, 800  # of memory, about, for each drawer row, and each listing or register, of a part
+ROW_BYTES, DOCUMENT_BYTES = 100, 800  # approximate memory per drawer row, and per listing or register, in a part
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Cuts of the table's segments into ranges of about equal content, for each kind of rows."""
+    """Ranges of segments with about equal contents, for each kind of rows."""
 
     drawers: Sequence[Segments]
     listings: Sequence[Segments]
@@ -45,7 +45,7 @@ class Cuts:
 
 
 def register_ranges(documents: int, at_once: int) -> list[Segments]:
-    """Return half-open ranges of segments that hold about so many documents' registers each."""
+    """Return half-open ranges of segments with the registers of about `at_once` documents each."""
     count = -(-documents // at_once)
     return [(number * SEGMENTS // count, (number + 1) * SEGMENTS // count) for number in range(count)]
 
@@ -57,7 +57,7 @@ def register_values(registers: NDArray[Any], *, has_signatures: bool) -> Uint8s:
 
 
 class StagedFile(NamedTuple):
-    """An HFile in the stage: its name, its contents, and row and qualifier of its first and last cell, as hex."""
+    """An HFile in the stage; `first` and `last` are the row and qualifier of its end cells, as hexadecimal digits."""
 
     name: str
     cells: int
@@ -72,13 +72,13 @@ class StagedFile(NamedTuple):
         return self.name.split("/")[-2].encode()
 
     def ends(self) -> list[tuple[bytes, bytes]]:
-        """Return row and qualifier of the first and last cell."""
+        """Return the row and the qualifier of the first and the last cell."""
         return [(bytes.fromhex(row), bytes.fromhex(qualifier)) for row, qualifier in (self.first, self.last)]
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRows:
-    """The rows of a region, by its number from 0: a half-open range; an empty end is the table's."""
+    """The number of a region, from 0, and its half-open range of rows; an empty end is the table's end."""
 
     number: int
     start: bytes
@@ -92,7 +92,7 @@ class RegionRows:
         return [(low, high) for low, high in clipped if low < high]
 
     def clip(self, rows: Uint8s) -> slice:
-        """Return which of ordered rows are in the region."""
+        """Return the slice of sorted rows that lies in the region."""
         places = range(len(rows))
         first = bisect_left(places, self.start, key=lambda place: rows[place].tobytes())
         last = len(rows) if not self.stop else bisect_left(places, self.stop, key=lambda place: rows[place].tobytes())
@@ -100,14 +100,14 @@ class RegionRows:
 
 
 class Portion(NamedTuple):
-    """Ordered rows, shape (n, 13), with qualifiers and values (n, width), or one cell per row without both."""
+    """Sorted rows, shape (n, 13), one cell each, with qualifiers and values (n, width), or with neither."""
 
     rows: Uint8s
     qualifiers: Sequence[bytes] | None = None
     values: Uint8s | None = None
 
     def key(self, place: int) -> tuple[str, str]:
-        """Return row and qualifier of a cell, as hexadecimal digits."""
+        """Return the row and the qualifier of a cell, as hexadecimal digits."""
         return self.rows[place].tobytes().hex(), self.qualifiers[place].hex() if self.qualifiers else ""
 
     def append_to(self, file: HFileWriter, stamp: int) -> None:
@@ -120,7 +120,7 @@ class Portion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """The form of files: settings of each family, the timestamp of all cells in ms, the approximate size of a file."""
+    """The form of files: settings by family, the timestamp of all cells (ms since 1970), the approximate file size."""
 
     settings: dict[bytes, FileSettings]
     stamp: int
@@ -129,14 +129,14 @@ class FileForm:
     def write(
         self, stage: Stage, name: str, region: RegionRows, portions: Iterator[Portion], *, attempt: str = ""
     ) -> Iterator[StagedFile]:
-        """Write non-empty portions in order to files `<name>-0`, `<name>-1`, …; yield each complete one.
+        """Write non-empty portions in order to files `<name>-0`, `<name>-1`, …; yield each complete file.
 
         Args:
-            stage: where.
-            name: ends in the family's folder, and what its files are called there.
-            region: whose rows they are.
-            portions: what to write; no file if there are none.
-            attempt: keeps several that write the same file at once apart.
+            stage: Stage for the files.
+            name: Common name of the files, whose second-to-last part is the family's folder.
+            region: Region of the rows.
+            portions: Contents; without any, no file is written.
+            attempt: Distinguishes several attempts that write the same file at the same time.
         """
         family = name.split("/")[-2].encode()
         portion, part = next(portions, None), 0
@@ -161,7 +161,7 @@ class FileForm:
 
 
 class _Summed:
-    """A stream that counts and sums what goes through it."""
+    """A stream that counts the bytes written to it and computes their checksum."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.size, self.crc32 = stream, 0, 0
@@ -173,7 +173,7 @@ class _Summed:
 
 
 def file_settings(table: Table | None) -> dict[bytes, FileSettings]:
-    """Return the settings for files of each family: the table's, if known."""
+    """Return the settings for the files of each family: the table's settings, if known, or the defaults."""
     found = {
         DRAWER_FAMILY: FileSettings(bloom=BloomFilter(PREFIX_BYTES)),
         DOCUMENT_FAMILY: FileSettings(bloom=BloomFilter()),

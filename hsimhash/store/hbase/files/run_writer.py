@@ -1,7 +1,7 @@
 """Write the files of each region from sorted runs, in the worker processes of a bulk load.
 
-Before that each run is *prepared*: its kept documents' drawer rows sorted by drawer (`write_permuted`), and their
-registers in the order of the table's rows: `table_registers`, `TABLE_REGISTER` each.
+Before that, each run is *prepared*: the drawer rows of the documents it keeps are sorted by drawer (`write_permuted`),
+and their registers in the order of the table's rows (the file `table_registers`, of `TABLE_REGISTER`).
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from hsimhash.store.runs import (
 TABLE_REGISTER = np.dtype(
     [
         ("segment", ">u4"),
-        ("rest", ">u8"),  # of the row, after the flag
+        ("rest", ">u8"),  # rest of the row, after the flag
         *SIGNED_VALUE.descr,
-        ("place", "u4"),  # in the run
+        ("place", "u4"),  # index in the run
     ]
 )
-KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # of a document that the table has, as it will be
+KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # new values for a document that the table already has
 
 
 @dataclass(frozen=True, slots=True)
 class FilesJob:
-    """The values that every worker needs: the runs, where files go, how they are made."""
+    """The values that every worker needs: folders of the runs, the record, the stage, the form of the files."""
 
     runs: tuple[Path, ...]
     record: Record
@@ -64,7 +64,7 @@ class FilesJob:
 
 
 def needed_bytes(documents: int, id_bytes: int, record: Record) -> tuple[int, int]:
-    """Estimate the bytes of the runs and files of that many documents, with keys and distinct ids."""
+    """Estimate the bytes of runs and of files for a number of documents with keys and distinct ids."""
     drawers, key_rows = len(record.layout.drawers), record.keying.most_parts
     run_bytes = 8 * drawers + ROWKEY_BYTES * key_rows + 137 + id_bytes
     return documents * run_bytes, documents * (17 * (drawers + key_rows) + 120 + 2 * id_bytes)
@@ -79,7 +79,7 @@ def sort_rows(folder: Path, record: Record) -> None:
 
 
 def sort_registers(folder: Path) -> None:
-    """Sort the registers of a run's kept documents in the table's order."""
+    """Sort the registers of a run's kept documents in the order of the table's rows."""
     run = Run(folder)
     kept = np.flatnonzero(run.read("keep", np.bool_, 0, run.size))
     by_place = run.registers_by_place()
@@ -99,7 +99,7 @@ def sort_registers(folder: Path) -> None:
 
 
 def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
-    """Return where to cut prepared runs."""
+    """Return where to cut prepared runs, so that a part takes about `part_bytes` of memory."""
     at_once = part_bytes // DOCUMENT_BYTES
     return Cuts(
         segment_ranges(list(runs), record.layout.drawers, part_bytes // ROW_BYTES),

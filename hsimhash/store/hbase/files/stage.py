@@ -1,4 +1,4 @@
-"""The stage where files of a bulk load wait: a local folder, or one that fsspec reaches, such as `hdfs://…`."""
+"""The stage that holds the files of a bulk load: a local folder, or one that fsspec can open, such as `hdfs://…`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _NO_STAGES = ("memory", "http", "https")
 
 
 class Stage(ABC):
-    """A folder with a manifest and files, named relative to it; a file that exists is complete.
+    """A folder with a manifest and files, which are named relative to it; a file that exists is complete.
 
     Attributes:
-        url: the folder, as region servers must be able to open it.
+        url: URL of the folder, which region servers must be able to open.
     """
 
     url: str
 
     @abstractmethod
     def writing(self, name: str, attempt: str = "") -> AbstractContextManager[BinaryIO]:
-        """Give a stream to a file, which appears if the block ends without an error.
+        """Return a stream for a file, which appears when the block ends without an error.
 
-        Several attempts to write the same bytes, each with a word of its own, may be under way at once.
+        Several attempts may write the same bytes at the same time if each has a different `attempt`.
         """
 
     @abstractmethod
@@ -52,15 +52,15 @@ class Stage(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Return the free bytes, or None if unknown."""
+        """Return the free space in bytes, or None if unknown."""
 
     @abstractmethod
     def is_on_disk_of(self, folder: Path) -> bool:
         """Whether it is on the same disk as a local folder."""
 
     def manifest(self) -> dict[str, Any] | None:
-        """Return the last manifest written, None if there is none; raise `HsimhashError` if it is not ours."""
-        data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")  # what a kill kept from getting its name
+        """Return the last manifest written, or None; raise `HsimhashError` if it is not hsimhash's."""
+        data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")  # the latter after a kill before its renaming
         try:
             found = None if data is None else json.loads(data)
         except ValueError as error:
@@ -70,9 +70,9 @@ class Stage(ABC):
         return found
 
     def claim(self) -> None:
-        """Make sure that a manifest exists; raise `HsimhashError` if it cannot be written, or other files are there.
+        """Ensure that a manifest exists; raise `HsimhashError` if it cannot be written, or other files exist.
 
-        So a folder that cannot be written is known before anything is done.
+        This detects a folder that is not writable before any work is done.
         """
         if self.manifest() is None:
             if not self.is_empty():
@@ -89,7 +89,7 @@ def open_stage(place: str) -> Stage:
     """Return the stage at a path or URL, without creating it.
 
     Raises:
-        HsimhashError: a URL that fsspec does not know, or fsspec is missing.
+        HsimhashError: The stage cannot be used: see the message, and `reached` for URLs.
     """
     scheme, is_url, path = place.partition("://")
     if not place or (is_url and scheme in _NO_STAGES) or (scheme == "file" and is_url and not path.startswith("/")):
@@ -103,10 +103,10 @@ def open_stage(place: str) -> Stage:
 
 
 def reached(url: str, what: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path there; messages name the URL as `what`.
+    """Return fsspec's file system for a URL, and the path in it; messages call the URL `what`.
 
     Raises:
-        HsimhashError: fsspec does not know it, or is missing; or it holds a password.
+        HsimhashError: fsspec is missing or does not support the URL, or the URL has a password.
     """
     if holds_password(url):
         raise HsimhashError(
@@ -114,7 +114,7 @@ def reached(url: str, what: str) -> tuple[Any, str]:
             f"put it into the configuration of what opens the URL: fsspec, HBase or Spark"
         )
     try:
-        import fsspec  # here: for stages and snapshots elsewhere only
+        import fsspec  # here because only remote stages and snapshots need it
     except ImportError as error:
         raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; pip install 'hsimhash[stage]'") from error
     try:
@@ -134,7 +134,7 @@ class _LocalStage(Stage):
         path = self.folder / name
         with file_errors(self.folder):
             make_folder(path.parent)
-            # A name that HBase passes over, should a kill leave it there.
+            # HBase ignores files with this name, in case a kill leaves one.
             with replace_file(path, path.with_name(f"_{path.name}{attempt}.new")) as stream:
                 yield stream
 
@@ -195,7 +195,7 @@ class _RemoteStage(Stage):
             with self._files.open(part, "wb") as stream:
                 yield stream
             if self._files.exists(self._path(name)):
-                if attempt:  # another one has written it
+                if attempt:  # another attempt has written it
                     self._files.rm(part)
                     return
                 self._files.rm(self._path(name))

@@ -1,4 +1,4 @@
-"""Compare documents of a bulk load with the registers of a table, in batches, to decide which to write."""
+"""Compare a bulk load's documents with a table's registers, in batches, to decide which to write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASKED_AT_ONCE = 5_000  # registers
 
 
 class Effect(NamedTuple):
-    """Whether a document is written, is new or changed, and was known; and its register afterwards."""
+    """Whether to write a document, whether it is new or changed, whether it was known, and its next register."""
 
     is_written: bool
     is_news: bool
@@ -28,9 +28,9 @@ class TableComparison:
     """Compares documents with the table, for a load that began at a known time.
 
     Args:
-        writes: to the table; what documents leave is put into the log of orphans.
-        stamp: when the load began, in ms since 1970: what was written since wins.
-        is_repeated: registers of an earlier try may be there, and their rows gone: all are written again.
+        writes: Writes to the table, for entries in the log of orphans.
+        stamp: Time at which the load began, in ms since 1970. Later writes take precedence.
+        is_repeated: Registers of an earlier attempt may exist while their rows are gone, so all are written again.
     """
 
     writes: Writes
@@ -38,7 +38,7 @@ class TableComparison:
     is_repeated: bool
 
     def of(self, ids: Sequence[bytes], signatures: Iterable[Signature], first_seen: Iterable[int]) -> list[Effect]:
-        """Return the effect on each of at most `ASKED_AT_ONCE` documents, ids distinct. Repeating it is harmless."""
+        """Return the effect on each of up to `ASKED_AT_ONCE` documents with distinct ids; repeating it is harmless."""
         cells = self.writes.gateway.get([register_key(doc_id) for doc_id in ids], DOCUMENT_FAMILY)
         found, moves = list[Effect](), list[tuple[bytes, Signature | None, Signature | None]]()
         for cell, signature, seen in zip(cells, signatures, first_seen, strict=True):
@@ -52,7 +52,7 @@ class TableComparison:
         return found
 
     def _is_written(self, cell: Cell, *, is_news: bool) -> bool:
-        """Whether a document that has a register is written: with a TTL also where its rows may go before that."""
+        """Whether to write a document that has a register; with a TTL, also if its rows may expire before that."""
         ttl_s = self.writes.times.ttl_s
         is_old = ttl_s is not None and self.stamp - cell.timestamp > ttl_s * 1_000 / 2
         return cell.timestamp < self.stamp and (is_news or self.is_repeated or is_old)

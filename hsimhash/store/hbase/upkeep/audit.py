@@ -217,7 +217,7 @@ class Audit:
         return self.report
 
     def _before_loads(self, now: int) -> int:
-        """Return a time before which no current bulk load by files began; abandon loads that are too old."""
+        """Return the latest time by which no current bulk load by files had begun; abandon loads that are too old."""
         youngest = now
         for token, began in loads_begun(self.gateway).items():
             if now - began > self.times.load_s * 1_000:

@@ -76,7 +76,7 @@ class RangeJob:
         url: URL of the index.
         gateway: Gateway to its table.
         record: Index record.
-        folder: Folder for findings, the only one in its parent folder; created if missing.
+        folder: Folder for findings, created if missing. Its parent is the job's own folder, which has the locks.
         workers: Number of processes; with 1, this process does the work.
         range_rows: See `RANGE_ROWS`.
     """

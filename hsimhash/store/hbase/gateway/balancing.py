@@ -21,7 +21,7 @@ from weakref import ref
 from hsimhash.store.hbase.gateway.address import Endpoint
 from hsimhash.store.hbase.gateway.connection import Connection
 
-FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a gateway that failed is left alone, doubled each time
+FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a failed gateway rests, doubled each time
 
 
 T = TypeVar("T")

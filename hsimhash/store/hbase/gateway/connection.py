@@ -321,7 +321,7 @@ class Connection:
         """The socket, or None if it is not connected."""
         return self._wire.socket if self._wire is not None else None
 
-    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
+    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # the IDL has the type
         """Send a call and return its reply, with the previous call's time-out."""
         self.send(Call(service, method, arguments), self.timeout_s)
         return self.receive()
@@ -350,7 +350,7 @@ class Connection:
         self._protocol.write_message_end()
         self._protocol.trans.flush()
 
-    def receive(self, *, end_s: float = math.inf) -> Any:  # as the IDL has it
+    def receive(self, *, end_s: float = math.inf) -> Any:  # the IDL has the type
         """Return the reply to the oldest call in progress; raise the gateway's error, or the reason for a lost reply.
 
         The time-out counts from sending. A reply that has already arrived is read even after it, but nothing waits

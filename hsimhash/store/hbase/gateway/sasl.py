@@ -85,7 +85,7 @@ class Kerberos:
         """Return the maximum number of bytes whose protected form has at most `size` bytes."""
         return int(self._do(self._context.get_wrap_size_limit, size, is_secret))
 
-    def _do(self, call: Callable[..., Any], *arguments: object) -> Any:  # as the library has it
+    def _do(self, call: Callable[..., Any], *arguments: object) -> Any:  # gssapi is not typed
         errors = self._gssapi.exceptions
         try:
             return call(*arguments)

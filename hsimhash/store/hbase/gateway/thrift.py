@@ -68,10 +68,10 @@ class ThriftGateway(Gateway):
     def _task(self, method: str, *arguments: object) -> Task:
         return one_call(self._call(method, *arguments))
 
-    def _one(self, method: str, *arguments: object) -> Any:  # as the IDL has it
+    def _one(self, method: str, *arguments: object) -> Any:  # the IDL has the type
         return self._run(self._task(method, *arguments))
 
-    def _run(self, task: Task) -> Any:  # as the task has it
+    def _run(self, task: Task) -> Any:  # the type of the task's result
         return self._caller.run([task], width=1)[0]
 
     def _scan(self, scans: Sequence[DrawerScan], width: int, depth: int) -> Uint8s:
@@ -199,9 +199,7 @@ class ThriftGateway(Gateway):
         if "NamespaceNotFoundException" in message:
             return HsimhashError(f"no namespace {namespace} there; in hbase shell: create_namespace '{namespace}'")
         if "ompression" in message:
-            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[
-                0
-            ]  # the advice that follows is not a remedy
+            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]  # its advice is not a remedy
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(
                 f"the servers cannot use compression {compression} ({why}): install its codec on master and region "

@@ -70,7 +70,7 @@ class TableClaims:
         """Decide the claims that can be decided now; return how many."""
         view = _View(self._writes, {})
         ready, matches = self._claims.look(view)
-        if self._since:  # in the first round most documents are new: others are refused, and read in the next round
+        if self._since:  # not in the first round: most documents are new; others are refused, and read in the next one
             view.lookup([self._claims.doc_ids[number] for number in ready])
         own = {number: view.registers.get(self._claims.doc_ids[number], NEVER_READ) for number in (*ready, *matches)}
         decided = self._withdraw(own, matches)
@@ -93,7 +93,9 @@ class TableClaims:
         """Claim documents without a stored document near them; return how many were decided."""
         is_timely = self._times.rows_timely()
         mine = self._claimed(own, is_timely)
-        held = {self._claims.doc_ids[number]: read for number, read in mine.items()}  # none of these near another
+        held = {
+            self._claims.doc_ids[number]: read for number, read in mine.items()
+        }  # no two of these are near each other
         view = _View(self._writes, held)
         found = self._claims.nearest(view, list(mine))
         matches = {number: match for number, match in zip(mine, found, strict=True) if match is not None}

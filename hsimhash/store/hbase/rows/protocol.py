@@ -133,7 +133,7 @@ class SameIndex:
 
     def __init__(self, url: str, gateway: Gateway, record: Record, times: Times) -> None:
         self._url, self._gateway, self._record, self._times = url, gateway, record, times
-        self.is_recent: Callable[[], bool] = lambda: False  # whether the index was there a moment ago
+        self.is_recent: Callable[[], bool] = lambda: False  # whether the index was seen a moment ago
 
     def check_unless_recent(self) -> None:
         """Call `check`, unless the index was seen a moment ago."""

@@ -98,9 +98,7 @@ class HBaseViewInPart(HBaseView, ViewInPart):
     def __init__(self, gateway: Gateway, record: Record) -> None:
         HBaseView.__init__(self, gateway, record)
         ViewInPart.__init__(self)
-        self._listed: defaultdict[bytes, set[int]] = defaultdict(
-            set
-        )  # fingerprints under which documents are listed, by id
+        self._listed: defaultdict[bytes, set[int]] = defaultdict(set)  # fingerprints that list each id
 
     def _scanned(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None) -> Uint8s:
         rows, unanswered = self._gateway.scan_in_part(ranges)

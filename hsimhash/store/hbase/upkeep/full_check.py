@@ -54,9 +54,8 @@ PART_BYTES = 1 << 26  # bytes of files that are compared together
 _HELD = 1 << 16  # cells of documents that are buffered before they are examined
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
-_FILED = np.dtype(
-    [*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")]
-)  # the last two are the register's row
+# Segment and rest are the register's row.
+_FILED = np.dtype([*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")])
 _ROW = np.dtype([("fingerprint", "u8")])
 _KEYED = np.dtype([("fingerprint", "u8"), ("prefix", "u8")])
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random

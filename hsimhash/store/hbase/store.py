@@ -190,7 +190,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def _acknowledged(self) -> Iterator[Writes]:
-        """Return what writes for one call; at its end, raise if the index is no longer the one that was opened."""
+        """Yield a `Writes` for one call; at its end, raise if the index is no longer the one that was opened."""
         with self.gateway.one_deadline():
             yield self._writes()
             self._same.check()

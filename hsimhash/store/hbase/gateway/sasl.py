@@ -75,7 +75,7 @@ class Kerberos:
         return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or not encrypted but secret."""
+        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or unencrypted but secret."""
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")

@@ -26,8 +26,9 @@ def test_the_last_cause_follows_the_first_line() -> None:
     error = told(NO_MASTER, "getTableDescriptor")
     assert isinstance(error, TransientError)
     assert str(error) == (
-        "the servers refuse for now: getTableDescriptor on default:pages: Failed after attempts=16, exceptions: … "
-        "org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Call to gw1:16000 failed"
+        "the servers refuse the call for now: getTableDescriptor on default:pages: Failed after attempts=16, "
+        "exceptions: … org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Call to gw1:16000 "
+        "failed"
     )
 
 

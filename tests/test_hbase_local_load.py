@@ -95,7 +95,7 @@ def test_the_program_is_the_one_that_is_named_or_found(tmp_path: Path) -> None:
     assert load_command("", {**path, "HBASE_HOME": str(tmp_path / "home")}) == [str(home)]
     assert load_command("", path) == [str(in_path)]
     assert load_command("", {"PATH": ""})[1:] == ["java"]  # of the clone
-    with pytest.raises(HsimhashError, match="there is no program 'nothing' to run; correct --hbase-command"):
+    with pytest.raises(HsimhashError, match="there is no program 'nothing'; correct --hbase-command"):
         load_command("nothing", path)
     with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but there is no program /nowhere/bin/hbase"):
         load_command("", {"HBASE_HOME": "/nowhere"})
@@ -111,7 +111,7 @@ def loaded(words: list[str], log: Path) -> None:
 def test_what_a_program_says_is_kept_and_its_end_shown(tmp_path: Path) -> None:
     log = tmp_path / "load.log"
     loaded(["sh", "-c", "echo fine"], log)
-    with pytest.raises(HsimhashError, match=r"ended with code 3; nothing is lost.*\n  bad\n  Caused by: worse$"):
+    with pytest.raises(HsimhashError, match=r"failed with code 3; nothing is lost.*\n  bad\n  Caused by: worse$"):
         loaded(["sh", "-c", r"printf 'bad\n\tat one\n\tat two\nCaused by: worse\n' >&2; exit 3"], log)
     assert log.read_text() == "fine\nbad\n\tat one\n\tat two\nCaused by: worse\n"
     with pytest.raises(HsimhashError, match=r"cannot run .*: .*; correct --hbase-command"):

@@ -150,7 +150,7 @@ def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
     operations.create(url(gateway), RECORD, WANTED)
     gateway.cells, gateway.is_hidden = {}, True
     operations.create_at(url(gateway), RECORD).close()
-    assert "cannot tell the table's TTL" in caplog.text
+    assert "cannot read the table's TTL" in caplog.text
     assert gateway.cells.pop(IDENTITY_PART)
     assert gateway.cells == RECORD.to_parts()
 
@@ -190,7 +190,7 @@ def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gat
     operations.create(url(gateway), RECORD, WANTED)
     gateway.made.attributes = {}
     gateway.cells = {}
-    with pytest.raises(HsimhashError, match="not its record; if it must go"):
+    with pytest.raises(HsimhashError, match="not its record; to delete it"):
         operations.drop_at(url(gateway), lambda _: True)
     gateway.cells = {b"layout": b"damaged"}
     assert operations.drop_at(url(gateway), lambda _: True)

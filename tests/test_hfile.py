@@ -180,20 +180,23 @@ def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) 
 @pytest.mark.parametrize(
     ("append", "message"),
     [
-        (lambda file: file.append_rows(random_rows(9)[::-1], 1), "does not come after .*; sort the rows, each once"),
+        (
+            lambda file: file.append_rows(random_rows(9)[::-1], 1),
+            "does not come after .*; sort the rows, without repeats",
+        ),
         (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not come after"),
         (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not come after"),
         (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is not within the region \[10, f0\)"),
         (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is not within the region \[10, f0\)"),
         (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append_cells takes longer ones"),
         (lambda file: file.append_rows(np.full((1, 13, 1), 32, np.uint8), 1), r"shape \(1, 13, 1\)"),
-        (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "give ms since 1970"),
+        (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "pass ms since 1970"),
         (lambda file: file.append_cells([cell(b"\x11", b"b"), cell(b"\x11", b"a")]), "b'a'"),
-        (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp -1; give ms since 1970"),
+        (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp -1; pass ms since 1970"),
         (lambda file: file.append_cells([cell(b"\x11", kind=8)]), "only puts"),
-        (lambda file: file.append_cells([cell(b"\x11"), cell(b"\x11\x11")]), "Bloom key of 2 bytes, others one of 1"),
-        (lambda file: file.append_cells([cell(b"\x11" * 32_768)]), "HBase's have 1 to 32,767"),
-        (lambda file: None, "without cells, .*; leave it out"),
+        (lambda file: file.append_cells([cell(b"\x11"), cell(b"\x11\x11")]), "Bloom key of 2 bytes, earlier rows of 1"),
+        (lambda file: file.append_cells([cell(b"\x11" * 32_768)]), "bytes instead of 1 to 32,767"),
+        (lambda file: None, "at least one cell; do not write an empty one"),
     ],
 )
 def test_what_hbase_could_not_load_is_refused_and_no_file_is_left(
@@ -213,10 +216,10 @@ def test_rows_are_bytes(rows: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FileSettings(encoding="DIFF"), "data encoding 'DIFF'; choose one of NONE, FAST_DIFF"),  # type: ignore[arg-type]
-        (lambda: FileSettings(block_bytes=0), "give 1 or more"),
-        (lambda: BloomFilter(0), "give 1 or more, or None for whole rows"),
-        (lambda: HFileWriter(io.BytesIO(), b""), "a family of 0 bytes; HBase's have 1 to 127"),
+        (lambda: FileSettings(encoding="DIFF"), "unknown encoding 'DIFF'; choose one of NONE, FAST_DIFF"),  # type: ignore[arg-type]
+        (lambda: FileSettings(block_bytes=0), "both must be 1 or more"),
+        (lambda: BloomFilter(0), "it must be 1 or more, or None for whole rows"),
+        (lambda: HFileWriter(io.BytesIO(), b""), "the family has 0 bytes instead of 1 to 127"),
     ],
 )
 def test_settings_that_hbase_does_not_have_are_refused(make: Callable[[], object], message: str) -> None:

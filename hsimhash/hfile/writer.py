@@ -67,9 +67,7 @@ class BloomFilter:
 
     def __post_init__(self) -> None:
         if self.prefix_bytes is not None and self.prefix_bytes < 1:
-            raise ValueError(
-                f"a filter of {self.prefix_bytes} bytes of each row; give 1 or more, or None for whole rows"
-            )
+            raise ValueError(f"prefix_bytes is {self.prefix_bytes}; it must be 1 or more, or None for whole rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +88,11 @@ class FileSettings:
 
     def __post_init__(self) -> None:
         if self.encoding not in MAGIC:
-            raise ValueError(f"data encoding {self.encoding!r}; choose one of {', '.join(MAGIC)}")
+            raise ValueError(f"unknown encoding {self.encoding!r}; choose one of {', '.join(MAGIC)}")
         if self.block_bytes < 1 or self.index_bytes < 1:
-            raise ValueError(f"blocks of {self.block_bytes} and leaves of {self.index_bytes} bytes; give 1 or more")
+            raise ValueError(
+                f"block_bytes is {self.block_bytes} and index_bytes {self.index_bytes}; both must be 1 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class HFileWriter:
         created_ms: int = 0,
     ) -> None:
         if not 1 <= len(family) <= MOST_FAMILY_BYTES:
-            raise ValueError(f"a family of {len(family)} bytes; HBase's have 1 to {MOST_FAMILY_BYTES}")
+            raise ValueError(f"the family has {len(family)} bytes instead of 1 to {MOST_FAMILY_BYTES}")
         self.family, self.settings = family, settings or FileSettings()
         self.within, self.created_ms = within, created_ms
         self._file = file
@@ -179,9 +179,11 @@ class HFileWriter:
         if values is None:
             values = np.empty((len(rows), 0), np.uint8)
         if not len(rows) == len(qualifiers) == len(values):
-            raise ValueError(f"{len(rows)} rows, {len(qualifiers)} qualifiers and {len(values)} values; give as many")
+            raise ValueError(
+                f"{len(rows)} rows, {len(qualifiers)} qualifiers and {len(values)} values; pass as many of each"
+            )
         if max(map(len, qualifiers), default=0) > MOST_QUALIFIER_BYTES:
-            raise ValueError(f"a qualifier has over {MOST_QUALIFIER_BYTES:,} bytes; append_cells takes such ones")
+            raise ValueError(f"a qualifier has over {MOST_QUALIFIER_BYTES:,} bytes; append_cells takes longer ones")
         cells = CellColumns(rows, qualifiers, timestamp, values)
         if self.settings.encoding != "FAST_DIFF":
             self.append_cells(map(cells.cell, range(len(rows))))
@@ -208,7 +210,7 @@ class HFileWriter:
         with self._appending():
             self._put_waiting()
             if self._first is None or self._last is None:
-                raise ValueError("an HFile without cells, which HBase does not need; leave it out")
+                raise ValueError("an HFile must have at least one cell; do not write an empty one")
             self._put_chunks(np.empty((0, len(self._last.row)), np.uint8), is_last=True)
             if self._index.roots and self._index.leaf:
                 self._put_leaf()
@@ -219,7 +221,7 @@ class HFileWriter:
     @contextmanager
     def _appending(self) -> Iterator[None]:
         if self._is_over:
-            raise ValueError("this HFile is finished, or something could not be appended to it; begin another one")
+            raise ValueError("this HFile is finished, or an earlier call failed; begin another one")
         try:
             yield
         except BaseException:
@@ -266,7 +268,9 @@ class HFileWriter:
     def _take(self, cell: KeyValue) -> None:
         """Check a cell's order and validity, and include its timestamp in the file's range."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
-            raise ValueError(f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, each once")
+            raise ValueError(
+                f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, without repeats"
+            )
         self._check(cell)
         if self._first is None:
             self._first = cell
@@ -278,9 +282,9 @@ class HFileWriter:
         if not start <= cell.row or (stop and cell.row >= stop):
             raise ValueError(f"row {cell.row.hex()} is not within the region [{start.hex()}, {stop.hex()})")
         if not 1 <= len(cell.row) <= MOST_ROW_BYTES:
-            raise ValueError(f"a row of {len(cell.row):,} bytes; HBase's have 1 to {MOST_ROW_BYTES:,}")
+            raise ValueError(f"a row has {len(cell.row):,} bytes instead of 1 to {MOST_ROW_BYTES:,}")
         if not 0 <= cell.timestamp < LATEST:
-            raise ValueError(f"cell {_shown(cell)} has timestamp {cell.timestamp}; give ms since 1970")
+            raise ValueError(f"cell {_shown(cell)} has timestamp {cell.timestamp}; pass ms since 1970")
         if cell.kind != PUT:
             raise ValueError(f"cell {_shown(cell)} is of kind {cell.kind}; only puts ({PUT}) are written")
         if self._bloom is not None:
@@ -293,7 +297,7 @@ class HFileWriter:
 
     def _write(self, data: bytes) -> None:
         if self._file.write(data) != len(data):
-            raise OSError("the stream took only a part of what was written; give a buffered one")
+            raise OSError("the stream accepted only part of the data; pass a buffered one")
         self._place += len(data)
 
     def _put(self, magic: bytes, body: bytes, key: bytes = b"") -> Entry:
@@ -407,7 +411,7 @@ class _Bloom:
         """Raise `ValueError` for a row whose key does not have the same length as the earlier ones."""
         width = len(row[: self.wanted.prefix_bytes])
         if self._width not in (None, width):
-            raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, others one of {self._width}")
+            raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, earlier rows of {self._width}")
         self._width = width
 
     def keys_of(self, rows: list[bytes]) -> Uint8s:
@@ -469,7 +473,7 @@ def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))
-        raise ValueError(f"row {other} does not come after {one}; sort the rows, each once")
+        raise ValueError(f"row {other} does not come after {one}; sort the rows, without repeats")
 
 
 def _shown(cell: KeyValue) -> str:

@@ -448,18 +448,18 @@ def test_http_mode_with_tls(own_hbase: HBaseServer, table: str, keystore: tuple[
     }
     with own_hbase.gateway("thrift2", settings=HTTP | tls) as served:
         use_over_http(f"hbase+https://localhost:{served.port}/{table}?ca={certificate}&{PATIENCE}")
-        with pytest.raises(StoreUnavailableError, match="name the file of its authority with ca=FILE"):
+        with pytest.raises(StoreUnavailableError, match="set ca=FILE to the certificate of its authority"):
             open_gateway(Address.parse(f"hbase+https://localhost:{served.port}/{table}"))
-        with pytest.raises(StoreUnavailableError, match=r"wants TLS; write hbase\+https://"):
+        with pytest.raises(StoreUnavailableError, match=r"requires TLS; write hbase\+https://"):
             opened(served.port, table, ANSWER)
 
 
 def test_wrong_ports_are_named(own_hbase: HBaseServer, table: str) -> None:
     ports = own_hbase.environment()
     for name, message in (
-        ("HBASE_ZOOKEEPER_PORT", "is ZooKeeper; name the port of a Thrift gateway"),
-        ("HBASE_MASTER_PORT", "HBase's own RPC there; name the port of a Thrift gateway"),
-        ("HBASE_REGIONSERVER_PORT", "HBase's own RPC there; name the port of a Thrift gateway"),
+        ("HBASE_ZOOKEEPER_PORT", "is ZooKeeper; use the port of a Thrift gateway"),
+        ("HBASE_MASTER_PORT", "HBase's own RPC there; use the port of a Thrift gateway"),
+        ("HBASE_REGIONSERVER_PORT", "HBase's own RPC there; use the port of a Thrift gateway"),
     ):
         with pytest.raises(StoreUnavailableError, match=message):
             opened(int(ports[name]), table, ANSWER)

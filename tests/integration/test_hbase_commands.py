@@ -91,7 +91,7 @@ def test_a_table_of_others_that_has_the_same_families_is_left_alone(
         for url in stores:
             dropped = run("drop-table", "--yes", "--store", url)
             assert dropped.exit_code == 1
-            assert f"not its record; if it must go, in hbase shell: disable 'default:{table}'" in dropped.stderr
+            assert f"not its record; to delete it, in hbase shell: disable 'default:{table}'" in dropped.stderr
         plain.disable_table(table)
     for url in stores:
         assert run("drop-table", "--yes", "--store", url).exit_code == 4
@@ -124,7 +124,7 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(stores: tuple[str,
     assert "--print-commands" in refused.stderr
     assert "--allow-plain" in refused.stderr
     assert run("describe", "--store", store).exit_code == 5
-    assert "made a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
+    assert "created a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
     assert "does not report how they are set" in done("describe", "--store", store)
     told = done("doctor", "--store", store, "--write")
     assert "answers as Thrift1" in told

@@ -153,7 +153,7 @@ def test_who_shows_the_right_certificate_reads_and_writes(
 
 def test_who_shows_no_certificate_is_told_the_option(port: int, certificates: Certificates) -> None:
     said = complaint(place(port, certificates, "t"))
-    assert "does it ask for a client certificate? name its file with cert=FILE" in said
+    assert "if it requires a client certificate, set cert=FILE" in said
 
 
 def test_who_shows_a_strange_certificate_is_told_which(port: int, certificates: Certificates) -> None:
@@ -167,11 +167,11 @@ def test_a_server_by_a_strange_authority_is_not_believed(port: int, certificates
     address = Address.parse(
         f"hbase+https://localhost:{port}/t?ca={certificates.strange.certificate}&cert={cert}&key={key}"
     )
-    assert "name the file of its authority with ca=FILE" in complaint(address)
+    assert "set ca=FILE to the certificate of its authority" in complaint(address)
 
 
 def test_a_server_that_cuts_without_an_alert_may_want_a_certificate(certificates: Certificates) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificates.trusted.issue("gateway"))
     with refusing_port() as nobody, serving(EndingTls(nobody, context)) as server:  # closes after the handshake
-        assert "does it ask for a client certificate?" in complaint(place(server.port, certificates, "t"))
+        assert "if it requires a client certificate" in complaint(place(server.port, certificates, "t"))

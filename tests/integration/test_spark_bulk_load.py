@@ -165,7 +165,7 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
         bulk_load(given, store, how, position="when")
     with pytest.raises(HsimhashError, match="cannot use"):
         bulk_load(given, store, StageOptions("/proc/stage"))
-    with pytest.raises(HsimhashError, match="is no place for a stage"):
+    with pytest.raises(HsimhashError, match="cannot be a stage"):
         bulk_load(given, store, StageOptions("memory://x"))
     Path("others").mkdir()
     Path("others", "file").write_text("")
@@ -173,12 +173,12 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
         bulk_load(given, store, StageOptions("others"))
     assert not Path("stage").exists()
     loaded(given, store, options(own_hbase, []))
-    with pytest.raises(HsimhashError, match="has the stage of another load, for hbase://"):
+    with pytest.raises(HsimhashError, match="belongs to another load, for hbase://"):
         loaded(frame(spark, ("a", 2)), store, how)
     with new_table(own_hbase) as name:
         other = table_url(own_hbase, name)
         HSimIndex.create(other, layout="4").close()
-        with pytest.raises(HsimhashError, match="has the stage of another load, for hbase://"):
+        with pytest.raises(HsimhashError, match="belongs to another load, for hbase://"):
             loaded(given, other, how)
     with HSimIndex.open(store) as index:
         assert len(loads_begun(gateway_of(index))) == 1

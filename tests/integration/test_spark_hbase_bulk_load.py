@@ -159,7 +159,7 @@ def test_a_stage_of_another_load_is_refused(own_hbase: HBaseServer, store: str) 
     bulk_load(own_hbase, store, given, "--print-commands")
     other = lines(Path("other.jsonl"), ("b", 1))
     said = bulk_load(own_hbase, store, other, code=1)
-    assert "has the stage of another load, for hbase://" in said
+    assert "belongs to another load, for hbase://" in said
     Path("stage", "manifest.json").unlink()
     assert "has files that hsimhash did not write" in bulk_load(own_hbase, store, other, code=2)
 
@@ -203,9 +203,9 @@ def test_nothing_as_young_as_a_load_is_collected(own_hbase: HBaseServer, store: 
         (("--store", "lmdb://here"), "is not on HBase"),
         (("--hbase-command", "no-such-program"), "there is no program 'no-such-program'"),
         (("--stage", "/proc/stage"), "cannot use"),
-        (("--stage", ""), "is no place for a stage"),
-        (("--stage", "memory://x"), "is no place for a stage"),
-        (("--stage", "file://tmp/x"), "is no place for a stage"),
+        (("--stage", ""), "cannot be a stage"),
+        (("--stage", "memory://x"), "cannot be a stage"),
+        (("--stage", "file://tmp/x"), "cannot be a stage"),
         (("--stage", "nowhere://stage"), "cannot be reached"),
         (("--layout", "4"), "layout"),
         (("--memory", "1"), "--memory"),
@@ -232,7 +232,7 @@ def test_what_the_load_program_says_is_shown_where_it_fails(own_hbase: HBaseServ
         *("--hbase-command", "sh -c 'echo no route to master; exit 3'"),
     )
     assert result.exit_code == 1
-    assert "ended with code 3" in result.stderr
+    assert "failed with code 3" in result.stderr
     assert "no route to master" in result.stderr
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
 

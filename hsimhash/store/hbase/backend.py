@@ -86,7 +86,7 @@ class _HBaseBackend(Backend):
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         if ttl_s is not None:
             raise ValueError(
-                f"leave ttl_s out for {masked(url)}; 'hsimhash create-table --ttl' makes a table with a TTL"
+                f"leave ttl_s out for {masked(url)}; 'hsimhash create-table --ttl' creates a table with a TTL"
             )
         made: Store = _operations().create_at(url, record)
         return made
@@ -97,8 +97,8 @@ class _HBaseBackend(Backend):
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         def is_sure_without(snapshot_line: str) -> bool:
-            say(f"a snapshot taken before keeps it; in hbase shell: {snapshot_line}")
-            say("a table made of the snapshot needs 'hsimhash check --repair' before use: its rows are of many moments")
+            say(f"to keep a copy, take a snapshot first; in hbase shell: {snapshot_line}")
+            say("a table restored from it needs 'hsimhash check --repair' before use: its rows are from many moments")
             return is_sure(f"Drop {url} and everything in it?")
 
         return bool(_operations().drop_at(url, is_sure_without))

@@ -39,7 +39,7 @@ SLOW_S = 1.0
 _SPARE_FILES = 64
 ADVICE = (
     "processes x connections should be at most 0.8 x threads x gateways: start gateways with -w 4000, or with "
-    "-threadedselector and transport=framed, add gateways, or set connections= lower"
+    "-threadedselector and transport=framed, add gateways, or lower connections="
 )
 
 
@@ -55,7 +55,7 @@ def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[
     if not spoken:
         return
     if len(set(spoken.values())) > 1:
-        yield Check("gateways", "fail", "some speak Thrift1 and some Thrift2; name those of one kind")
+        yield Check("gateways", "fail", "some speak Thrift1 and some Thrift2; use gateways of one kind")
         return
     answering = replace(address, gateways=tuple(spoken))
     if processes is not None:
@@ -99,7 +99,7 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"
     said = f"connects and answers as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
     if kind == 1:
-        yield Check(name, "warn", f"{said}; Thrift2 is faster, and can make the table: 'hbase thrift2 start'")
+        yield Check(name, "warn", f"{said}; Thrift2 is faster, and can create the table: 'hbase thrift2 start'")
     else:
         yield Check(name, "ok", said)
 
@@ -107,9 +107,9 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
 def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Iterator[Check]:
     name = f"table {address.full_table.decode()}"
     if table is None:
-        raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
+        raise IndexNotFoundError(f"there is no {name}; create it with 'hsimhash create-table'")
     check_enabled(gateway, address)
-    yield Check(name, "ok", "is there")
+    yield Check(name, "ok", "exists")
     if not table.is_complete:
         yield Check("settings", "warn", "the gateway does not report the table's settings; in hbase shell: describe")
         return
@@ -118,7 +118,7 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
         status: Literal["warn", "fail"] = "warn" if step.sign == "~" else "fail"
         yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")
     if not differing:
-        yield Check("settings", "ok", "are as create-table makes them")
+        yield Check("settings", "ok", "are as create-table sets them")
 
 
 def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
@@ -144,20 +144,20 @@ def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
     """Compare the table's TTL with the record's, which decides when documents that are added again are rewritten."""
     recorded_s = recorded_ttl_s(gateway)
     if ttl_s is not None and recorded_s != ttl_s:
-        said = "nothing" if recorded_s is None else f"{recorded_s} s"
-        message = f"the table's is {ttl_s} s (0: never), the record says {said}; run 'hsimhash create-table' as it was"
+        said = "none" if recorded_s is None else f"{recorded_s} s"
+        message = f"the table has {ttl_s} s (0: never), the record {said}; run the same 'hsimhash create-table' again"
         yield Check("ttl", "warn", message)
 
 
 def _check_regions(regions: Sequence[Region]) -> Check:
     servers = len({region.server for region in regions} - {""})
     if homeless := sum(not region.server for region in regions):
-        return Check("regions", "fail", f"{homeless} of {len(regions)} are on no server; run 'hbase hbck'")
+        return Check("regions", "fail", f"{homeless} of {len(regions)} are not on any server; run 'hbase hbck'")
     said = f"{len(regions)}, on region servers: {servers}"
     if len(regions) < servers or len(regions) == 1:
-        return Check("regions", "warn", f"{said}: few of the servers have all the load; see create-table --regions")
+        return Check("regions", "warn", f"{said}: a few servers have the whole load; see create-table --regions")
     if len(regions) > _MANY_REGIONS * servers:
-        return Check("regions", "warn", f"{said}: over {_MANY_REGIONS} a server; merge some, in hbase shell")
+        return Check("regions", "warn", f"{said}: over {_MANY_REGIONS} per server; merge some in hbase shell")
     return Check("regions", "ok", said)
 
 
@@ -166,8 +166,10 @@ def check_stamps(gateway: Gateway) -> Check:
     cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
     ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
     if ahead_s > WORRYING_SKEW_S:
-        return Check("clock", "warn", f"the record was stamped {ahead_s:.0f} s ahead of this clock; set clocks by NTP")
-    return Check("clock", "ok", "no stamp of the record is ahead of this clock; --write measures every server's")
+        return Check(
+            "clock", "warn", f"the record's timestamps are {ahead_s:.0f} s ahead of this clock; set clocks by NTP"
+        )
+    return Check("clock", "ok", "no timestamp of the record is ahead of this clock; --write measures every server's")
 
 
 def write_checks(gateway: Gateway) -> Iterator[Check]:
@@ -206,8 +208,8 @@ def load_checks(address: Address, processes: int) -> Iterator[Check]:
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
     said = (
-        f"connections: {wanted} ({processes} x {connections}, of each process); threads: {WORKERS * gateways} "
-        f"({gateways} x {WORKERS}, of each gateway started without -w)"
+        f"connections: {wanted} ({processes} x {connections} per process); threads: {WORKERS * gateways} "
+        f"({gateways} x {WORKERS} per gateway started without -w)"
     )
     is_fit = wanted <= MOST_FULL * WORKERS * gateways
     yield Check("size", "ok", said) if is_fit else Check("size", "warn", f"{said}: {ADVICE}")

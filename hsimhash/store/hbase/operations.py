@@ -41,13 +41,14 @@ from hsimhash.store.hbase.gateway.table import (
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
 
-_UNFIT = "this gateway cannot make the table as it must be; see --print-commands and --allow-plain"
+_UNFIT = "this gateway cannot create the table with all of its settings; see --print-commands and --allow-plain"
 _PLAIN = (
-    "made a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but slower, "
-    "and one server has all the load until HBase splits it"
+    "created a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but more "
+    "slowly, and one server has the whole load until HBase splits it"
 )
 _UNREPORTED = (
-    "Thrift1 neither reports nor alters a table's settings: --ttl, --compression and --family-option are for a new one"
+    "Thrift1 can neither report nor alter a table's settings: --ttl, --compression and --family-option apply only to a "
+    "new one"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -207,9 +208,9 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
     is_plain = gateway.makes_tables == "plain"
     if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
         raise HsimhashError(
-            f"this gateway cannot make the table as it must be: that takes Thrift2, not framed, which garbles split "
-            f"keys; run what 'hsimhash create-table --print-commands' prints in hbase shell, then this command again"
-            f"{'; or take a lesser table with --allow-plain' if is_plain else ''}"
+            f"this gateway cannot create the table with all of its settings: that needs Thrift2, and not framed, which "
+            f"garbles split keys; run the output of 'hsimhash create-table --print-commands' in hbase shell, then this "
+            f"command again{'; or accept a plain table with --allow-plain' if is_plain else ''}"
         )
     gateway.create_table(Table(families(wanted), TABLE_ATTRIBUTES), wanted.splits)
 
@@ -271,6 +272,6 @@ def _check_index(gateway: Gateway, address: Address) -> None:
     check_enabled(gateway, address)
     if not has_record(gateway):
         raise HsimhashError(
-            f"table {name} has the column families of an index, but not its record; if it must go, in hbase shell: "
+            f"table {name} has the column families of an index, but not its record; to delete it, in hbase shell: "
             f"{'; '.join(drop_lines(address))}"
         )

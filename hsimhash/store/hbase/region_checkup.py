@@ -23,13 +23,13 @@ def region_server_checks(address: Address, regions: Sequence[Region], loads: Seq
     if silent:
         message = (
             f"{len(silent)} of {len(loads)} do not answer on their info port ({silent[0]}), so their files, locality, "
-            f"cache and requests are unknown; name the port that hbase.regionserver.info.port sets by info_port= in "
-            f"the URL, and open it to this machine"
+            f"cache and requests are unknown; set info_port= in the URL to hbase.regionserver.info.port, and open this "
+            f"port to this machine"
         )
         yield Check("region servers", "warn", message)
     known = [(region, load) for region in regions if (load := load_of(region, answering))]
     if answering and not known:
-        message = "unknown, as are requests: its regions are new, or this user may not read hbase:meta"
+        message = "unknown, like requests: its regions are new, or this user may not read hbase:meta"
         yield Check("store files", "ok", message)
     if known:
         yield _check_files(address, [load for _, load in known])
@@ -44,7 +44,7 @@ def _check_files(address: Address, loads: Sequence[RegionLoad]) -> Check:
     said = f"{files:,} in {len(loads):,} regions, at most {most:,} in one; compactions waiting: {waiting:,}"
     if files <= families:
         return Check("store files", "ok", said)
-    said += f"; in hbase shell: {compact_line(address)} leaves one a family, after bulk loads in half of a query's time"
+    said += f"; in hbase shell: {compact_line(address)} leaves one per family; after bulk loads it halves query times"
     return Check("store files", "warn" if files > FILES_WORTH_A_COMPACTION * families else "ok", said)
 
 
@@ -56,18 +56,20 @@ def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
     said += f": {hottest.requests:,}, {times:.1f} times the median"
     if len(known) < LEAST_REGIONS or hottest.requests < HOT_REQUESTS or times <= HOT_TIMES:
         return Check("requests", "ok", said)
-    return Check("requests", "warn", f"{said}; a hot region: 'hsimhash status'; in hbase shell: split '{hottest.name}'")
+    return Check(
+        "requests", "warn", f"{said}; a hot region: see 'hsimhash status'; in hbase shell: split '{hottest.name}'"
+    )
 
 
 def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
     """Report what servers count for all of their tables together; only a low locality is a warning."""
     local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
     if local:
-        said = f"{_range_of(local)} of each server's store files, of all tables, are on its own machine"
+        said = f"{_range_of(local)} of each server's store files, for all tables, are on its own machine"
         if max(local)[0] == 0:
-            yield Check("locality", "ok", f"{said}: usual on an object store, or where DataNodes run elsewhere")
+            yield Check("locality", "ok", f"{said}: normal on an object store, or if DataNodes run elsewhere")
         elif min(local)[0] < LEAST_LOCAL_PERCENT:
-            remedy = f"in hbase shell: {compact_line(address)} writes its files where their regions are"
+            remedy = f"in hbase shell: {compact_line(address)} rewrites its files where their regions are"
             yield Check("locality", "warn", f"{said}; {remedy}")
         else:
             yield Check("locality", "ok", said)

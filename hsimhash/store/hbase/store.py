@@ -204,8 +204,8 @@ class HBaseStore(Store):
                 yield view
             except StoreTimeoutError as error:
                 raise StoreTimeoutError(
-                    f"a query of {self.url} did not end in time, having read {view}: {error}; allow more time, or "
-                    f"give a limit"
+                    f"a query of {self.url} did not finish in time, after reading {view}: {error}; allow more time, or "
+                    f"set a limit"
                 ) from error
 
     @contextmanager
@@ -377,7 +377,7 @@ def recorded_ttl_s(gateway: Gateway) -> int | None:
 def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
     value = found.get(TTL)
     if value is not None and not value.isdigit():
-        raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' writes it again")
+        raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' rewrites it")
     return None if value is None else int(value)
 
 

@@ -143,7 +143,7 @@ class LoadSteps:
         manifest, state = self.stage.manifest() or {}, self.read()
         if manifest and manifest.get("job") != self._keeper.job:
             raise HsimhashError(
-                f"stage {self.stage.url} has the stage of another load, for {manifest.get('table')} with layout "
+                f"stage {self.stage.url} belongs to another load, for {manifest.get('table')} with layout "
                 f"{manifest.get('layout')} and profile {manifest.get('profile')}, by the job {manifest.get('job')}; "
                 f"finish that load, delete that stage, or " + OTHER_STAGE
             )
@@ -228,7 +228,7 @@ class LoadSteps:
         registers = sum(file.cells for file in self._files_in(REGISTERS, state, files))
         if registers != state.kept:
             raise HsimhashError(
-                f"{registers:,} registers were written of {state.kept:,} documents; this is a bug, nothing was loaded"
+                f"{registers:,} registers were written for {state.kept:,} documents; this is a bug, nothing was loaded"
             )
 
     # Loading.
@@ -283,8 +283,8 @@ class LoadSteps:
             )
         self.give_up(replace(state, is_begun=True))
         raise HsimhashError(
-            f"the files in {self._place(state)} are gone, but not all that they held is in the table; the same command "
-            f"stages it again"
+            f"the files in {self._place(state)} are gone, but not all of their cells are in the table; run the same "
+            f"command to stage them again"
         )
 
     def _files_in(self, name: str, state: LoadState, files: Sequence[StagedFile]) -> list[StagedFile]:
@@ -316,8 +316,8 @@ class LoadSteps:
         if loads_begun(self._gateway).get(state.token) != state.stamp:
             self.give_up(replace(state, is_begun=True))
             raise HsimhashError(
-                f"stage {self.stage.url} is older than the index's last collection, which did not wait for it any "
-                f"more; the same command stages it again"
+                f"stage {self.stage.url} is older than the index's last collection, which no longer waited for it; run "
+                f"the same command to stage it again"
             )
 
     def _verify_sizes(self, state: LoadState, files: Sequence[StagedFile]) -> None:
@@ -327,7 +327,7 @@ class LoadSteps:
             if size != file.size and not (size is None and (state.is_begun or state.is_told)):
                 found = "is missing" if size is None else f"has {size:,} bytes instead of {file.size:,}"
                 self.give_up(state)
-                raise HsimhashError(f"{self.stage.url}/{file.name} {found}; the same command stages it again")
+                raise HsimhashError(f"{self.stage.url}/{file.name} {found}; run the same command to stage it again")
 
     def _has_all(self, files: Sequence[StagedFile], stamp: int) -> bool:
         """Whether the first and last cells of all files are in the table, from this load or from a later write."""

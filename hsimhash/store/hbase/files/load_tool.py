@@ -40,11 +40,9 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
         try:
             words = shlex.split(command)
         except ValueError as error:
-            raise HsimhashError(f"--hbase-command {command!r} cannot be read: {error}") from error
+            raise HsimhashError(f"invalid --hbase-command {command!r}: {error}") from error
         if not words or shutil.which(words[0], path=environment.get("PATH")) is None:
-            raise HsimhashError(
-                f"there is no program {words[0] if words else command!r} to run; correct --hbase-command"
-            )
+            raise HsimhashError(f"there is no program {words[0] if words else command!r}; correct --hbase-command")
         return words
     if home := environment.get("HBASE_HOME"):
         program = Path(home, "bin", "hbase")
@@ -56,8 +54,8 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
     if os.access(_CHECKOUT, os.X_OK):
         return [str(_CHECKOUT), "java"]
     raise HsimhashError(
-        "no HBase is found here, whose program loads the files: set HBASE_HOME, or pass --hbase-command 'PROGRAM' that "
-        "runs HBase's classes, such as 'docker exec hbase hbase'; or run the load where there is one: --print-commands"
+        "no HBase found on this machine to load the files: set HBASE_HOME, pass --hbase-command 'PROGRAM' that runs "
+        "HBase's classes, such as 'docker exec hbase hbase', or load them on another machine with --print-commands"
     )
 
 
@@ -78,8 +76,8 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
         lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
     except StoreBusyError as error:
         raise StoreBusyError(
-            f"HBase's program to load files, which an interrupted call began, still runs after {_OTHERS_S / 60:.0f} "
-            f"minutes; look at {log}, wait for it to end or end it, and run the same command again"
+            f"HBase's program to load files, which an interrupted call started, is still running after "
+            f"{_OTHERS_S / 60:.0f} minutes; see {log}, wait for it to end or stop it, and run the same command again"
         ) from error
     with lock:
         yield lock
@@ -113,6 +111,6 @@ def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
         # Only the first line of a stack trace is informative.
         end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
         raise HsimhashError(
-            f"HBase's program to load files ended with code {code}; nothing is lost: repair what it says, and run the "
-            f"same command again. All it said is in {log}, the last lines:\n  {end}"
+            f"HBase's program to load files failed with code {code}; nothing is lost: fix what it reports, and run the "
+            f"same command again; its output is in {log} and ends with:\n  {end}"
         )

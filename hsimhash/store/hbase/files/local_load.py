@@ -99,8 +99,8 @@ class StagedLoad(BulkLoad):
         ):
             if free is not None and free < needed:
                 raise StoreUnavailableError(
-                    f"{place} has {free >> 20:,} MiB free; about {documents:,} documents take {needed >> 20:,}; free "
-                    f"the disk, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
+                    f"{place} has {free >> 20:,} MiB free; about {documents:,} documents need {needed >> 20:,}; free "
+                    f"some space, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
                 )
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:

@@ -66,7 +66,7 @@ class Stage(ABC):
         except ValueError as error:
             raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete that stage") from error
         if found is not None and not (isinstance(found, dict) and (not found or "token" in found)):
-            raise HsimhashError(f"{self.url}/{MANIFEST} is not a manifest of hsimhash; " + OTHER_STAGE)
+            raise HsimhashError(f"{self.url}/{MANIFEST} is not an hsimhash manifest; " + OTHER_STAGE)
         return found
 
     def claim(self) -> None:
@@ -94,8 +94,8 @@ def open_stage(place: str) -> Stage:
     scheme, is_url, path = place.partition("://")
     if not place or (is_url and scheme in _NO_STAGES) or (scheme == "file" and is_url and not path.startswith("/")):
         raise HsimhashError(
-            f"{masked(place)!r} is no place for a stage: region servers must be able to open it; give a path, "
-            f"file:///path, or a URL such as hdfs://name/path"
+            f"{masked(place)!r} cannot be a stage: region servers must be able to open it; pass a path, file:///path, "
+            f"or a URL such as hdfs://name/path"
         )
     if not is_url:
         return _LocalStage(Path(place))
@@ -110,8 +110,8 @@ def reached(url: str, what: str) -> tuple[Any, str]:
     """
     if holds_password(url):
         raise HsimhashError(
-            f"{what} {masked(url)} holds a password, which would be printed and stored; leave it out of the URL, and "
-            f"put it into the configuration of what opens the URL: fsspec, HBase or Spark"
+            f"{what} {masked(url)} contains a password, which would be printed and stored; leave it out of the URL, "
+            f"and put it into the configuration of fsspec, HBase or Spark"
         )
     try:
         import fsspec  # here because only remote stages and snapshots need it

@@ -36,7 +36,7 @@ _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
 _NAMESPACE = re.compile(r"\w+", re.ASCII)
 _SERVICE = re.compile(r"[\w.-]+", re.ASCII)
-_REMEDY = "an hbase:// URL has neither a user nor a password; to log in, use auth=kerberos"
+_REMEDY = "an hbase:// URL cannot have a user or a password; to log in, use auth=kerberos"
 
 
 class Endpoint(NamedTuple):
@@ -98,10 +98,10 @@ class Address:
     def _parsed(cls, url: str) -> Address:
         found = _URL.fullmatch(url)
         if not found or found[1] not in DEFAULT_PORTS:
-            raise ValueError(f"not on HBase, whose schemes are {', '.join(DEFAULT_PORTS)}")
+            raise ValueError(f"not an HBase URL, whose schemes are {', '.join(DEFAULT_PORTS)}")
         scheme, hosts, path, query = found.groups(default="")
         if "@" in hosts or "#" in url:
-            raise ValueError("an address has neither a user nor a fragment")
+            raise ValueError("an address cannot have a user or a fragment")
         namespace, table = _table(unquote(path).removeprefix("/"))
         options = _options(query)
         _check_options(scheme, options)
@@ -136,14 +136,14 @@ class Address:
 
 def _check_options(scheme: str, options: Options) -> None:
     if scheme in _HTTP and (options.transport, options.protocol) != ("buffered", "binary"):
-        raise ValueError("HTTP has no transport= and no protocol=; leave them out")
+        raise ValueError("transport= and protocol= do not apply to HTTP; leave them out")
     check_tls_options(options, "hbase+https://", has_tls=scheme == "hbase+https")
     if not options.auth and (options.service or options.qop):
-        raise ValueError("service= and qop= go with auth=kerberos")
+        raise ValueError("service= and qop= require auth=kerberos")
     if options.auth and options.transport == "framed":
-        raise ValueError("no gateway takes auth=kerberos with transport=framed; leave one of them out")
+        raise ValueError("auth=kerberos cannot be combined with transport=framed; leave one of them out")
     if options.qop and scheme in _HTTP:
-        raise ValueError("HTTP has no qop=; hbase+https:// keeps what is sent secret")
+        raise ValueError("qop= does not apply to HTTP; use hbase+https:// for encryption")
     if options.service and not _SERVICE.fullmatch(options.service):
         raise ValueError(
             f"service={options.service} is not the first part of a principal, such as hbase in "
@@ -157,8 +157,8 @@ def _table(name: str) -> tuple[str, str]:
         namespace = DEFAULT_NAMESPACE
     if not _TABLE.fullmatch(table) or not _NAMESPACE.fullmatch(namespace):
         raise ValueError(
-            f"{name!r} is not a table; write hbase://gateway/namespace:table with letters, digits and _ (and . or - "
-            f"after a table's first)"
+            f"{name!r} is not a table name; write hbase://gateway/namespace:table with letters, digits and _ (and . "
+            f"or - after a table's first character)"
         )
     return namespace, table
 

@@ -177,11 +177,11 @@ class _Http:
     def _check(self, response: http.client.HTTPResponse) -> None:
         status = f"HTTP {response.status} {response.reason}"
         if response.status == http.client.UNAUTHORIZED and not self._context:
-            raise KerberosError(f"the gateway wants to know who asks ({status}); with Kerberos: write auth=kerberos")
+            raise KerberosError(f"the gateway requires authentication ({status}); for Kerberos, add auth=kerberos")
         if response.status == http.client.UNAUTHORIZED:
             raise KerberosError(
-                f"the gateway refuses the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
-                f"its log says why; service= names another service"
+                f"the gateway rejected the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
+                f"see its log, or set service= for another service"
             )
         if response.status != http.client.OK:
             raise OSError(status)
@@ -233,7 +233,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.ca or None)
     except OSError as error:
-        raise HsimhashError(f"ca={options.ca} is not a file of certificates in PEM ({_said(error)})") from error
+        raise HsimhashError(f"ca={options.ca} is not a PEM file of certificates ({_said(error)})") from error
     if options.cert:
         _load_certificate(context, options.cert, options.key)
     return context
@@ -244,8 +244,8 @@ def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
         context.load_cert_chain(cert, key or None, password="")  # without a password, OpenSSL prompts on the terminal
     except OSError as error:
         raise HsimhashError(
-            f"cert={cert}{f' and key={key} are' if key else ' is'} no certificate with its key in PEM "
-            f"({_said(error)}); the key must have no passphrase, and stands in the same file unless key= names one"
+            f"cert={cert}{f' and key={key} are' if key else ' is'} not a certificate with its key in PEM "
+            f"({_said(error)}): the key must not have a passphrase, and must be in the same file unless key= names one"
         ) from error
 
 

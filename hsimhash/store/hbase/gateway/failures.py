@@ -74,24 +74,26 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if _NO_TABLE & classes:
         return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
     if _is_but_the_table(message, table.removeprefix("default:")):
-        return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' says which")
+        return IndexNotFoundError(f"table {table} is missing or disabled ({what}); run 'hsimhash doctor' to see which")
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(f"table {table} lacks a column family ({what}): it is not an index; " + CREATE_ONE)
     if "Read-only mode" in message:
         return HsimhashError(
-            f"gateway {gateway} is read-only, it was started with -ro ({what}); write through another gateway"
+            f"gateway {gateway} is read-only: it was started with -ro ({what}); write through another gateway"
         )
     if "AccessDeniedException" in classes:
-        return HsimhashError(f"the gateway's user may not do that ({what}); grant it, or use another gateway")
+        return HsimhashError(f"the gateway's user does not have permission ({what}); grant it, or use another gateway")
     if isinstance(error, TApplicationException):
         if error.type == TApplicationException.UNKNOWN_METHOD:
-            return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
+            return RefusedError(
+                f"the gateway does not support the call ({what}); does it have the other Thrift interface?"
+            )
         if method == "getAllRegionLocations":  # Thrift2 of HBase 2.6 fails like this while a region is on no server
-            return TransientError(f"a region is on no server ({what}); if that lasts, run 'hbase hbck'")
-        return RefusedError(f"the gateway failed without saying why ({what}); its log says why")
+            return TransientError(f"a region is not on any server ({what}); if this persists, run 'hbase hbck'")
+        return RefusedError(f"the gateway failed and gave no reason ({what}); see its log")
     if _is_transient(error, classes):
-        return TransientError(f"the servers refuse for now: {what}")
-    return RefusedError(f"the servers refuse: {what}")
+        return TransientError(f"the servers refuse the call for now: {what}")
+    return RefusedError(f"the servers refuse the call: {what}")
 
 
 def disabled(table: str) -> StoreUnavailableError:
@@ -144,7 +146,7 @@ class Service(NamedTuple):
     auth: str = ""
 
 
-TLS = Service("a server that wants TLS", is_gateway=True, scheme="hbase+https")
+TLS = Service("a server that requires TLS", is_gateway=True, scheme="hbase+https")
 
 # TLS alerts about a client's certificate (RFC 8446, section 6), under OpenSSL's names; servers use them differently.
 _ALERTS = (
@@ -177,11 +179,11 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
     """Probe a gateway that failed with `error`; return what is wrong with it, and the remedy."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):
-        return f"{endpoint}: {why}; is it spelled as on the cluster?"
+        return f"{endpoint}: {why}; check its spelling"
     if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {endpoint} ({why}); is it 'hbase thrift2 start -p {endpoint.port}'?"
+        return f"nothing listens at {endpoint} ({why}); start a gateway: 'hbase thrift2 start -p {endpoint.port}'"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"{endpoint}: {why}; name the file of its authority with ca=FILE"
+        return f"{endpoint}: {why}; set ca=FILE to the certificate of its authority"
     if isinstance(error, (HsimhashError, KerberosError)):
         return f"{endpoint}: {why}"
     if isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_ALERTS):
@@ -200,13 +202,13 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
 
 def _certificate_remedy(address: Address) -> str:
     if address.options.cert:
-        return f"it does not accept the certificate of cert={address.options.cert}: is that by an authority it trusts?"
-    return "does it ask for a client certificate? name its file with cert=FILE, and that of its key with key=FILE"
+        return f"it does not accept the certificate of cert={address.options.cert}: does it trust its authority?"
+    return "if it requires a client certificate, set cert=FILE, and key=FILE for its key"
 
 
 def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
     if not found.is_gateway:
-        return "name the port of a Thrift gateway, as 'hbase thrift2 start -p 9091' has it"
+        return "use the port of a Thrift gateway, such as 9091 after 'hbase thrift2 start -p 9091'"
     options = replace(address.options, transport=found.transport, protocol=found.protocol, auth=found.auth)
     if not found.auth:
         options = replace(options, service="", qop="")
@@ -259,14 +261,14 @@ def _framed(request: bytes) -> bytes:
 # requests mean nothing. Its answer to the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
-        (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
+        (b"FatalConnectionException", Service("an HBase master or region server, which uses HBase's own RPC there")),
         (rb"^\x15\x03", TLS),
         (rb"^\x80\x01\x00", Service(is_gateway=True)),
     ),
     _SASL: (
         (
             b"^[%c%c].*%b" % (Status.BAD, Status.ERROR, _METHOD),
-            Service("a Thrift gateway that wants Kerberos", is_gateway=True, auth="kerberos"),
+            Service("a Thrift gateway that requires Kerberos", is_gateway=True, auth="kerberos"),
         ),
     ),
     _framed(_BINARY): ((rb"^.{4}\x80\x01\x00", Service(is_gateway=True, transport="framed")),),
@@ -278,7 +280,7 @@ _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
         (b"400 Bad Request.*(?i:TLS)", TLS),
         (
             rb"^HTTP/1\.1 401.*WWW-Authenticate: Negotiate",
-            Service("a web server that wants Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
+            Service("a web server that requires Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
         ),
         (b"^HTTP/", Service("a web server (HBase's pages are at 16010, 16030 and 9095)")),
     ),

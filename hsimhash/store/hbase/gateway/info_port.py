@@ -83,7 +83,7 @@ def _beans(connection: http.client.HTTPConnection, end_s: float) -> tuple[dict[s
         if _NAME in own and of_regions:
             return own, of_regions
         if time.monotonic() + _PAUSE_S > end_s:
-            raise ValueError("it has no metrics of a region server")
+            raise ValueError("it does not have a region server's metrics")
         time.sleep(_PAUSE_S)
 
 
@@ -105,13 +105,13 @@ def _bean(connection: http.client.HTTPConnection, sub: str, end_s: float) -> dic
         while piece := response.read1(_PIECE_BYTES):
             body += piece
             if len(body) > _MOST_BYTES:
-                raise ValueError("its answer does not end")
+                raise ValueError("its answer is too long")
             wait()
     try:
         found = json.loads(body)["beans"]
         return dict(found[0]) if found else {}
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("it has no metrics in JSON at /jmx") from error
+        raise ValueError("it does not have JSON metrics at /jmx") from error
 
 
 def _read_load(

@@ -33,8 +33,8 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     """
     if address.scheme == "hbase+http" and address.options.auth:
         _log.warning(
-            "%s: over http:// Kerberos proves who asks, and all that is asked and answered is sent in the clear; "
-            "write hbase+https:// where the gateway has TLS",
+            "%s: over http://, Kerberos authenticates the client, but all requests and replies are unencrypted; use "
+            "hbase+https:// if the gateway has TLS",
             address,
         )
     spoken: list[int] = []
@@ -42,7 +42,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     def check(connection: Connection) -> None:
         found = connection.server_type()
         if found != (spoken or [found])[0]:
-            raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
+            raise StoreUnavailableError(f"it speaks Thrift{found}, but the first one speaks Thrift{spoken[0]}")
         spoken[:] = [found]
 
     caller = Caller(Pool(address, check), deadline_s=deadline_s)

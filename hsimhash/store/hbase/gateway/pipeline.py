@@ -209,7 +209,7 @@ class _PipelineRun:
     def error(self, last: TransientError) -> StoreUnavailableError:
         """Return the error to raise when the time is over."""
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
-            return StoreTimeoutError(f"the allowed time ended; last: {last}")
+            return StoreTimeoutError(f"the time limit is over; last error: {last}")
         return StoreUnavailableError(
             f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
         )
@@ -232,7 +232,7 @@ class _PipelineRun:
     def _timeout_s(self) -> float:
         left_s = self._end_s - time.monotonic()
         if left_s <= 0 and self._end_s == self._allowed_end_s:
-            raise StoreTimeoutError("the allowed time ended")
+            raise StoreTimeoutError("the time limit is over")
         return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
 
     def _widen(self) -> bool:

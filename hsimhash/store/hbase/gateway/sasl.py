@@ -78,7 +78,7 @@ class Kerberos:
         """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or unencrypted but secret."""
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
-            raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")
+            raise KerberosError(f"{self._service} sent unencrypted data, which qop=auth-conf does not allow")
         return bytes(found.message)
 
     def largest(self, size: int, *, is_secret: bool) -> int:
@@ -90,11 +90,11 @@ class Kerberos:
         try:
             return call(*arguments)
         except (errors.MissingCredentialsError, errors.ExpiredCredentialsError) as error:
-            raise KerberosError(f"there is no valid Kerberos ticket ({_said(error)}); 'kinit' gets one") from error
+            raise KerberosError(f"no valid Kerberos ticket ({_said(error)}); get one with 'kinit'") from error
         except errors.GSSError as error:
             raise KerberosError(
                 f"Kerberos failed for {self._service} ({_said(error)}); the gateway's principal must be SERVICE/HOST "
-                f"with the URL's host; service= names another SERVICE"
+                f"with the URL's host; for another SERVICE, set service="
             ) from error
 
 
@@ -103,8 +103,8 @@ def _library() -> Any:
         return import_module("gssapi")
     except ImportError as error:
         raise KerberosError(
-            f"auth=kerberos needs the library gssapi ({error}); pip install 'hsimhash[kerberos]', with the headers of "
-            f"MIT Kerberos there (Debian: libkrb5-dev)"
+            f"auth=kerberos needs the library gssapi ({error}); pip install 'hsimhash[kerberos]', which needs the "
+            f"headers of MIT Kerberos (Debian: libkrb5-dev)"
         ) from error
 
 
@@ -162,9 +162,11 @@ class SaslSocket:
             raise KerberosError(f"the gateway does not speak SASL: it answered with status {status}")
         message = self._exactly(length)
         if status in (Status.BAD, Status.ERROR):
-            raise KerberosError(f"the gateway refuses: {message.decode(errors='replace')[:200]}; its log says more")
+            raise KerberosError(
+                f"the gateway rejected the negotiation: {message.decode(errors='replace')[:200]}; see its log"
+            )
         if status != awaited:
-            raise KerberosError(f"the gateway answered {Status(status).name} where {awaited.name} was due")
+            raise KerberosError(f"the gateway answered {Status(status).name}, but {awaited.name} was expected")
         return message
 
     def _exactly(self, size: int) -> bytes:
@@ -206,7 +208,7 @@ def _chosen(offered: int, qop: str) -> int:
     if not names or (qop and qop not in names):
         raise KerberosError(
             f"the gateway offers qop={' or '.join(names) or 'nothing known'}, not qop={qop or 'any'}; "
-            f"its hbase.thrift.security.qop decides: leave qop= out to take what it offers"
+            f"leave qop= out to use what it offers (its hbase.thrift.security.qop)"
         )
     return LAYERS[qop or names[-1]]
 
@@ -223,6 +225,6 @@ def check_proof(context: Kerberos, answer: str | None) -> None:
         try:
             context.step(b64decode(words[1], validate=True))
         except Base64Error as error:
-            raise KerberosError(f"the gateway's proof of who it is cannot be read ({error})") from error
+            raise KerberosError(f"the gateway sent an invalid token in WWW-Authenticate ({error})") from error
     if not context.is_complete:
-        raise KerberosError("the gateway did not prove who it is: its reply has no token in WWW-Authenticate")
+        raise KerberosError("the gateway did not authenticate itself: its reply has no token in WWW-Authenticate")

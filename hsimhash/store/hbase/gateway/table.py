@@ -31,7 +31,7 @@ AUTO_REGIONS = 16
 # servers need 1.5 times as long for a query within 6 bits; with 60, the block index takes too much of the cache.
 DRAWER_BLOCK_BYTES, BLOCK_BYTES = 4_096, 16_384
 UNKNOWN_TTL = (
-    "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+    "cannot read the table's TTL (%s); if it has one, documents that are added again expire with the others; "
     "'hsimhash create-table' writes the TTL into the record"
 )
 

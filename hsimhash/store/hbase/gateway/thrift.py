@@ -197,14 +197,16 @@ class ThriftGateway(Gateway):
         if "TableExistsException" in message or type(error).__name__ == "AlreadyExists":
             return IndexExistsError(f"table {self._table.decode()} already exists; choose another name")
         if "NamespaceNotFoundException" in message:
-            return HsimhashError(f"no namespace {namespace} there; in hbase shell: create_namespace '{namespace}'")
+            return HsimhashError(
+                f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
+            )
         if "ompression" in message:
             why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]  # its advice is not a remedy
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(
-                f"the servers cannot use compression {compression} ({why}): install its codec on master and region "
-                f"servers and start them again; 'hbase org.apache.hadoop.hbase.util.CompressionTest file:///tmp/x "
-                f"{compression.lower()}' tries it there. GZ needs none"
+                f"the servers cannot use compression {compression} ({why}): install its codec on the master and the "
+                f"region servers and restart them; 'hbase org.apache.hadoop.hbase.util.CompressionTest file:///tmp/x "
+                f"{compression.lower()}' tests it there; GZ does not need one"
             )
         return None
 

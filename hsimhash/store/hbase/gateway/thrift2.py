@@ -99,7 +99,7 @@ class Thrift2Gateway(ThriftGateway):
                     return self._scan_groups(groups, width, 1)
             except RefusedError as error:
                 self._takes_filters = not isinstance(error, _FiltersIgnoredError)
-                _log.warning("a batch of %d scans is made one by one: %s", len(disjoint), error)
+                _log.warning("scanning %d ranges one by one instead of in groups: %s", len(disjoint), error)
         lanes = max(len(disjoint) // _LANE_SCANS, _QUERY_LANES)
         return self._scan_groups([[one] for one in disjoint], lanes, _LANE_SCANS)
 
@@ -303,7 +303,7 @@ class _RowScan(DrawerScan):
     def _check(self, page: bytes) -> None:
         # A gateway older than HBase 2.2 silently ignores filterBytes.
         if page and len(self._ranges) > 1 and not (self._has(page[:ROWKEY_BYTES]) and self._has(page[-ROWKEY_BYTES:])):
-            raise _FiltersIgnoredError("the gateway does not apply filterBytes; it is older than HBase 2.2")
+            raise _FiltersIgnoredError("the gateway ignores filterBytes: it is older than HBase 2.2")
 
     def _has(self, row: bytes) -> bool:
         position = bisect_right(self._ranges, row, key=lambda one: one[0]) - 1

@@ -289,6 +289,6 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
         return Record.from_parts(values, index)
     except ValueError as error:
         raise CorruptionError(
-            f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error}); restore a snapshot, or drop it "
-            f"with 'hsimhash drop-table'"
+            f"{index} does not have a readable record in row {RECORD_ROWKEY.hex()} ({error}); restore a snapshot, or "
+            f"drop it with 'hsimhash drop-table'"
         ) from error

@@ -190,9 +190,9 @@ class TableClaims:
         while held := self._held(wanted):  # until this is certain: a remaining claim would block others for 20 minutes
             self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
-            f"for over {self._times.claim_wait_s:g} s another process has been claiming a document near one of "
-            f"{len(wanted)}; make the same call again: what is decided stays so, and the claim of a process that was "
-            f"killed ends after {self._times.claim_s / 60:g} minutes"
+            f"for over {self._times.claim_wait_s:g} s, another process has been claiming a document near one of "
+            f"{len(wanted)}; repeat the call: decided claims stay decided, and the claim of a process that was killed "
+            f"ends after {self._times.claim_s / 60:g} minutes"
         )
 
     def _held(self, wanted: Mapping[bytes, Signature]) -> dict[bytes, Read]:

@@ -306,8 +306,9 @@ class Writes:
         self._lost = self._lost + 1 if all(outcome is None for outcome in outcomes) else 0
         if self._lost == MOST_LOST:
             raise StoreUnavailableError(
-                f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in sequence, though reads are "
-                f"answered; documents may be written or not: write them again, and run 'hsimhash doctor --write'"
+                f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in a row, although reads are "
+                f"answered; the documents may or may not have been written: write them again, and run 'hsimhash doctor "
+                f"--write'"
             )
 
     def _put_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> None:
@@ -343,8 +344,8 @@ class Writes:
             if held == mark.value or self.gateway.change([change]) == [True]:
                 return
         raise StoreUnavailableError(
-            f"the table did not keep how far the job came, in {MARK_TRIES} tries, though reads are answered; run "
-            f"'hsimhash doctor --write', then the same command again"
+            f"cannot store the job's progress, after {MARK_TRIES} tries, although reads are answered; run 'hsimhash "
+            f"doctor --write', then the same command again"
         )
 
 
@@ -357,8 +358,8 @@ def begin_load(gateway: Gateway, token: str) -> int:
             return cell.timestamp
         gateway.change([Change(key[0], RECORD_FAMILY, key[1], None, b"1")])
     raise StoreUnavailableError(
-        f"the table did not keep that a load begins, in {MARK_TRIES} tries, though reads are answered; run "
-        f"'hsimhash doctor --write', then the same command again"
+        f"cannot record that a load begins, after {MARK_TRIES} tries, although reads are answered; run 'hsimhash "
+        f"doctor --write', then the same command again"
     )
 
 

@@ -156,7 +156,7 @@ def server_time(gateway: Gateway) -> int:
     if cell is None:
         raise CorruptionError(
             f"the cell i:{COLLECTED.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
-            f"delete lies ahead of the servers' clocks there; correct them, and run a major compaction"
+            f"delete marker is ahead of the servers' clocks; correct the clocks, and run a major compaction"
         )
     return cell.timestamp
 
@@ -222,7 +222,7 @@ class Audit:
         for token, began in loads_begun(self.gateway).items():
             if now - began > self.times.load_s * 1_000:
                 end_load(self.gateway, token)
-                _log.warning("a bulk load that began over %d days ago is given up", self.times.load_s // 86_400)
+                _log.warning("abandoned a bulk load that began over %d days ago", self.times.load_s // 86_400)
             else:
                 youngest = min(youngest, began - 1)
         return youngest

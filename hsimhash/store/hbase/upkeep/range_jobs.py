@@ -146,7 +146,7 @@ class RangeJob:
             return wait_for_lock(path, _JOIN_S)
         except StoreBusyError as error:
             raise StoreBusyError(
-                f"process {holder_of(path)} works on the whole job ({path.parent}); wait for it to end, or name "
+                f"process {holder_of(path)} is working on the whole job ({path.parent}); wait for it to end, or name "
                 f"another folder"
             ) from error
 

@@ -7,7 +7,7 @@ from hsimhash.store.redis.address import RedisAddress
 
 _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
 _ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
-_FORBIDDEN = "its user may not do that; docs/pages/operations.md lists the commands that it needs (ACL SETUSER)"
+_FORBIDDEN = "its user may not do that; docs/pages/operations/redis.md lists the commands that it needs (ACL SETUSER)"
 _CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a Redis of its own, PostgreSQL or HBase"
 # By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
 _REMEDIES = (

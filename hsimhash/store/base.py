@@ -51,7 +51,7 @@ DEADLINE_S = 30.0  # how long a call to a cluster is retried without a reply
 JOB_DEADLINE_S = 600.0  # the same for jobs that take minutes: recovery from a lost region server takes two
 
 
-MOST_LOSSES = 10  # rights lost in one call of `resumed`: the work itself may be what stops the server
+MOST_LOSSES = 10  # maximum of lost rights per call of `resumed`: the work itself may be what stops the server
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
@@ -521,7 +521,7 @@ class Store(View, AbstractContextManager["Store"]):
         """
 
     def insert_in_parts(self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s) -> int:
-        """Insert any number of documents, each atomically; a kill may leave some of them.
+        """Insert any number of documents with distinct ids; a kill may leave some of them.
 
         Other processes can write between parts. Up to `INSERT_DOCUMENTS` documents are one `insert`.
         """

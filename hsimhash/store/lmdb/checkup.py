@@ -36,7 +36,7 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    """Check what a write needs; opening the store reports what a read lacks."""
+    """Check that writes have the access they need; opening the store already checked that of reads."""
     data = (folder / DATA).resolve()
     refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:

@@ -11,13 +11,13 @@ from hsimhash.store.postgresql.session import Link
 from hsimhash.store.postgresql.store import DatabaseStore
 
 _DEADLINE_S = 5.0
-_DEAD_SHARE = 0.3  # of the rows, beyond which vacuum does not keep up
+_DEAD_SHARE = 0.3  # share of the live rows above which vacuum does not keep up
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])"
 _ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "synchronous_commit"]
 
 
 def checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
-    """Check an index on PostgreSQL; `is_quick`: only whether it can be read."""
+    """Check an index on PostgreSQL; with `is_quick`, only whether it can be read."""
     try:
         store = DatabaseStore.open(url, deadline_s=_DEADLINE_S)
     except (HsimhashError, ValueError) as error:

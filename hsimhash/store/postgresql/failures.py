@@ -20,7 +20,7 @@ from hsimhash.errors import (
 )
 from hsimhash.store.postgresql.address import DatabaseAddress
 
-# What a server says that starts, ends or is full, and of transactions that met: the same call may succeed soon.
+# Errors of a server that starts, stops or is full, and of conflicting transactions: the same call may succeed soon.
 _PASSING = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
@@ -28,16 +28,16 @@ _PASSING = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
-    errors.UniqueViolation,  # of two transactions that met: the next try sees the other's row
+    errors.UniqueViolation,  # of two conflicting transactions: the next attempt sees the other's row
 )
-# They end a connection too, though psycopg does not count them as operational.
+# These also end a connection, though psycopg does not count them as operational.
 _ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 _PASSING_WORDS = re.compile(
     r"refused|starting up|shutting down|recovery|too many (clients|connections)|remaining connection slots|timeout|"
     r"closed the connection|connection reset|No such file|terminating connection|not yet accepting",
     re.IGNORECASE,
 )
-# What libpq says of a connection that failed, and the remedy; the first that fits.
+# libpq's messages for failed connections, and the remedies; the first match counts.
 _REMEDIES = (
     (r"No such file or directory", "is PostgreSQL running, and its socket in that folder?"),
     (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
@@ -60,15 +60,15 @@ _REMEDIES = (
 
 
 class MetAnotherError(Exception):
-    """A transaction conflicted with another one; nothing was written, and it begins again."""
+    """A transaction conflicted with another one; nothing was written, and it starts over."""
 
 
 class LostLinkError(psycopg.OperationalError):
-    """A connection was lost, or no answer came in time."""
+    """A connection was lost, or no reply came in time."""
 
 
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-    """Whether a connection is over."""
+    """Whether a connection is closed or broken."""
     return connection.closed or connection.broken
 
 
@@ -82,13 +82,13 @@ def is_passing(error: Exception) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error says, in one line and without the statement."""
+    """Return an error's message in one line, without the statement."""
     first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((first or str(error)).split())
 
 
 def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
-    """Return what to raise where transactions of one connection go to different processes of the server."""
+    """Return the error for a server that runs one connection's transactions in different processes."""
     return HsimhashError(
         f"{address.name} is a connection pooler in transaction mode, such as pgbouncer with pool_mode=transaction; "
         f"hsimhash keeps locks, settings and prepared statements on its connections: use a pool in session mode, or "
@@ -97,7 +97,7 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Turn an error of psycopg into ours: what is wrong, where, and the remedy."""
+    """Convert an error of psycopg to ours: what is wrong, where, and the remedy."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)

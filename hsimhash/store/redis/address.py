@@ -1,12 +1,12 @@
 """Where an index on Redis is: `redis://app@cache:6379/0?prefix=pages&password_file=/run/secrets/redis`.
 
-| scheme | what answers there |
+| scheme | server |
 |---|---|
 | `redis`, `rediss` | one server, without and with TLS; port 6379 unless named |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
 
-A URL is printed and logged, so it holds no password: that is the first line of a file, or given apart. All
+A URL is printed and logged, so it does not hold a password: that is the first line of a file, or given separately. All
 keys of an index begin with its prefix and a colon.
 """
 
@@ -41,28 +41,28 @@ _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Servers, or the path of a socket; a database; and how to talk to them. `str()` gives the URL.
+    """Servers, or the path of a socket; a database; and connection options. `str()` returns the URL.
 
-    The fields with a default are what the query of the URL can set.
+    The URL's query can set the fields that have a default.
     """
 
     scheme: str
-    hosts: tuple[tuple[str, int], ...]  # of `unix` none
-    path: str  # of `unix`
-    service: str  # of `redis+sentinel`
+    hosts: tuple[tuple[str, int], ...]  # empty for `unix`
+    path: str  # only for `unix`
+    service: str  # only for `redis+sentinel`
     database: int
     user: str
     prefix: str = "hsimhash"
     timeout_s: float = 5.0  # to connect, and for each reply
-    deadline_s: float | None = None  # for a call with all its retries; None: as the store is opened
+    deadline_s: float | None = None  # for a call with all its retries; None: the deadline of the store's opening
     password_file: str = ""
-    ca: str = ""  # file of certificates to trust; the system's where empty
+    ca: str = ""  # file of trusted certificates; empty: the system's
     cert: str = ""
     key: str = ""
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Return the parts of a URL; `ValueError` names what is wrong with it, and no password."""
+        """Return the parts of a URL; `ValueError` explains what is wrong with it, without a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
@@ -95,12 +95,12 @@ class RedisAddress:
 
     @property
     def index_url(self) -> str:
-        """The URL, but for who asks and how."""
+        """The URL without user and connection options."""
         return str(replace(self._without_options(), user="", prefix=self.prefix))
 
     @property
     def place(self) -> str:
-        """What answers there, for messages."""
+        """The server, for messages."""
         if self.scheme == "unix":
             return self.path
         named = ",".join(host_text(*one) for one in self.hosts)

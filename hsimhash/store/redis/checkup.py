@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds of an index on Redis: server, persistence, eviction, memory, record."""
+"""The checks of `hsimhash doctor` on Redis: server, persistence, eviction, memory, record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hsimhash.store.redis.server import config_of, info_of, persistence_of
 from hsimhash.store.redis.session import RedisSession
 
 _OLDEST = (6, 2)
-_FULL = 0.8  # of maxmemory
+_FULL = 0.8  # share of maxmemory
 _UNTOLD = "the server does not tell; see it in redis.conf"
 
 
 def checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
-    """Look at everything; what cannot be looked at, because something before it failed, is left out."""
-    deadline_s = RedisAddress.parse(url).timeout_s  # who asks a doctor wants to know now
+    """Check everything; checks that depend on a failed one are left out."""
+    deadline_s = RedisAddress.parse(url).timeout_s  # short, because a doctor's user waits for the result
     try:
         with session_at(url, deadline_s=deadline_s, password=password) as session:
             if not is_quick:

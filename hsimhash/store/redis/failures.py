@@ -1,4 +1,4 @@
-"""What went wrong with a Redis, in words: the place, the cause and the remedy."""
+"""Errors of a Redis server in words: the place, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or
 _ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
 _FORBIDDEN = "its user may not do that; docs/pages/operations.md lists the commands that it needs (ACL SETUSER)"
 _CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a Redis of its own, PostgreSQL or HBase"
-# By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
+# Remedies by a part of the error's name and message; the first match counts.
 _REMEDIES = (
     ("WRONGPASS", _REFUSED),
     ("NOAUTH", _ASKED),
@@ -46,7 +46,7 @@ _REMEDIES = (
 
 
 def store_error(error: Exception, address: RedisAddress, tried_s: float = 0) -> HsimhashError:
-    """Return our error for one of redis-py's; `tried_s`: for how long the call was tried."""
+    """Return our error for one of redis-py's; `tried_s` is how long the call was retried."""
     said = " ".join(str(error).split())
     named = f"{type(error).__name__} {said}"
     remedy = next((remedy for text, remedy in _REMEDIES if text in named), "")

@@ -172,7 +172,7 @@ def test_record_keeps_the_lists_of_its_profile_in_pieces(place: StorePlace) -> N
     assert len(record.list_parts()) == len(idf) // LIST_PIECE_BYTES + 4
     with place.create(url, record) as made:
         if not url.startswith("memory:"):
-            made.close()  # or LMDB's file, which this process has open, would be shared
+            made.close()  # otherwise LMDB's file, which this process has open, would be shared
         for sha256 in (idf_sha256, *others):
             wordlists._contents.pop(sha256)
         with place.open(url) as store:

@@ -301,7 +301,7 @@ class TrialRun:
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _centre(self) -> int:
-        """Draw a center: the first half of the time, the second a quarter of it, and so on."""
+        """Draw a centre: the first half of the time, the second a quarter of it, and so on."""
         return self._centres[min(int(self._rng.geometric(0.5)), len(self._centres)) - 1]
 
     def _near(self, most: int) -> int:

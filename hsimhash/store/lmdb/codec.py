@@ -144,7 +144,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
 def page(
     transaction: lmdb.Transaction, databases: Mapping[str, object], name: str, after: Row | None, most: int
 ) -> list[Row]:
-    """Return up to `most` rows of a database after the row `after`, which may no longer exist."""
+    """Return up to `most` rows of a database after the row `after`, which may be gone or inside a bucket."""
     cursor = transaction.cursor(databases[name])
     if after is None:
         is_there = cursor.first()

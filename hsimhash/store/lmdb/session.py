@@ -106,7 +106,7 @@ class Session:
             return lock
 
     def _show_last_commit(self) -> None:
-        """Show reads the last commit of a writer that was killed before it updated LMDB's lock file.
+        """Make the last commit visible even if its writer was killed before it updated LMDB's lock file.
 
         Until the next write transaction begins, reads see the state before that commit. A caller that reads, decides
         and then writes would miss those documents.

@@ -69,7 +69,7 @@ T = TypeVar("T")
 OLDEST_SERVER = 140_000  # the first version with bit_count
 _IDLE_CONNECTIONS = 8  # maximum number kept
 _LOCK_SLICE_MS = 500  # wait for the right to write between two calls of `stop`
-_LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # search for a server process that two connections share, behind a pooler
+_LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # limits of the search for a server process that connections share behind a pooler
 _OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each followed by `_timeout`
 _TRANSACTION_TIMEOUT = 170_000  # the first server version that has it
 # Queries always use the index's database indexes, whatever the planner assumes about its tables, and one process:

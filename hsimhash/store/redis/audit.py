@@ -164,7 +164,7 @@ class RedisAudit:
         return ~is_known
 
     def _check_rows(self, rows: Uint8s, is_unknown: Bools) -> None:
-        """Judge the rows of the key drawer, and those not known to be right."""
+        """Check the rows of the key drawer, and those not known to be right."""
         for row in rows[is_unknown]:
             prefix, packed = row[:PREFIX_BYTES].tobytes(), row[PREFIX_BYTES:].tobytes()
             mark, text = _mark(prefix, packed), f"drawer row {prefix.hex()} {packed.hex()}"

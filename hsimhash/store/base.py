@@ -238,7 +238,7 @@ class Record:
             pieces = map(read, (_list_part(sha256, number) for number in count()))
             content = b"".join(piece for piece in takewhile(bool, pieces) if piece)
             if hashlib.sha256(content).hexdigest() != sha256:
-                what = f"is damaged: {len(content):,} bytes of it are there" if content else "is missing"
+                what = f"is damaged: {len(content):,} bytes were found" if content else "is missing"
                 raise CorruptionError(
                     f"the {kind} of {index}, with SHA-256 {sha256[:16]}…, {what}; restore a backup, or export the "
                     f"documents and ingest them into an index that is made with it"
@@ -261,7 +261,7 @@ class Record:
             raise ValueError("its layout and its profile must be JSON objects")
         if form not in RECORD_FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads {RECORD_FORMATS[-1]} and before; upgrade hsimhash, or "
+                f"{index} has format {form}, this release reads up to {RECORD_FORMATS[-1]}; upgrade hsimhash, or "
                 f"export the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
@@ -270,8 +270,8 @@ class Record:
         record = cls(Layout.from_json(layout), profile, distance, identity=parts.get(IDENTITY_PART, b""))
         if form != record.form:
             raise FormatVersionError(
-                f"{index} has format {form}, and its profile asks for {record.form}: no release made it so; ingest the "
-                f"texts into a new index"
+                f"{index} has format {form}, but its profile requires {record.form}: no release writes this "
+                f"combination; ingest the texts into a new index"
             )
         return record
 

@@ -125,7 +125,7 @@ class MemoryStore(Store):
         """Open the index that this process already has open at the same URL."""
         with _lock:
             if url not in _named:
-                raise IndexNotFoundError(f"no index at {url} in this process; make one with HSimIndex.create")
+                raise IndexNotFoundError(f"no index at {url} in this process; create one with HSimIndex.create")
             contents = _named[url]
             contents.record.learn_lists(contents.lists.get, url)
             return cls(url, contents)
@@ -225,7 +225,7 @@ class _MemoryBackend(Backend):
         return url
 
     def jobs_of(self, url: str) -> Path:
-        raise ValueError(f"{url} has no place for a job folder; name one")
+        raise ValueError(f"{url} does not have a default job folder; name one")
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> MemoryStore:
         return MemoryStore.create(url, record)
@@ -234,12 +234,12 @@ class _MemoryBackend(Backend):
         return MemoryStore.open(url)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        raise ValueError(f"{url} ends with the process that made it")
+        raise ValueError(f"{url} ends with the process that created it")
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        raise ValueError(f"{url} ends with the process that made it")
+        raise ValueError(f"{url} ends with the process that created it")
 
 
 BACKEND = _MemoryBackend()

@@ -53,7 +53,7 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
     except Exception as error:  # whatever the other package raises during import
         raise HsimhashError(f"the store {scheme}:// of {found[0].value} cannot be imported: {error}") from error
     if not isinstance(backend, Backend):
-        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is no Backend of hsimhash.store")
+        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is not a Backend of hsimhash.store")
     return backend
 
 

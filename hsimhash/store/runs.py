@@ -343,7 +343,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """Drop the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
         if runs > len(self._runs):
             raise CorruptionError(
-                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
+                f"{self._path(len(self._runs))} is missing, one of the {runs:,} sorted runs that the job wrote; "
                 + START_OVER
             )
         with file_errors(self.folder):

@@ -56,7 +56,7 @@ def folder_in(url: str, path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
+        raise ValueError(f"{masked(url)} is in an unknown home folder; write the whole path") from error
 
 
 def masked(text: str) -> str:
@@ -117,7 +117,7 @@ def parsed_url(url: str, parse: Callable[[str], Parsed], no_password: str) -> Pa
         try:
             return parse(url)
         except ValueError as error:
-            reason = f"{no_password}; an @ that belongs to a name is written %40" if _may_be_cut(url) else str(error)
+            reason = f"{no_password}; write an @ in a name as %40" if _may_be_cut(url) else str(error)
     raise ValueError(f"store {masked(url)!r}: {reason}")  # raised here so that no traceback shows the other error
 
 
@@ -204,4 +204,4 @@ def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:
     if not has_tls and (ca or cert or key):
         raise ValueError(f"ca=, cert= and key= go with {schemes}")
     if key and not cert:
-        raise ValueError("key= needs cert= beside it")
+        raise ValueError("key= requires cert=")

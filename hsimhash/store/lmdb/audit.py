@@ -356,7 +356,7 @@ class _Audit:
         fingerprint = register.signature.fingerprint
         key = document_key(pack(fingerprint), doc_id)
         if rows.transaction.get(key, db=rows.listing) is None and self._problem(
-            f"{doc_id!r} is not listed under {fingerprint:016x}, which its register says"
+            f"{doc_id!r} is not listed under {fingerprint:016x}, the fingerprint in its register"
         ):
             rows.put([(doc_id, register)])
 

@@ -92,7 +92,7 @@ class _LmdbBackend(Backend):
             return False
         files.drop_at(folder, lock_timeout_s=_lock_timeout_s(url))
         if folder.is_dir():
-            say(f"{folder} has files that are not the index's; they stay")
+            say(f"{folder} has files that are not part of the index; they were kept")
         return True
 
     def checks(

@@ -131,8 +131,8 @@ class Environment:
             return
         if self.is_read_only:
             raise CorruptionError(
-                f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was cut off, or its last pages were "
-                f"never written; to complete it, where this user can write it, "
+                f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was truncated, or its last pages were "
+                f"never written; to complete it, as a user who can write it, "
                 + Remedy("call index.check()", "run 'hsimhash check'")
             )
         with data.open("r+b") as file:
@@ -184,7 +184,7 @@ class Environment:
             name = BaseName.from_json(named)
             path = self.path / name.file
             if path.exists() and not path.is_file():  # opening a pipe would wait forever
-                raise DamagedBaseError(f"{name.file} is no file")
+                raise DamagedBaseError(f"{name.file} is not a regular file")
             return Based(named, Base(path, name, self.record.layout))
         except FileNotFoundError:
             return Based(named, damage=MissingBaseError(f"{name.file} is missing"))
@@ -217,7 +217,7 @@ class Environment:
         if not self.is_in_place():
             raise IndexNotFoundError(
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
-                f"deleted or replaced; nothing of this write was stored: open the index again"
+                f"deleted or replaced; this write was not stored: open the index again"
             )
         self.env.reader_check()  # otherwise the mark of a killed reader would keep all later pages from being reused
         return self.env.begin(write=True)
@@ -252,8 +252,8 @@ def _check_lock_file(path: Path, lock: Path) -> None:
     there = lock if lock.exists() else lock.parent
     if not os.access(there, os.W_OK):
         raise StoreUnavailableError(
-            f"index {path} cannot be opened: this user cannot write {there}, where LMDB marks what is being read; give "
-            f"the right to write it, or read a backup"
+            f"index {path} cannot be opened: this user cannot write {there}, where LMDB registers readers; grant "
+            f"write access, or read a backup"
         )
 
 

@@ -103,7 +103,7 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
     """Return the error to raise for one of `FOREIGN_ERRORS` at the index `path`."""
     if isinstance(error, DamagedBaseError):
         return CorruptionError(
-            f"index {path} is damaged: {error}; to make its base again from the registers, "
+            f"index {path} is damaged: {error}; to rebuild its base from the registers, "
             + Remedy("call index.check(repair=True)", "run 'hsimhash check --repair'")
         )
     if isinstance(error, _CORRUPT):
@@ -115,12 +115,12 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
             return StoreUnavailableError(
                 f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; nothing of this write was stored"
             )
-        return damaged(path, f"{error}, though the disk has room: a page number leads too far, or a disk fails")
+        return damaged(path, f"{error}, though the disk has room: a page number is out of range, or the disk fails")
     said = str(error)
     if isinstance(error, lmdb.MapFullError):
         said = (
-            "it is full: an embedded index holds 1 TiB, about 3,000 million documents; nothing of this write was "
-            "stored: begin another, or use HBase"
+            "it is full: an embedded index holds 1 TiB, about 3 billion documents; this write was not stored: "
+            "create another index, or use HBase"
         )
     elif isinstance(error, lmdb.MemoryError):
         said = "cannot reserve 1 TiB of address space, which takes no memory; allow it with 'ulimit -v unlimited'"
@@ -220,7 +220,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
         raise store_error(folder, error) from error
     except OSError as error:
         raise StoreUnavailableError(
-            f"cannot make an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
+            f"cannot create an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
         ) from error
 
 
@@ -315,7 +315,9 @@ def refuse_no_index(folder: Path) -> None:
 
 
 def _not_found(folder: Path) -> IndexNotFoundError:
-    return IndexNotFoundError(f"no index at {folder}: there is no {WRITER_LOCK}, and no {DATA} of one; " + CREATE_ONE)
+    return IndexNotFoundError(
+        f"no index at {folder}: it has neither {WRITER_LOCK} nor the {DATA} of an index; " + CREATE_ONE
+    )
 
 
 def _has_writer_lock(folder: Path) -> bool:

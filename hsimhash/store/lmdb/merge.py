@@ -173,7 +173,7 @@ class _Merge:
         else:
             if stored is not None:
                 _log.info(
-                    "index %s: others have written since the merge was interrupted; it starts again", self.session.path
+                    "index %s: others have written since the merge was interrupted; it starts over", self.session.path
                 )
             kept = resolve(self.runs, self.step_documents, self._changes)
             self.added = kept if stored is None else stored.added  # the first count stands: some may be stored by now
@@ -282,7 +282,7 @@ class _Merge:
                     with filed_top(view.transaction, view.databases["drawers"], record, path / FILED) as filed:
                         return self._build([*self.runs, *filed], old)
             except DamagedBaseError as error:
-                _log.warning("index %s: %s; its base is made again from the registers", path, error)
+                _log.warning("index %s: %s; its base is rebuilt from the registers", path, error)
             with filed_registers(view.transaction, view.databases["register"], record, path / FILED) as filed:
                 return self._build([*self.runs, *filed], None)
 

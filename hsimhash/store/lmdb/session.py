@@ -81,7 +81,9 @@ class Session:
         new = acquire(self.path, self, self.lock_timeout_s)
         if new.record != self.record:
             release(new, self)
-            raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
+            raise LayoutMismatchError(
+                f"another index was created at {self.path} since this one was opened; open it again"
+            )
         self._environment = new
         return new
 
@@ -91,7 +93,7 @@ class Session:
             raise read_only(self.path)
         if self.environment.is_read_only:
             raise StoreUnavailableError(
-                f"index {self.path} cannot be written: this user cannot write {DATA}; give the right to write it"
+                f"index {self.path} cannot be written: this user cannot write {DATA}; grant write access to it"
             )
         path = self.path / WRITER_LOCK
         if held_here(path) is not None:
@@ -119,8 +121,8 @@ class Session:
         lock = held_here(self.path / WRITER_LOCK)
         if lock is None or not lock.is_in_place():
             raise StoreBusyError(
-                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so another may write too; what "
-                f"was not yet acknowledged is not stored: try again, and leave that file alone"
+                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so others may write as "
+                f"well; unacknowledged writes were not stored: try again, and do not delete that file"
             )
 
     @contextmanager
@@ -196,8 +198,8 @@ class LmdbView(View):
             self.transaction.abort()
             if not is_alone:
                 raise StoreUnavailableError(
-                    f"index {environment.path} was written while it was read from a read-only mount, where nobody can "
-                    f"mark what is being read; try again, mount it writable, or read a backup"
+                    f"index {environment.path} was written while it was read from a read-only mount, where "
+                    f"readers cannot be registered; try again, mount it writable, or read a backup"
                 ) from error
         if isinstance(error, FOREIGN_ERRORS):
             raise self._our_error(error) from error
@@ -381,7 +383,8 @@ class LmdbView(View):
 
     def _late(self, reached: str) -> StoreTimeoutError:
         return StoreTimeoutError(
-            f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
+            f"index {self._environment.path}: the time limit of {self._timeout_s:g} s was exceeded; "
+            f"the query had read {reached}"
         )
 
 

@@ -215,8 +215,8 @@ class LmdbStore(Store):
             if lock is None:
                 pids = ", ".join(map(str, users_of(data))) or "unknown, perhaps in another container"
                 raise StoreBusyError(
-                    f"index {path} is in use by other processes ({pids}), and 'compact' needs it alone; nothing was "
-                    f"changed: end them, and try again"
+                    f"index {path} is in use by other processes ({pids}), and 'compact' needs exclusive access; "
+                    f"nothing was changed: stop them, and try again"
                 )
             with lock:
                 return compaction.rewrite(path, self.record, self.session.limits)
@@ -229,7 +229,7 @@ class LmdbStore(Store):
         with files.lmdb_errors(target):
             made = make_folder(target)
             if any(target.iterdir()):
-                raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
+                raise IndexExistsError(f"{target} is not empty; choose a new folder for the backup")
             data = target / f"{files.DATA}.part"  # so that a killed backup is not an index
             copies = list[Path]()
             try:

@@ -20,7 +20,7 @@ DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
 _TIMES = ("timeout", DEADLINE, LOCK_TIMEOUT)
-_REMEDY = "a URL holds no password; write it into ~/.pgpass, or into the file of passfile="
+_REMEDY = "a URL must not contain a password; write it to ~/.pgpass, or to the file named by passfile="
 # The options of libpq 18 that are not secrets.
 _OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation "  # noqa: SIM905
@@ -104,7 +104,7 @@ class DatabaseAddress:
 def _table_of(text: str) -> tuple[str, str]:
     found = _TABLE.fullmatch(text)
     if not found:
-        wrong = f"table={text} is none" if text else "no table is named"
+        wrong = f"table={text} is not valid" if text else "no table is named"
         raise ValueError(
             f"{wrong}; write ?table=pages or ?table=schema.pages: lower-case letters, digits and _, at most 45"
         )

@@ -132,7 +132,7 @@ def _check_segments(session: DatabaseSession, tables: Tables, report: CheckRepor
         is_wrong = (np.array([row[2:] for row in found], np.int64) != right).any(axis=1)
         for place in np.flatnonzero(is_wrong).tolist():
             doc_id, key, *_ = found[place]
-            report.problem(f"{doc_id!r} has other segments than those of its key {key & (1 << 64) - 1:016x}")
+            report.problem(f"{doc_id!r} has segments that do not match its key {key & (1 << 64) - 1:016x}")
             report.repaired += is_repair
             values = ", ".join(map(str, right[place].tolist()))
             file = f"UPDATE {tables.documents} SET ({columns}) = ({values}) WHERE doc_id = $1 AND key = $2"

@@ -84,12 +84,12 @@ class _DatabaseBackend(Backend):
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         address = DatabaseAddress.parse(url)
         if capability is Compacts:
-            said = "tables are vacuumed by their server; to do so now, while nobody else uses them, in psql:"
+            said = "the server vacuums its tables; to do so now, while nobody else uses them, in psql:"
             return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"])
         if capability is BacksUp:
             tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
             line = f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"
-            return Instead("tables are backed up by PostgreSQL's own program:", [line])
+            return Instead("back up the tables with PostgreSQL's own program:", [line])
         return super().instead(capability, url, target)
 
     def creation_lines(self, url: str, record: Record) -> list[str]:

@@ -44,9 +44,12 @@ _REMEDIES = (
     (r"password authentication failed|no password supplied", "write the password into ~/.pgpass"),
     (r"no pg_hba\.conf entry|authentication failed", "let pg_hba.conf allow this user, host and database"),
     (r"role .* does not exist", "name the user in the URL: postgresql://user@host/database"),
-    (r"database .* does not exist", "make it with 'createdb', or name another one in the URL"),
+    (r"database .* does not exist", "create it with 'createdb', or name another one in the URL"),
     (r"too many (clients|connections)|remaining connection slots", "raise max_connections, or use fewer processes"),
-    (r"invalid response|received H|expected authentication", "no PostgreSQL answers there: name its port, 5432 mostly"),
+    (
+        r"invalid response|received H|expected authentication",
+        "the server there is not PostgreSQL: name its port, usually 5432",
+    ),
     (r"certificate|does not support SSL|SSL error", "name the authority's file with sslrootcert=FILE, see sslmode="),
     (r"translate host name|not known", "is the host spelled right?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
@@ -54,7 +57,7 @@ _REMEDIES = (
         r"query_wait_timeout|max_client_conn|no more connections",
         "the pooler is full: raise its limits, or use fewer processes",
     ),
-    (r"wait timeout expired", "it did not answer in time: see what it does in pg_stat_activity"),
+    (r"wait timeout expired", "it did not answer in time: see what it is doing in pg_stat_activity"),
     (r"timeout expired|timed out", "is the host up, and the port open in its firewall?"),
 )
 
@@ -122,15 +125,17 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return CorruptionError(f"{where} is damaged: {said}; restore a backup, or REINDEX TABLE where an index is")
     if isinstance(error, errors.InsufficientPrivilege):
-        return HsimhashError(f"the user may not do that with {where}: {said}; grant it, or name another user")
+        return HsimhashError(f"the user lacks a privilege on {where}: {said}; grant it, or name another user")
     if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
         return transaction_pooler(address)
     if isinstance(error, MetAnotherError):
-        return StoreBusyError(f"{where}: others changed the same documents all the time; try again")
+        return StoreBusyError(f"{where}: other writers kept changing the same documents; try again")
     if isinstance(error, (psycopg.OperationalError, *_PASSING, *_ENDED)) and error.sqlstate is not None:
         return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again")
     if isinstance(error, psycopg.OperationalError):
-        remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' tells more")
+        remedy = next(
+            (remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' reports more"
+        )
         return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return HsimhashError(

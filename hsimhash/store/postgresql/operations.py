@@ -40,7 +40,9 @@ def create_at(url: str, record: Record) -> DatabaseStore:
         _refuse_other_encodings(link, address)
         remains = remains_at(link.rows, address)
         if remains.of_others:
-            raise IndexExistsError(f"there is a table {remains.of_others}, of others; choose another name with table=")
+            raise IndexExistsError(
+                f"table {remains.of_others} exists and is not an index's; choose another name with table="
+            )
         if remains.tables:
             there = f"there is an index at {address} already; open it, or choose another name with table="
             raise IndexExistsError(remains.half(address) if remains.lost else there)
@@ -60,7 +62,7 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
     encoding = link.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise HsimhashError(
-            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; make one with "
+            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; create one with "
             f"'createdb -E UTF8 -T template0'"
         )
 
@@ -94,7 +96,7 @@ def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
     """Return the suffixes of an index's existing tables; raise if there are none, or one is not an index's."""
     remains = remains_at(link.rows, address)
     if remains.of_others:
-        raise HsimhashError(f"table {remains.of_others} is not an index's, and stays; drop it with psql")
+        raise HsimhashError(f"table {remains.of_others} is not an index's, and was kept; drop it with psql")
     if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
     return remains.tables

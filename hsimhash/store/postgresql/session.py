@@ -286,8 +286,8 @@ class DatabaseSession:
                 if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
                 raise LostRightError(
-                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); what was "
-                    f"not acknowledged may not be stored; try again: a job continues where it stopped"
+                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); "
+                    f"unacknowledged writes may not be stored; try again: a job continues where it stopped"
                 ) from error
 
         return self.tried(attempt, is_long=is_long)

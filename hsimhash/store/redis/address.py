@@ -33,8 +33,8 @@ REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 263
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _REMEDY = (
-    "a URL is logged, so it holds no password; use user@host, and set HSIMHASH_REDIS_PASSWORD, or write the password "
-    "to a file, and password_file=FILE"
+    "a URL is logged, so it must not contain a password; use user@host and HSIMHASH_REDIS_PASSWORD, or a file with the "
+    "password and password_file=FILE"
 )
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
@@ -69,7 +69,7 @@ class RedisAddress:
     def _parsed(cls, url: str) -> RedisAddress:
         found = _URL.fullmatch(url)
         if not found or found[1] not in REDIS_SCHEMES:
-            raise ValueError(f"not on Redis, whose schemes are {', '.join(REDIS_SCHEMES)}")
+            raise ValueError(f"not the URL of an index on Redis: expected a scheme of {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
         options = _options(query)
         named = options.pop("db", "")
@@ -79,16 +79,16 @@ class RedisAddress:
             if hosts or not socket:
                 raise ValueError("write unix:///path/of/the/socket?db=0&prefix=pages")
         elif named:
-            raise ValueError(f"the database stands in the path, {scheme}://host/{named}; leave db= out")
+            raise ValueError(f"the database belongs in the path, {scheme}://host/{named}; leave db= out")
         if scheme == "redis+sentinel":
             service, _, database = database.partition("/")
             if not service or "@" in service:
                 raise ValueError("name the master that the sentinels watch: redis+sentinel://s1,s2:26379/mymaster/0")
         if database and not _DATABASE.fullmatch(database):
-            raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
+            raise ValueError(f"{database!r} is not a database number; write {scheme}://host:6379/0?prefix=pages")
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
         if len(servers) > 1 and not service:
-            raise ValueError(f"{scheme}:// takes one server; several sentinels are named by redis+sentinel://")
+            raise ValueError(f"{scheme}:// takes one server; for several sentinels, use redis+sentinel://")
         address = cls(scheme, servers, socket, service, int(database or 0), unquote(user), **options)
         check_tls_options(address, "rediss://", has_tls=scheme.startswith("rediss"))
         return address

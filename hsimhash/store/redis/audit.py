@@ -115,7 +115,7 @@ class RedisAudit:
             shard, count, unlisted = self.session.read(UNLISTED, (), [*given, self.keys.registers])
             self.report.documents += count
             for doc_id, value in zip(unlisted[::2], unlisted[1::2], strict=True):
-                where = f"{value[:FINGERPRINT_BYTES].hex()}, which its register says"
+                where = f"{value[:FINGERPRINT_BYTES].hex()}, the fingerprint in its register"
                 if self._is_repaired(self.report.problem, f"{doc_id!r} is not listed under {where}"):
                     self._complete(doc_id, value)
         after, found = self._counted(), self.report.documents

@@ -31,8 +31,8 @@ def decide_claims(rows: RedisRows, claims: Claims) -> None:
         if new and not rows.add_if_unchanged(doc_ids, claims.signatures[new], claims.first_seen[new], view.seen):
             if time.monotonic() - began_s > rows.limits.claim_s:
                 raise ClaimBusyError(
-                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes have added documents near "
-                    f"one of {len(claims.doc_ids)} that are claimed; make the same call again"
+                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes kept adding documents "
+                    f"near one of the {len(claims.doc_ids)} claimed ones; repeat the call"
                 )
             most = max(1, most // 2)
             time.sleep(next(waits))

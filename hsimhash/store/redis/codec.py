@@ -105,7 +105,9 @@ def rowkeys_in(prefixes: Sequence[bytes], buckets: Sequence[bytes | None]) -> Ui
     found = [(prefix, bucket) for prefix, bucket in zip(prefixes, buckets, strict=True) if bucket]
     for prefix, bucket in found:
         if len(bucket) % FINGERPRINT_BYTES:
-            raise CorruptionError(f"bucket {prefix.hex()} has {len(bucket)} bytes, no multiple of {FINGERPRINT_BYTES}")
+            raise CorruptionError(
+                f"bucket {prefix.hex()} has {len(bucket)} bytes, not a multiple of {FINGERPRINT_BYTES}"
+            )
     if sum(len(bucket) for _, bucket in found) <= _FEW_ROWS * FINGERPRINT_BYTES:
         rows = b"".join(
             prefix + bucket[at : at + FINGERPRINT_BYTES]

@@ -119,7 +119,7 @@ def opened(session: RedisSession) -> RedisStore:
     session.identity = parts.get(IDENTITY_PART, b"")
     if (session.call("GET", session.keys.identity) or b"") != session.identity:
         raise CorruptionError(
-            f"part of the index at {session.url} is gone: it was not dropped to the end, or Redis lost its data; "
+            f"part of the index at {session.url} is gone: dropping it was interrupted, or Redis lost its data; "
             f"drop it with 'hsimhash drop-table', and ingest the documents again"
         )
     return RedisStore(session, record, ttl_s=ttl_s)

@@ -127,7 +127,9 @@ class RedisSession:
             self._refuse_other(str(failed))
             pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
-                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
+                raise StoreTimeoutError(
+                    f"Redis at {self.address.place} did not answer within the time limit"
+                ) from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise store_error(failed, self.address, tried_s) from failed
@@ -185,7 +187,7 @@ class RedisSession:
             raise StoreClosedError(f"{self.url} was closed; open it again")
         wait_s = min(self.timeout_s, until_s - time.monotonic())
         if wait_s <= 0:
-            raise StoreTimeoutError(f"Redis at {self.address.place}: the time allowed is over")
+            raise StoreTimeoutError(f"Redis at {self.address.place}: the time limit was exceeded")
         connection: Any = pool.get_connection()  # redis-py does not annotate it
         try:
             connection.send_packed_command([_packed(command)])
@@ -277,7 +279,7 @@ def _password_in(path: str) -> str:
         with Path(path).open(encoding="utf-8") as file:
             first = file.readline(_PASSWORD_CHARS + 1)  # the file may be an endless device
         if not 0 < len(first) <= _PASSWORD_CHARS:
-            raise ValueError(f"its first line has 1 to {_PASSWORD_CHARS:,} characters")
+            raise ValueError(f"its first line must have 1 to {_PASSWORD_CHARS:,} characters")
         return first.splitlines()[0]
     except (OSError, ValueError) as error:
         raise StoreUnavailableError(f"password_file={path} cannot be read: {error}; its first line is used") from error

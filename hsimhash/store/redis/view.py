@@ -121,8 +121,8 @@ class RedisView(View):
         """Raise `StoreTimeoutError` if documents in the buckets may have moved so long ago that nothing lists them."""
         if self._scanned_s is not None and time.monotonic() - self._scanned_s > 0.9 * self._limits.left_s > 0:
             raise StoreTimeoutError(
-                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, in which documents that "
-                f"moved may be missed; ask fewer at once, or within fewer bits"
+                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, so documents that "
+                f"moved meanwhile may be missed; query fewer at once, or within fewer bits"
             )
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:

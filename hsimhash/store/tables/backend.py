@@ -57,7 +57,7 @@ class _TablesBackend(Backend):
         with suppress(OSError):
             folder.rmdir()
         if folder.is_dir():
-            say(f"{folder} has files that are not of tables; they stay")
+            say(f"{folder} has files that are not part of the tables; they were kept")
         return True
 
     def checks(

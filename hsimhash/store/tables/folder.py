@@ -34,8 +34,8 @@ VERSION = 3  # on disk: never reuse; 1 and 2 were Parquet tables of earlier rele
 _OWN = re.compile(r"part-[0-9a-f]+\.(rows|docs)|list-[0-9a-f]{64}")
 _WRITE = Remedy("write tables with HSimIndex.write_tables(...)", "write tables with 'hsimhash export --to tables://…'")
 _AGAIN = Remedy(
-    "copy the folder again, or write it anew with HSimIndex.write_tables(...)",
-    "copy the folder again, or write it anew with 'hsimhash export --to tables://…'",
+    "copy the folder again, or write it again with HSimIndex.write_tables(...)",
+    "copy the folder again, or write it again with 'hsimhash export --to tables://…'",
 )
 
 
@@ -93,7 +93,7 @@ class Manifest:
             fields = json.loads((folder / MANIFEST).read_bytes())
             check_version(fields["version"], folder)
             if fields.pop("crc32") != _checksum(fields):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             parts = tuple(
                 TablesPart(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"]
             )
@@ -117,8 +117,8 @@ def check_version(version: object, folder: Path) -> None:
     if version in (1, 2):
         raise FormatVersionError(
             f"{folder} has Parquet tables of an earlier release: 'hsimhash ingest {folder}/documents.parquet "
-            f"--fingerprint-field fingerprint --store lmdb://…' makes an index of them, and 'hsimhash export --to "
-            f"tables://…' writes that as tables"
+            f"--fingerprint-field fingerprint --store lmdb://…' imports them into an index, and 'hsimhash export "
+            f"--to tables://…' writes that as tables"
         )
     if version != VERSION:
         raise FormatVersionError(

@@ -60,7 +60,7 @@ class TablesView(View):
     def _timely(self) -> Sequence[DocumentsFile]:
         """Return the parts, as long as time is left."""
         if self._timeout_s is not None and time.monotonic() >= self._deadline:
-            raise StoreTimeoutError(f"tables {self._folder}: the {self._timeout_s:g} s allowed are over")
+            raise StoreTimeoutError(f"tables {self._folder}: the time limit of {self._timeout_s:g} s was exceeded")
         return self._parts
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:

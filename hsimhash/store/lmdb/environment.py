@@ -94,9 +94,7 @@ class Environment:
         self.path = path
         self.lock = lock
         self.is_over = False  # closed, or left behind by a fork
-        self.turn = (
-            threading.RLock()
-        )  # held by writers: closing an environment that another thread writes never returns
+        self.turn = threading.RLock()  # held by writers: closing LMDB while another thread writes never returns
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:

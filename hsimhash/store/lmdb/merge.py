@@ -5,7 +5,7 @@ not need a lock, and merged at the end under the writer's lock, each database in
 
 1. *resolve*: if an id occurs in several runs, the last one counts; unchanged documents are left out.
 2. *documents*, 3. *drawers*, 4. *registers*: each new register is written together with the deletion of the rows that a
-  moved document leaves behind.
+   moved document leaves behind.
 
 The third stage puts the drawer rows into LMDB, or builds a new base of all rows if there are enough (`BaseLimits`).
 

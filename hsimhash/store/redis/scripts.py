@@ -3,13 +3,13 @@
 Invariants:
 
 1. A fingerprint is listed, by any document, if and only if it is in its bucket of every drawer. So the buckets of a
-  listed fingerprint need not be read, and an unlisted one is appended to its buckets without a search.
+   listed fingerprint need not be read, and an unlisted one is appended to its buckets without a search.
 2. A register with fingerprint F and key K implies that F lists its document and is in the bucket of each part of K; in
-  format 2 K is its only part.
+   format 2 K is its only part.
 3. A document that leaves F by a move or a removal stays listed there, and in the log of orphans with the server's time.
-  Once that time is longer ago than any query can take, `collect` unlists it unless its register has F again. So a query
-  that reads buckets, and then documents, never misses one that moves meanwhile: it finds it at its old or new
-  fingerprint.
+   Once that time is longer ago than any query can take, `collect` unlists it unless its register has F again. So a
+   query that reads buckets, and then documents, never misses one that moves meanwhile: it finds it at its old or new
+   fingerprint.
 
 Every script that writes receives a time on the server's clock after which it does nothing. So a call that its client no
 longer waits for cannot overwrite what the client has written since.
@@ -149,11 +149,11 @@ def _script(text: str) -> Script:
 
 
 # KEYS: record, identity, writers, orphans; for each document its register, its listing, the buckets of the drawers and
-# those of its key (padded with the record); for each read its key. ARGV: the four of every write; mark's field or '',
-# its count, number of drawers, number of buckets of a key, TTL in ms or 0; what the keys of registers begin with,
-# number of reads; for each read its kind, three arguments and the SHA-1 of its result; for each document its id and its
-# register, without the time at which it expires. Returns how many documents changed, or -1 if a read has another result
-# now and nothing was written.
+# those of its key (padded with the record); for each read its key.
+# ARGV: the four of every write; mark's field or '', its count, number of drawers, number of buckets of a key, TTL in ms
+# or 0; what the keys of registers begin with, number of reads; for each read its kind, three arguments and the SHA-1 of
+# its result; for each document its id and its register, without the time at which it expires.
+# Returns how many documents changed, or -1 if a read has another result now and nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -215,8 +215,8 @@ return note(changed)
 """
 )
 
-# KEYS: record, identity, writers, orphans; for each document its register. ARGV: the four of every write; "first seen
-# before" or '', TTL in ms or 0; for each document its id.
+# KEYS: record, identity, writers, orphans; for each document its register.
+# ARGV: the four of every write; "first seen before" or '', TTL in ms or 0; for each document its id.
 REMOVE = _script(
     _NOW
     + _SAME
@@ -241,7 +241,8 @@ return note(gone - over)
 )
 
 # KEYS: record, identity, orphans. ARGV: the four of every write; the first shard of registers, the one to stop before,
-# what their keys begin with. Removes expired documents from an index with a TTL.
+# what their keys begin with.
+# Removes expired documents from an index with a TTL.
 FORGET = _script(
     _NOW
     + _SAME
@@ -398,9 +399,9 @@ for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) e
 return found
 """)
 
-# The last four read a range of shards, one by one, and stop once they have enough; they build the keys. ARGV: what the
-# keys of listings begin with; the first shard, and the one to stop before; the maximum number; where to begin in the
-# first listing. Returns the shard in which it stopped, and the contents of the listings.
+# The last four read a range of shards, one by one, and stop once they have enough; they build the keys.
+# ARGV: what the keys of listings begin with; the first shard, and the one to stop before; the maximum number; where to
+# begin in the first listing. Returns the shard in which it stopped, and the contents of the listings.
 LISTED = _script(
     _SHARDS
     + """

@@ -127,9 +127,7 @@ class RedisSession:
             self._refuse_other(str(failed))
             pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
-                raise StoreTimeoutError(
-                    f"Redis at {self.address.place} did not answer within the time limit"
-                ) from failed
+                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in time") from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise store_error(failed, self.address, tried_s) from failed

@@ -47,8 +47,8 @@ class Backend(ABC):
     """A kind of store; stateless. See the module.
 
     `layout` and `distance` are the defaults of a new index; a `distance` of None means the layout's own. The defaults
-    were measured at a million documents: five rows each instead of eleven with layout 10, and twice as many
-    near-duplicates found, within 6 bits instead of 3.
+    were measured at a million documents: five rows per document instead of eleven with layout 10, and twice
+    as many near-duplicates found, within 6 bits instead of 3.
     """
 
     name: str  # in options and JSON
@@ -99,8 +99,8 @@ class Backend(ABC):
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         """Create an empty index and open it; raise `IndexExistsError` if it exists.
 
-        `ttl_s`, for backends with the flag `--ttl`, is the time after which a document expires, counted from its last
-        insert.
+        `ttl_s`, for backends with the flag `--ttl`, is the number of seconds after its last insert at which a document
+        expires.
         """
 
     @abstractmethod

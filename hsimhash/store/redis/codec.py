@@ -6,7 +6,7 @@
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
-| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), id of what a document left |
+| `orphans` | sorted set, by the server's ms | fingerprint (8) and, from format 2 on, key (8) that a document left, its id |
 | `identity` | string | copy of the record's `identity`: queries read it with their buckets; older indexes lack both |
 | `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
 
@@ -45,7 +45,7 @@ class Keys:
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
-        # The patterns by which SCAN finds the keys of rows, and their types. A prefix has no special characters.
+        # The patterns by which SCAN finds the keys of rows, and their types. A prefix does not contain special ones.
         buckets, listings, registers = self.buckets + b"?" * PREFIX_BYTES, self.listings + b"??", self.registers
         self.rows = {buckets: b"string", listings: b"zset", registers + b"[0-9a-f]" * 4: b"hash"}
 

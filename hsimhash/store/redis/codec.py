@@ -6,7 +6,7 @@
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
-| `orphans` | sorted set, by the server's ms | fingerprint (8) and, from format 2 on, key (8) that a document left, its id |
+| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), that a document left; its id |
 | `identity` | string | copy of the record's `identity`: queries read it with their buckets; older indexes lack both |
 | `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
 

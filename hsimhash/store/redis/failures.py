@@ -7,7 +7,7 @@ from hsimhash.store.redis.address import RedisAddress
 
 _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
 _ASKED = "it requires a password; set HSIMHASH_REDIS_PASSWORD, or name its file with password_file= in the URL"
-_FORBIDDEN = "its user lacks a permission; docs/pages/operations/redis.md lists the commands that it needs (ACL SETUSER)"
+_FORBIDDEN = "its user lacks a permission; docs/pages/operations/redis.md lists the commands it needs (ACL SETUSER)"
 _CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a Redis of its own, PostgreSQL or HBase"
 # Remedies by a part of the error's name and message; the first match counts.
 _REMEDIES = (

@@ -1,7 +1,7 @@
-"""Weighted features from callers: of images, of other segmenters, of anything that is not text.
+"""Weighted features from callers: of images, from other segmenters, or of anything else that is not text.
 
-In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
-pairs `[name, weight]`. The default weight is 1.
+In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that serve as their own hashes,
+and of `[name, weight]` pairs. The default weight is 1.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.recipe import Recipe
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
-MOST_FEATURES = 1 << 20  # of a document in JSON; they take 2 s and 300 MiB
+MOST_FEATURES = 1 << 20  # per document in JSON; they take 2 s and 300 MiB
 
 OwnFeatures = Mapping[str | int, float] | Iterable[tuple[str | int, float]]
 
 
 def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
-    """Return the weights by hash; weights of repeated features add up, features of weight 0 are left out.
+    """Return the weights by hash. Weights of repeated features add up; features of weight 0 are omitted.
 
     Raises:
         ValueError: a weight or a number is outside its range.
@@ -50,7 +50,7 @@ def features_in(value: object) -> list[tuple[str | int, float]]:
 
 
 def parsed_features(text: str) -> list[tuple[str | int, float]]:
-    """Return the features in a JSON text, none if it is empty; raise `ValueError` for other JSON."""
+    """Return the features in a JSON text, or an empty list for a blank text; raise `ValueError` for other JSON."""
     try:
         return features_in(json.loads(text)) if text.strip() else []
     except (json.JSONDecodeError, RecursionError) as error:
@@ -75,6 +75,6 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
 
 
 def _weight(feature: str | int, weight: float, *, in_steps: bool) -> float:
-    if not (weight * SCALE >= 1 and weight < math.inf):  # an int may be greater than any float
+    if not (weight * SCALE >= 1 and weight < math.inf):  # an int may exceed any float
         raise ValueError(f"invalid weight {weight!r:.40} of feature {feature!r:.80}: expected 0, or at least 1/{SCALE}")
     return round(weight * SCALE) if in_steps else weight

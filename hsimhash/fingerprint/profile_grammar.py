@@ -5,9 +5,9 @@
     chars-1:normalize=lower,cap=off,pattern=…
     auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
-Options may be in any order. In a profile's own name they are in the order of the fields, and only those that differ
-from the known profile. `off` means no value. A pattern comes last, because it may contain anything. Word lists are
-given as files, whose names cannot contain commas.
+Options may be in any order. A profile's own name lists only those that differ from the known profile, in the order of
+the fields. `off` means no value. A pattern comes last, because it may contain anything. Word lists are given as files,
+whose names cannot contain commas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Value = int | str | None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like another, and all known words, for a message."""
+    """Return the known word most similar to `word`, followed by all known words, for a message."""
     listed = list(known)
     begun = [name for name in listed if word and name.startswith(word)]
     (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
@@ -69,13 +69,13 @@ def split_lists(name: str) -> tuple[str, dict[str, Path]]:
 
 
 def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
-    """Name a profile with lists by the SHA-256 of each: `auto-2-idf-64953954`."""
+    """Name a profile with lists after the SHA-256 of each: `auto-2-idf-64953954`."""
     told = "".join(f"-{option}-{sha256[:8]}" for option, sha256 in hashes.items())
     return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
 
 
 def write_options(values: Mapping[str, Value]) -> str:
-    """Return values as written after the colon of a known name; empty if there are none."""
+    """Return values as written after the colon of a known name; empty without values."""
     return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
 
 
@@ -83,7 +83,7 @@ def field_weights(written: str) -> dict[str, int]:
     """Parse the weights of fields by name, in order: `title^3+body` gives 3 and 1.
 
     Raises:
-        ValueError: a name or a weight is none, or a name stands twice.
+        ValueError: a name or a weight is invalid, or a name is repeated.
     """
     weights: dict[str, int] = {}
     for one in written.split("+"):

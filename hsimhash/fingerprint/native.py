@@ -166,7 +166,7 @@ def _tables(recipe: Recipe) -> _SignerTables:
     )
 
 
-@lru_cache(maxsize=1)  # it is the same for almost every profile
+@lru_cache(maxsize=1)  # almost every profile uses the same one
 def _dictionary(seed: int) -> Any:
     return native_package().Dictionary(jieba_dictionary(), seed)
 

@@ -39,7 +39,7 @@ class Pairs:
 
     @property
     def repeats(self) -> Int64s:
-        """The positions of the inputs that equal an earlier one, which is `groups[repeats]`."""
+        """The positions of inputs that equal an earlier one; `groups[repeats]` has the positions of those."""
         return np.flatnonzero(self.groups != np.arange(len(self.groups)))
 
     def __repr__(self) -> str:

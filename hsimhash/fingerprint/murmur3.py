@@ -17,7 +17,7 @@ HASH_NAME = "murmur3-x64-128-low64"
 HASH_BYTES = 8
 SEED_LIMIT = 1 << 32
 
-_FACTORS, _WORD = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53), (1 << 64) - 1  # of the finaliser
+_FACTORS, _WORD = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53), (1 << 64) - 1  # of the finalizer
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _BLOCK_BYTES = 16
 _VECTOR_BYTES = 512  # longer spans are rare, and hashing them one by one is as fast

@@ -127,7 +127,9 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     found_by, reason = _verdict(a.signature, b.signature, Rule(cover.distance, max_sketch, None, keying))
     both = a.text is not None and b.text is not None
     missing = (
-        "" if both else "fingerprints and an index have no texts: give both as files or texts to see features and words"
+        ""
+        if both
+        else "fingerprints and indexes do not contain texts: give both as files or texts to see features and words"
     )
     if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
         missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"

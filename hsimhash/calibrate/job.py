@@ -142,7 +142,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
         raise HsimhashError(
-            f"none of the near pairs of {options.labels} is among the documents: are the ids those of the inputs?"
+            f"none of the near pairs of {options.labels} is among the documents; use the ids of the inputs"
             if options.labels
             else "no edit changes any of the texts: they are empty"
         )

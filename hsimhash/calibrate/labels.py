@@ -112,14 +112,14 @@ def read_labels(path: Path) -> Labels:
             continue
         if says not in _SAYS:
             if at:  # an invalid first line is a header
-                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, or 0")
+                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, 0 for not near")
         elif pairs.setdefault(pair, _SAYS[says]) != _SAYS[says]:
-            rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line, and not in another")
+            rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line but not in another")
             disputed.add(pair)
     kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
     if not any(kept.values()):
         reason = f" ({rejects[0]})" if rejects else ""
-        raise ValueError(f"{path} names no near pair{reason}; write lines of id<TAB>id<TAB>1")
+        raise ValueError(f"{path} does not name a near pair{reason}; write lines of id<TAB>id<TAB>1")
     return Labels(kept, rejects=tuple(rejects))
 
 
@@ -131,7 +131,7 @@ def _rows(path: Path, rejects: list[str]) -> Iterator[tuple[int, list[str]]]:
             if len(row) > 1 and row[0] and row[1]:
                 yield number, row
             elif line.strip():
-                raise ValueError(f"no two ids, nor an id and its cluster, with a tab between: {row[0]!r:.80}")
+                raise ValueError(f"expected two ids, or an id and its cluster, separated by a tab, got {row[0]!r:.80}")
         except ValueError as error:
             rejects.append(f"{path}:{number}: {error}")
 

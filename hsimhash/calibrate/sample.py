@@ -78,7 +78,9 @@ def draw_sample(
     """
     for one in inputs:
         if one.has_fingerprints:
-            raise ValueError(f"input {one.name} holds fingerprints; profiles are compared by texts: give those")
+            raise ValueError(
+                f"input {one.name} contains fingerprints, but profiles are compared on texts; give texts instead"
+            )
     draw, read, rejected, reasons = _Draw(options.sample, characters, wanted), 0, 0, list[str]()
     for batch in read_batches(inputs, options.reading):
         draw.take(batch.documents.doc_ids, batch.documents.texts)

@@ -186,12 +186,12 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
         return values.pop()
     if values:
         raise ValueError(
-            f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; write 0x before them if they "
+            f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; prefix them with 0x if they "
             f"are hexadecimal, or " + _NAME_FORMAT
         )
     accepted = ", or ".join(_FORMS[one].accepted for one in formats)
     remedy = "" if len(formats) == len(ALL_FORMATS) else "; or " + _OTHER_FORMAT
-    raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}" + remedy)
+    raise ValueError(f"not a fingerprint: {written!r:.80}; expected {accepted}" + remedy)
 
 
 def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:

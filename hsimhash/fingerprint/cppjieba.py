@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import rjieba
 
 FILES = "idf=idf.utf8,words=jieba.dict.utf8,stops=stop_words.utf8"
-WHENCE = "they are in the folder dict of github.com/yanyiwu/cppjieba and of the package pyjieba"
+WHENCE = "find them in the dict folder of github.com/yanyiwu/cppjieba or of the package pyjieba"
 _BREAKS, _BREAK = " \t\n，。", "\n"
 _LEAST_TOP, _MOST_TOP, _BYTES_A_KEYWORD = 5, 200, 120
 _PARTS = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(?:\.[0-9]+)?|[0-9][0-9a-zA-Z]*(?:\.[0-9]+)?|[\x00-\x7f]|[^\x00-\x7f]+")
@@ -111,7 +111,7 @@ def _model() -> tuple[list[float], list[list[float]], list[dict[str, float]]]:
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            "jieba is not installed, whose model cuts words that no dictionary has; pip install jieba==0.42.1"
+            "jieba is not installed: its model is needed to cut words outside the dictionary; pip install jieba==0.42.1"
         )
 
     def table(name: str) -> Any:

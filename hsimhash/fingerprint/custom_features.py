@@ -34,7 +34,9 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
             continue
         summed[hashed] = summed.get(hashed, 0) + _weight(feature, weight, in_steps=not recipe.is_plain)
     if sum(summed.values()) >= EXACT_LIMIT:
-        raise ValueError(f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide them all by the same")
+        raise ValueError(
+            f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide all of them by the same number"
+        )
     return summed
 
 
@@ -45,7 +47,9 @@ def features_in(value: object) -> list[tuple[str | int, float]]:
     if isinstance(value, Mapping):
         return [_pair([name, weight]) for name, weight in value.items()]
     if not isinstance(value, list):
-        raise ValueError('features are an object {"name": weight} or an array of names, numbers or [name, weight]')
+        raise ValueError(
+            'invalid features: expected an object {"name": weight}, or an array of names, numbers or [name, weight]'
+        )
     return [_pair(one if isinstance(one, list) else [one, 1]) for one in value]
 
 
@@ -54,14 +58,14 @@ def parsed_features(text: str) -> list[tuple[str | int, float]]:
     try:
         return features_in(json.loads(text)) if text.strip() else []
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"features are JSON, and {text[:40]!r} is not") from error
+        raise ValueError(f"invalid features {text[:40]!r}: expected JSON") from error
 
 
 def _pair(one: list[object]) -> tuple[str | int, float]:
     feature, weight = one if len(one) == 2 else (None, None)
     is_feature = isinstance(feature, str | int) and not isinstance(feature, bool)
     if not (is_feature and isinstance(weight, int | float) and not isinstance(weight, bool)):
-        raise ValueError(f"{one!r:.80} is no feature with a weight; write [name, weight]")
+        raise ValueError(f"invalid feature {one!r:.80}: expected [name, weight]")
     return feature, weight  # type: ignore[return-value]  # both were just looked at
 
 

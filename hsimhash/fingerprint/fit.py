@@ -152,7 +152,7 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
     documents = [one.hashes for one, keys in zip(known, parts, strict=True) if not crowds.are_full(keys, one.sketch)]
     table = RarityTable.fitted(documents)
     if not len(table):
-        raise ValueError(f"nothing to learn from {len(documents):,} documents: no word is in two of them")
+        raise ValueError(f"nothing to learn from {len(documents):,} documents: no word occurs in two of them")
     general = [rarity_table(GENERAL_SHA256)] if profile.rarity == GENERAL_SHA256 else []
     return RarityTable.joined([table, *general], table.documents)
 

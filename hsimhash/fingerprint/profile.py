@@ -87,7 +87,7 @@ class Profile(Recipe):
         try:
             profile = profile.with_lists(**lists, name=None) if lists else profile
             if profile.lacks_lists:
-                raise ValueError(f"it goes by cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
+                raise ValueError(f"it needs cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
             return profile
         except OSError as error:
             raise ValueError(f"profile {name!r:.80}: {error.filename}: {error.strerror}") from error
@@ -133,7 +133,7 @@ class Profile(Recipe):
         """
         if rarity and self.weights != BY_RARITY:
             raise ValueError(
-                f"profile {self.name} cannot use {rarity}: a rarity table goes with weights=rarity; use auto-3"
+                f"profile {self.name} cannot use {rarity}: a rarity table requires weights=rarity; use auto-3"
             )
         given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY_TABLE, rarity)}
         hashes = {
@@ -194,7 +194,7 @@ class Profile(Recipe):
         """
         n = self.sketch
         if n is None:
-            raise ValueError(f"profile {self.name} makes no sketches, so its texts have no shingles")
+            raise ValueError(f"profile {self.name} does not make sketches, so its texts do not have shingles")
         for batch in split_batch(as_texts(texts)):
             if is_long(self, batch):
                 yield long_shingles(self, batch[0], n)
@@ -275,7 +275,9 @@ class Profile(Recipe):
             raise ValueError(f"not a profile of version {' or '.join(map(str, _FIELDS_OF))}: {data!r:.200}")
         names = _FIELDS_OF[data["version"]]
         if wrong := sorted(data.keys() ^ {"version", *names, "probe"}):
-            raise ValueError(f"a profile of version {data['version']} has not exactly these fields: {', '.join(wrong)}")
+            raise ValueError(
+                f"a profile of version {data['version']} has missing or unexpected fields: {', '.join(wrong)}"
+            )
         profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile

@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     listed = list(known)
     begun = [name for name in listed if word and name.startswith(word)]
     (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
-    return f"the nearest is {most_like}; known are {', '.join(listed)}"
+    return f"did you mean {most_like}? available: {', '.join(listed)}"
 
 
 def read_options(written: str) -> dict[str, Value]:
@@ -42,9 +42,9 @@ def read_options(written: str) -> dict[str, Value]:
     for one in options:
         option, equals, value = one.partition("=")
         if not (option and equals and value):
-            raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
+            raise ValueError(f"invalid option {one!r:.80}; write name=value, separated by commas")
         if option in given:
-            raise ValueError(f"{option} stands twice; leave one out")
+            raise ValueError(f"{option} is given twice; remove one")
         given[option] = None if value == NO_VALUE else int(value) if _NUMBER.fullmatch(value) else value
     if pattern is not None:
         given[_PATTERN] = pattern
@@ -90,11 +90,11 @@ def field_weights(written: str) -> dict[str, int]:
         match = _FIELD.fullmatch(one)
         if match is None:
             raise ValueError(
-                f"{one!r:.80} is no field; write title^3+body, names of letters, digits, '_', '.' and '-', and weights "
-                "from 1 to 999"
+                f"invalid field {one!r:.80}; write title^3+body, with names of letters, digits, '_', '.' and '-', "
+                "and weights from 1 to 999"
             )
         if match[1] in weights:
-            raise ValueError(f"the field {match[1]} stands twice; leave one out")
+            raise ValueError(f"field {match[1]} is given twice; remove one")
         weights[match[1]] = int(match[2] or 1)
     return weights
 

@@ -118,7 +118,7 @@ class RarityTable:
         default = int(head[2])
         is_whole = len(packed) == 2 * _BUCKETS + _ENTRY_BYTES * count
         if not is_whole or count > MOST_FEATURES or not 1 <= default <= SCALE:
-            raise ValueError("it is damaged, or cut off")
+            raise ValueError("it is damaged or truncated")
         lows = np.frombuffer(packed, "<u2", count, 2 * _BUCKETS).astype(np.uint32)
         tags = np.repeat(np.arange(_BUCKETS, dtype=np.uint32) << 16, sizes) | lows
         rarities = np.frombuffer(packed, np.uint8, count, 2 * (_BUCKETS + count))
@@ -217,7 +217,7 @@ def _general() -> bytes:
     if found != GENERAL_SHA256:
         raise ProfileMismatchError(
             f"{GENERAL_FILE} of this installation has SHA-256 {found[:16]}…, not {GENERAL_SHA256[:16]}…: fingerprints "
-            f"would differ from those stored; install hsimhash again"
+            f"would differ from those stored; reinstall hsimhash"
         )
     return content
 

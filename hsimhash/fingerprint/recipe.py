@@ -293,9 +293,9 @@ def _check_numbers(recipe: Recipe) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if type(value) is not int or not least <= value <= most:
-            near = f"; the nearest is {max(least, min(value, most))}" if type(value) is int else ""
+            near = f"; the nearest valid number is {max(least, min(value, most))}" if type(value) is int else ""
             raise ValueError(
-                f"profile {recipe.name!r}: {name} must be a whole number from {least} up, got {value!r}{near}"
+                f"profile {recipe.name!r}: {name} must be a whole number of at least {least}, got {value!r}{near}"
             )
 
 
@@ -317,13 +317,13 @@ def _check_choices(recipe: Recipe) -> None:
             raise ValueError(f"profile {recipe.name!r}: {name} {value!r} is unknown; {near}")
     weights, normalizers = _TOKENS[recipe.tokens]
     if recipe.weights not in weights:
-        wrong = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
+        wrong = f"tokens {recipe.tokens!r} and weights {recipe.weights!r}"
         near = nearest(str(recipe.weights), weights)
-        raise ValueError(f"profile {recipe.name!r}: {wrong} do not go together; {near}")
+        raise ValueError(f"profile {recipe.name!r}: {wrong} are incompatible; {near}")
     normalizers = _AS_IT_IS if recipe.is_plain else normalizers
     if recipe.normalize not in normalizers:
         goes = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
-        raise ValueError(f"profile {recipe.name!r}: normalize is {' or '.join(map(repr, normalizers))} for {goes}")
+        raise ValueError(f"profile {recipe.name!r}: normalize must be {' or '.join(map(repr, normalizers))} for {goes}")
     for name, values in _OF_SCRIPT.items():
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
@@ -338,21 +338,21 @@ def _check_parts(recipe: Recipe) -> None:
     """Raise `ValueError` if fields contradict each other."""
     is_regex, is_given = recipe.tokens == "regex", recipe.tokens == "features"
     wrong = {
-        "tfidf-float goes with cap=None and min_features=1": recipe.is_plain
+        "tfidf-float requires cap=None and min_features=1": recipe.is_plain
         and (recipe.cap is not None or recipe.min_features != 1),
-        "tfidf-float makes no sketch and no key": recipe.is_plain and recipe.makes_signatures,
-        f"a sketch goes with normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
+        "tfidf-float does not support sketches or keys": recipe.is_plain and recipe.makes_signatures,
+        f"a sketch requires normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
         and not recipe.is_normal,
-        f"english goes with hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
-        f"hash {recipe.hash} takes no seed; leave it 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
-        "tokens 'regex' and a pattern go together": is_regex != (recipe.pattern is not None),
-        "features that are given go with min_features=1 and without fields": is_given
+        f"english requires hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
+        f"hash {recipe.hash} does not use a seed; leave it at 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
+        "tokens 'regex' and a pattern require each other": is_regex != (recipe.pattern is not None),
+        "given features require min_features=1 and do not support fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
-        "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
-        f"keying={Keying.IN_PARTS.value} goes with key={TAGS}": recipe.keying == Keying.IN_PARTS.value
+        "tfidf-float does not support fields": recipe.is_plain and recipe.fields is not None,
+        f"keying={Keying.IN_PARTS.value} requires key={TAGS}": recipe.keying == Keying.IN_PARTS.value
         and recipe.key not in (TAGS, None),
-        "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
-        "weights=rarity goes with english=off, and without an idf table": recipe.weights == BY_RARITY
+        "a rarity table requires weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
+        "weights=rarity requires english=off and does not support an idf table": recipe.weights == BY_RARITY
         and (recipe.english is not None or recipe.idf == OWN),
     }
     for reason, is_wrong in wrong.items():
@@ -360,25 +360,29 @@ def _check_parts(recipe: Recipe) -> None:
             raise ValueError(f"profile {recipe.name!r}: {reason}")
     try:
         if recipe.pattern is not None and re.compile(recipe.pattern).groups:
-            raise ValueError("has a group that captures; write (?:…)")
+            raise ValueError("capturing groups are not supported; write (?:…)")
     except (re.error, ValueError) as error:
         raise ValueError(f"profile {recipe.name!r}: the pattern {recipe.pattern!r:.80}: {error}") from error
     if len(recipe.field_weights) > _MOST_FIELDS:
-        raise ValueError(f"profile {recipe.name!r}: {len(recipe.field_weights)} fields; {_MOST_FIELDS} at most")
+        raise ValueError(
+            f"profile {recipe.name!r}: {len(recipe.field_weights)} fields, but at most {_MOST_FIELDS} are supported"
+        )
 
 
 def _check_lists(recipe: Recipe) -> None:
     if recipe.idf not in (IDF_NAME, OWN):
         raise ValueError(f"profile {recipe.name!r}: idf must be {IDF_NAME!r} or {OWN!r}, got {recipe.idf!r}")
     if recipe.english == OWN and recipe.idf != OWN:
-        raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
+        raise ValueError(f"profile {recipe.name!r}: english {OWN!r} requires idf {OWN!r}")
     for name in ("idf_sha256", "words", "stops", "rarity"):
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
     has_words = recipe.idf == OWN or recipe.words is not None or recipe.stops is not None
     if has_words and recipe.tokens not in ("jieba", "script", "cppjieba"):
-        raise ValueError(f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words")
+        raise ValueError(
+            f"profile {recipe.name!r}: your own idf table, words and stop words require tokens that use jieba's words"
+        )
 
 
 def _check_name(recipe: Recipe) -> None:
@@ -386,12 +390,12 @@ def _check_name(recipe: Recipe) -> None:
     if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
         if not _NAME.fullmatch(recipe.name):
             raise ValueError(
-                f"a profile's name must be up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
+                f"a profile's name must consist of up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
             )
         return
     base = _BUILT_IN[base_name]
     if (_changed(base, written) if colon else _values(base)) != _values(recipe):
-        raise ValueError(f"the name {recipe.name!r} stands for the built-in profile; give yours another")
+        raise ValueError(f"the name {recipe.name!r} is reserved for the built-in profile; choose another")
 
 
 def _values(recipe: Recipe) -> dict[str, Any]:

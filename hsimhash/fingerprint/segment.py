@@ -89,14 +89,14 @@ def _jieba_file(sha256: str, *names: str) -> bytes:
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            f"jieba is not installed, whose {names[-1]} decides about Chinese words; pip install jieba==0.42.1"
+            f"jieba is not installed: its {names[-1]} is needed for Chinese words; pip install jieba==0.42.1"
         )
     content = Path(spec.submodule_search_locations[0], *names).read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise ProfileMismatchError(
-            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, the profile's {sha256[:16]}…: "
-            f"fingerprints would differ from those stored; {IDF_NAME} goes with jieba 0.42.1"
+            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, but the profile needs {sha256[:16]}…: "
+            f"fingerprints would differ from those stored; {IDF_NAME} requires jieba 0.42.1"
         )
     return content
 

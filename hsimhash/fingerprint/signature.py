@@ -170,7 +170,7 @@ def check_max_sketch(bits: int | None) -> None:
     if not isinstance(bits, int) or isinstance(bits, bool):
         raise TypeError(f"max_sketch must be an int or None, got {type(bits).__name__}: {bits!r:.80}")
     if not 0 <= bits <= SKETCH_BITS:
-        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; None compares no sketches")
+        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; use None to ignore sketches")
 
 
 def as_signature(given: Signature | int) -> Signature:
@@ -186,7 +186,7 @@ def as_signatures(given: AnySignatures) -> Signatures:
     if isinstance(given, Signatures):
         return _checked(given)
     if isinstance(given, Signature):
-        raise TypeError(f"one signature, where several are expected; give a list of it: {given}")
+        raise TypeError(f"expected several signatures, got one; pass a list: {given}")
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OU":
         return Signatures.of(given)
     listed = list(given)
@@ -212,9 +212,11 @@ def _checked(given: Signatures) -> Signatures:
     """Return valid signatures; raise `ValueError` or `TypeError` if a column is invalid or a text was too short."""
     columns = [as_fingerprints(column) for column in (given.fingerprints, given.sketches, given.keys)]
     if len({len(given.kinds), *map(len, columns)}) > 1:
-        raise ValueError(f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys")
+        raise ValueError(
+            f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys: numbers differ"
+        )
     if len(short := np.flatnonzero(given.kinds == TOO_SHORT)):
         raise ValueError(
-            f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out what has the kind TOO_SHORT"
+            f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out texts of kind TOO_SHORT"
         )
     return Signatures(columns[0], columns[1], columns[2], given.kinds, given.keying)

@@ -22,7 +22,10 @@ MOST_LIST_BYTES = 64 << 20
 IDF, WORDS, STOPS, RARITY_TABLE = "idf table", "list of words", "list of stop words", "rarity table"
 _LINES = {
     IDF: (re.compile(r"(\S+)\s+([0-9]{1,9}(?:\.[0-9]{1,17})?)"), "a word and its idf, such as: word 7.25"),
-    WORDS: (re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"), "a word, perhaps its frequency, perhaps its tag"),
+    WORDS: (
+        re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"),
+        "a word, optionally followed by its frequency and its tag",
+    ),
     STOPS: (re.compile(r"(\S+)()"), "one word"),
 }
 
@@ -62,8 +65,8 @@ def kept_list(kind: str, sha256: str) -> bytes:
     content = _contents.get(sha256)
     if content is None:
         raise ProfileMismatchError(
-            f"the profile's {kind} with SHA-256 {sha256[:16]}… is not here; open an index that was made with it, or "
-            f"make the profile again from the list's file"
+            f"the profile's {kind} with SHA-256 {sha256[:16]}… is not available; open an index that uses it, or "
+            f"recreate the profile from the list's file"
         )
     return content
 
@@ -99,7 +102,7 @@ def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = F
         value = one[2] or ""
         values[word] = min(value, values[word], key=float) if kind == IDF and word in values else value
     if not values:
-        raise ValueError(f"{path} has no words; a line of a {kind} is {wanted}")
+        raise ValueError(f"{path} has no words; each line of the {kind} must be {wanted}")
     return list_content(values if is_exact else dict(sorted(values.items())))
 
 

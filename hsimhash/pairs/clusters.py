@@ -113,7 +113,7 @@ class _Graph:
     def of(cls, pairs: Pairs, rank: Int64s, fingerprints: AnyFingerprints) -> _Graph:
         values, count = np.asarray(fingerprints, np.uint64), len(pairs.groups)
         if len(values) != count:
-            raise ValueError(f"{len(values)} fingerprints, but the pairs are of {count}")
+            raise ValueError(f"{len(values)} fingerprints, but the pairs are those of {count}")
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
         np.minimum.at(best_rank, pairs.groups, rank)
@@ -261,7 +261,7 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
     if len(rank) == count and (not count or (rank.min() == 0 and rank.max() == count - 1)):
         by_rank[rank] = np.arange(count)
     if (by_rank < 0).any() or len(rank) != count:
-        raise ValueError(f"rank must hold each of 0 to {count - 1} once, one for each of the {count} documents")
+        raise ValueError(f"rank must contain each of 0 to {count - 1} once, one for each of the {count} documents")
     return by_rank
 
 

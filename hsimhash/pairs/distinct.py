@@ -25,8 +25,8 @@ PART_ROW_BYTES = 96  # memory per row of a part read from files
 SAMPLE = 1 << 16  # fingerprints sampled to choose the splits
 
 _REMEDY = (
-    "what does not fit into memory is spilled there: set TMPDIR to a folder with room, or allow more memory with "
-    + Remedy("memory_bytes", "--memory")
+    "data that does not fit into memory is spilled there: set TMPDIR to a folder with more space, or allow more "
+    "memory with " + Remedy("memory_bytes", "--memory")
 )
 
 

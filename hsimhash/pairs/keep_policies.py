@@ -46,7 +46,7 @@ class Policy:
         if kind in WITH_FIELD and field:
             return cls(kind, field)
         if kind in WITH_FIELD:
-            raise ValueError(f"keep policy {text!r} names no field; write {kind}:FIELD, such as {kind}:date")
+            raise ValueError(f"keep policy {text!r} does not name a field; write {kind}:FIELD, such as {kind}:date")
         raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
 
     def value_of(self, value: object) -> float | None:
@@ -118,7 +118,7 @@ def rank(
     missing += ["lengths"] if needs_lengths(policies) and lengths is None else []
     missing += ["places"] if needs_places(policies) and places is None else []
     if missing:
-        raise ValueError(f"the keep policies need columns that were not given: {', '.join(missing)}")
+        raise ValueError(f"the keep policies need columns that are missing: {', '.join(missing)}")
     keys: list[Int64s | Floats] = []
     for policy in policies:
         keys += [-part for part in (values or {})[policy]] if policy.field else [_key(policy, doc_ids, lengths)]

@@ -176,8 +176,8 @@ class _Task:
             _layouts(max_distance)  # raises if no layout covers the distance
         elif not 0 <= max_distance <= layout.max_distance:
             raise ValueError(
-                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
-                f"without a miss; omit the layout, or see "
+                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, the distances that layout "
+                f"{layout.name} covers; omit the layout, or see "
                 + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:

@@ -156,7 +156,7 @@ def test_a_profile_whose_file_is_wrong_is_refused_by_its_line(tmp_path: Path) ->
         Profile.named(f"auto-2:stops={tmp_path / 'none.txt'}")
     with pytest.raises(ValueError, match="line 1: 'two words' is not one word"):
         Profile.named(f"auto-2:stops={written(tmp_path / 'stops.txt', 'two words')}")
-    with pytest.raises(ValueError, match="no option 'idff'; did you mean idf[?]"):
+    with pytest.raises(ValueError, match=r"no option 'idff'; did you mean idf[?]"):
         Profile.named("auto-2:idff=a")
 
 

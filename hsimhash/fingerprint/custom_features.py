@@ -66,7 +66,7 @@ def _pair(one: list[object]) -> tuple[str | int, float]:
     is_feature = isinstance(feature, str | int) and not isinstance(feature, bool)
     if not (is_feature and isinstance(weight, int | float) and not isinstance(weight, bool)):
         raise ValueError(f"invalid feature {one!r:.80}: expected [name, weight]")
-    return feature, weight  # type: ignore[return-value]  # both were just looked at
+    return feature, weight  # type: ignore[return-value]  # both types were checked above
 
 
 def _hash(recipe: Recipe, feature: str | int) -> int:

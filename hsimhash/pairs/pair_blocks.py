@@ -26,7 +26,7 @@ class PairBlock(NamedTuple):
 class Pairs:
     """All near pairs, with equal fingerprints counted once, as returned by `find_pairs`.
 
-    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 pairs. `groups` tells which are
+    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 pairs. `groups` shows which are
     equal. For example, if inputs 0 and 1 are equal and near no other, `left` and `right` are empty and `groups` is [0
     0]. `brief` and `expand` list equal ones as pairs as well. Signatures are equal if all three of their parts are.
     """

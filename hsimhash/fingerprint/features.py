@@ -40,7 +40,6 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
 )
 
-_ALL = 1 << 30  # more words than a text has
 
 
 @dataclass(frozen=True, slots=True)

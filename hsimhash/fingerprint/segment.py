@@ -96,7 +96,7 @@ def _jieba_file(sha256: str, *names: str) -> bytes:
     if found != sha256:
         raise ProfileMismatchError(
             f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, but the profile needs {sha256[:16]}…: "
-            f"fingerprints would differ from those stored; {IDF_NAME} requires jieba 0.42.1"
+            "fingerprints would differ from those stored; pip install jieba==0.42.1"
         )
     return content
 

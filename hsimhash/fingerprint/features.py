@@ -41,7 +41,6 @@ from hsimhash.fingerprint.vote import (
 )
 
 
-
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
     """Fingerprints of texts, in order: `values` uint64 and `kinds` uint8, shape (n,) each.

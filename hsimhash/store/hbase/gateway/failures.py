@@ -261,7 +261,7 @@ def _framed(request: bytes) -> bytes:
 # requests mean nothing. Its answer to the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
-        (b"FatalConnectionException", Service("an HBase master or region server, which uses HBase's own RPC there")),
+        (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
         (rb"^\x15\x03", TLS),
         (rb"^\x80\x01\x00", Service(is_gateway=True)),
     ),

@@ -93,9 +93,8 @@ class TableClaims:
         """Claim documents without a stored document near them; return how many were decided."""
         is_timely = self._times.rows_timely()
         mine = self._claimed(own, is_timely)
-        held = {
-            self._claims.doc_ids[number]: read for number, read in mine.items()
-        }  # no two of these are near each other
+        # No two of these are near each other.
+        held = {self._claims.doc_ids[number]: read for number, read in mine.items()}
         view = _View(self._writes, held)
         found = self._claims.nearest(view, list(mine))
         matches = {number: match for number, match in zip(mine, found, strict=True) if match is not None}

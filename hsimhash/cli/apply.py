@@ -45,13 +45,13 @@ def _old_options(command: Callable[..., object]) -> Callable[..., object]:
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder that 'hsimhash dedup' wrote.",
+    help="Output folder of 'hsimhash dedup'.",
 )
 @click.option(
-    "--out", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+    "--out", metavar="FILE", default="-", help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst."
 )
 @click.option("--dropped", is_flag=True, help="Write the dropped documents instead of the kept ones.")
-@click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each with its cluster.")
+@click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each marked with its cluster.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @_old_options
 def apply_command(
@@ -64,17 +64,17 @@ def apply_command(
     fields: tuple[str, ...],
     **old: str | None,
 ) -> ExitCode:
-    """Write the documents that 'hsimhash dedup' keeps, unchanged and in their order.
+    """Write the documents that 'hsimhash dedup' kept, unchanged and in input order.
 
     \b
     Example: hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
 
-    Pass the inputs that dedup read, in the same order. DIR remembers how it read them. If several records have the
-    same id, the first one counts, as in dedup. Invalid records are left out, and the exit code is then 7.
+    Pass the inputs of dedup again, in the same order. DIR records the options that dedup used to read them. If several
+    records have the same id, apply writes only the first one. Invalid records are left out, and the exit code is 7.
 
-    For a folder of texts, apply writes the paths of the files, one per line. Tables and web archives cannot be copied
-    line by line: use the ids in keep.txt instead.
+    For a folder of texts, apply writes the paths of the files, one per line. It cannot copy tables and web archives
+    line by line; for these, use the ids in keep.txt instead.
 
     With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
     cluster, and true or false. FILE appears only when it is complete.

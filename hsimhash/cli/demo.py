@@ -37,7 +37,7 @@ TextPair = tuple[str, str]
 
 @click.command("demo", cls=Command)
 @click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="The index to create.")
-@click.option("--fresh/--keep", default=True, help="Start over, or use the index of an earlier demo.")
+@click.option("--fresh/--keep", default=True, help="Start over (default), or reuse the index of an earlier demo.")
 def demo_command(store: str, fresh: bool) -> None:
     """Show what hsimhash finds in a small sample.
 
@@ -45,8 +45,8 @@ def demo_command(store: str, fresh: bool) -> None:
     Example: hsimhash demo
              hsimhash demo --store lmdb:///tmp/demo --keep
 
-    demo indexes some 370 short documents in Chinese and English, prints near-duplicates of each kind, and compares all
-    pairs that it finds with the known truth.
+    demo indexes about 370 short documents in Chinese and English, prints a pair of near-duplicates of each kind, and
+    compares all pairs that it finds with the known ones.
     """
     started = time.perf_counter()
     with sample.documents().open(encoding="utf-8") as lines:

@@ -35,9 +35,9 @@ WIDE_COLUMNS = 110  # of a terminal, from which on a row has room for the ends o
 
 @click.command("explain", cls=Command)
 @click.argument("words", metavar="[A [B]]", nargs=-1, type=utf8)
-@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document of the index.")
-@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
-@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="Use a document of the index.")
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Use this text.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="Use the text in FILE; - is stdin.")
 @click.option("--query", "fingerprint", type=utf8, hidden=True)
 @with_settings("store", "layout", "profile", "max_distance", "max_sketch", "extract", "fingerprint_format")
 @json_option
@@ -50,7 +50,7 @@ def explain_command(
     fingerprint: str | None,
     as_json: bool,
 ) -> None:
-    """Show how two documents differ, and whether a query by one finds the other; or what the query of one reads.
+    """Show how two documents differ and whether a query by one finds the other, or what a query reads.
 
     \b
     Example: hsimhash explain old.txt new.txt
@@ -59,19 +59,19 @@ def explain_command(
              hsimhash explain --id https://example.org/a --store lmdb://pages
              hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
 
-    An argument that is the path of a file stands for its text. Any other argument is a fingerprint if it is the only
-    one. Of two, it is the id of a document if the index of --store has one; else a fingerprint if it is written as one
-    (16 hex digits, 0x…, or decimal; write -- before a negative number); else, without --store, a text. --id, --text and
-    --file say which.
+    If an argument is the path of a file, explain uses the text in it. Otherwise a single argument must be a
+    fingerprint: 16 hex digits, 0x…, or decimal, with -- before a negative number. With two arguments, each is the id of
+    a document if the index of --store has one with that id; else a fingerprint if it looks like one; else, without
+    --store, a text. Use --id, --text or --file to be explicit.
 
-    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ by block,
-    the drawers in which they meet, the features that moved the bits, and the words that differ. Bits are numbered from
-    0, the lowest. Profile, layout and distance are those of --store if it is set. An index keeps no texts, so only the
-    signatures of its documents can be compared.
+    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ in each
+    block, the drawers in which they share a bucket, the features that moved the bits, and the words that differ. Bit 0
+    is the lowest. With --store, profile, layout and distance are those of the index. An index does not keep texts, so
+    only the signatures of its documents can be compared.
 
-    For one document, explain prints each drawer with the buckets that a query reads, their rows, and how many are near.
-    On HBase it also names the region and its server. The drawers are read one after the other, each with its time; a
-    query reads them all at once, and its own time comes last. The drawer "key" is the bucket of the document's key.
+    For one document, explain prints the buckets that a query reads in each drawer, their rows, and how many of these
+    are near. On HBase it also prints the region and its server. explain reads and times the drawers one after another.
+    A query reads them in parallel; its time is printed last. The drawer "key" is the bucket of the document's key.
     """
     refuse_records(words)
     named = [

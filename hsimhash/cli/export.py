@@ -23,24 +23,25 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 @click.command("export", cls=Command)
 @click.option(
-    "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+    "--output",
+    metavar="FILE",
+    default="-",
+    help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst.",
 )
-@click.option(
-    "--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines; see below."
-)
-@click.option("--compress", is_flag=True, help="For --to: write fewer bytes; queries then take longer.")
+@click.option("--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines.")
+@click.option("--compress", is_flag=True, help="With --to: write fewer bytes; queries then take longer.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables of --to, if they exist.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(SHARD_FORMATS),
-    help="Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
+    help="Output format. Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
 )
 @click.option(
     "--shards",
     type=click.IntRange(min=1, max=MOST_SHARDS),
     metavar="N",
-    help="HBase: write N files into the folder FILE, by several processes.",
+    help="HBase: write N files into the folder FILE, with several processes.",
 )
 @click.option(
     "--workers",
@@ -48,7 +49,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
     metavar="N",
     help="Number of processes for --shards. Default: one per core.",
 )
-@shard_option("write every Nth file of --shards, from the Kth on; each machine writes others.")
+@shard_option("write every Nth file of --shards, from the Kth on; other machines write the others.")
 @with_settings("store")
 def export_command(
     settings: Settings,
@@ -70,14 +71,14 @@ def export_command(
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
 
     jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
-    and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv
-    has the id, a tab and the fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field
-    fingerprint' creates the same index from it. FILE appears only when it is complete.
+    and "key" if a document has them. parquet has the same columns, with fingerprint and first_seen as numbers. tsv has
+    the id, a tab and the fingerprint, without sketches, keys and first_seen. 'hsimhash ingest --fingerprint-field
+    fingerprint' recreates the index from jsonl or parquet. FILE appears only when it is complete.
 
-    With --to, export writes an index that never changes. Its folder can be copied, or served from a read-only disk, and
-    --store tables://FOLDER answers the same queries as the index. The folder must be new or empty, or have tables that
-    --overwrite replaces; processes that have opened those keep them. With --compress, a row takes 5 to 6 bytes instead
-    of 8. After Ctrl-C nothing is left.
+    With --to, export writes an index that never changes. You can copy its folder, or serve it from a read-only disk;
+    --store tables://FOLDER answers the same queries as the original. The folder must be new or empty, or have tables
+    that --overwrite replaces; processes that have the old tables open keep using them. With --compress, a row takes 5
+    to 6 bytes instead of 8. An interrupted export leaves nothing behind.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
     same command again to write those that are missing. To share the work between 16 machines that reach the same

@@ -87,7 +87,7 @@ class PeerCommand(click.Command):
 def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all pairs, as simhash-find-all does."""
     purpose = """\
-Find all pairs within DISTANCE bits of each other; write each as a line, [206, 238], the lower number first."""
+Find all pairs within DISTANCE bits of each other. Write each as a line, [206, 238], with the lower number first."""
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n51\n", ">=", "matches", "matches", "pair_lines"))
 
 
@@ -96,8 +96,8 @@ Find all pairs within DISTANCE bits of each other; write each as a line, [206, 2
 def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all clusters, as simhash-find-clusters does."""
     purpose = """\
-Join all fingerprints within DISTANCE bits of each other, step by step; write each cluster of two or more as a line,
-[255, 239, 238, 206], in order of the input."""
+Join all fingerprints within DISTANCE bits of each other, step by step. Write each cluster of two or more as a line,
+[255, 239, 238, 206], in the order of the input."""
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", "cluster_lines"))
 
 
@@ -131,14 +131,14 @@ usage: {program} --blocks BLOCKS --distance DISTANCE --input INPUT --output OUTP
 
 {purpose} Equal numbers count once.
 
-  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result is the same for any number.
-  -d, --distance DISTANCE  How many bits may differ.
-  -i, --input INPUT        Fingerprints, one unsigned decimal number a line; - is stdin, the default.
-  -o, --output OUTPUT      A file, which appears once it is complete; - is stdout, the default.
-  -h, --help               Show this.
+  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result does not depend on it.
+  -d, --distance DISTANCE  Number of bits that may differ.
+  -i, --input INPUT        File of fingerprints, one unsigned decimal number per line; - is stdin, the default.
+  -o, --output OUTPUT      File to write, which appears once it is complete; - is stdout, the default.
+  -h, --help               Show this message and exit.
 
-Options and exit codes are simhash-cpp's: 0 done, 1 unknown option or other failure, 2 blocks, 3 distance, 4 input or
-5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
+Options and exit codes are those of simhash-cpp: 0 success, 1 unknown option or other failure, 2 blocks, 3 distance,
+4 input or 5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
 
 Example: printf '{given}' | {program} --blocks 4 --distance 3"""
 

@@ -24,7 +24,13 @@ _PAGE = 20_000  # fingerprints
 
 @click.command("import-redis", cls=Command)
 @click.argument("source", type=utf8, metavar="URL")
-@click.option("--match", type=utf8, default="*", metavar="PATTERN", help="Read only sets whose keys match, as in SCAN.")
+@click.option(
+    "--match",
+    type=utf8,
+    default="*",
+    metavar="PATTERN",
+    help="Read only sets whose keys match this pattern, as in SCAN.",
+)
 @with_settings("store")
 def import_redis_command(settings: Settings, source: str, match: str) -> None:
     """Import fingerprints from sets in Redis.
@@ -33,10 +39,10 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
     Example: hsimhash create-table --store redis://cache:6379/0?prefix=pages
              hsimhash import-redis redis://cache:6379/0 --match 'simhash:*' --store redis://cache:6379/0?prefix=pages
 
-    This reads the scheme that many articles describe: one set per segment, whose members are fingerprints in hex. The
-    scheme has no ids, so a document's id is its fingerprint in 16 hex digits. The index must exist, with the profile
-    that made the fingerprints. The sets are not changed and can be written meanwhile; run the command again to import
-    what is new.
+    import-redis reads the scheme that many articles describe: one set per segment, whose members are fingerprints in
+    hex. The scheme does not have ids, so a document's id is its fingerprint in 16 hex digits. The index must exist,
+    with the profile that made the fingerprints. The sets are not changed, and other programs can write to them during
+    the import. Run the command again to import what is new.
     """
     try:
         RedisAddress.parse(source)

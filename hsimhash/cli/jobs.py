@@ -33,7 +33,7 @@ walk_workers_option = click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="HBase: number of processes that read. Default: one per core.",
+    help="HBase: number of reader processes. Default: one per core.",
 )
 
 
@@ -59,7 +59,7 @@ walk_job_option = click.option(
     "--job",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="HBase: keep the state of the walk in DIR, to resume it.",
+    help="HBase: folder for the progress of this command, to resume it.",
 )
 
 

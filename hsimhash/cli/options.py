@@ -82,24 +82,23 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "layout": click.option(
         "--layout",
         metavar="NAME",
-        help="How the index files fingerprints: 4, 10, 16, 20, 28, or blocks/choice such as 13,13,13,13,12/2. "
-        "'hsimhash plan' compares them.",
+        help="How the index arranges fingerprints: 4, 10, 16, 20, 28, or blocks/choice such as 13,13,13,13,12/2. "
+        "'hsimhash plan' compares layouts.",
     ),
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="How texts become fingerprints: auto-3, auto-2, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
+        help="How texts become fingerprints: auto-3, auto-2, zh-1, …. Override parts of a profile like this: "
+        "words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": _distance_option,
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
-        help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 20. "
-        "Where only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
+        help="Reject matches whose sketches differ in more than BITS bits, 0 to 64; off accepts all. Default: 20. "
+        "If only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
     ),
-    "workers": click.option(
-        "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."
-    ),
+    "workers": click.option("--workers", metavar="N", help="Number of worker processes. Default: one per core."),
     "lock_timeout_s": click.option("--lock-timeout", "lock_timeout_s", hidden=True),
     "on_duplicate": click.option(
         "--on-duplicate",
@@ -108,39 +107,40 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "match (--tags). Default: add.",
     ),
     "text_field": click.option(
-        "--text-field", metavar="NAME", help="The field or column with the text. Default: text."
+        "--text-field", metavar="NAME", help="Field or column that holds the text. Default: text."
     ),
     "id_field": click.option(
         "--id-field",
         metavar="NAME",
-        help="The field or column with the id. Default: id, and records without one are named FILE:LINE. In web "
+        help="Field or column that holds the id. Default: id; records without one are named FILE:LINE. For web "
         "archives: url (default) or record-id.",
     ),
     "format": click.option(
         "--format",
         metavar="auto|jsonl|tsv|fingerprints|files|lines|parquet|csv|warc",
-        help="What the inputs contain. Default: auto, by name. files: each file is one text; lines: a text per line.",
+        help="Format of the inputs. auto (default): detect it from the name; files: each file is one text; lines: each "
+        "line is one text.",
     ),
     "extract": click.option(
         "--extract",
         metavar="auto|html|text|none",
-        help="How to read HTML. auto: the main text of whole pages, the text of fragments; html: every value is HTML; "
-        "text: none is; none: all visible text of pages.",
+        help="How to treat HTML. auto (default): take the main text of pages and the visible text of fragments; html: "
+        "treat every value as HTML; text: treat no value as HTML; none: like auto, but take all visible text of pages.",
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",
         metavar="auto|hex|decimal|signed|binary",
-        help="How fingerprints are written. Default: auto, decided by the first ones of each input.",
+        help="How fingerprints are written. auto (default): detect it from the first ones in each input.",
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
-    "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
+    "listen": click.option("--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8343."),
     "allow_origin": click.option(
         "--allow-origin",
         metavar="ORIGIN[,…]",
-        help="With a token: let web pages of these origins call this server, e.g. https://app.example.com.",
+        help="With a token: accept requests from web pages of these origins, such as https://app.example.com.",
     ),
     "host": click.option(
-        "--host", metavar="NAME[,…]", help="Without a token: also answer requests that call this server by these names."
+        "--host", metavar="NAME[,…]", help="Without a token: also accept requests that use these host names."
     ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="Require the token in FILE, sent as Authorization: Bearer TOKEN."
@@ -149,10 +149,10 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--slow-query",
         "slow_query_s",
         metavar="SECONDS",
-        help="Log queries that take longer than SECONDS, with what they read. Default: 1; 0 logs none.",
+        help="Log queries that take longer than SECONDS, and what they read. Default: 1; 0 turns this off.",
     ),
 }
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, also on a terminal.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON even on a terminal.")
 yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation.")
 
 
@@ -172,8 +172,8 @@ fit_option = click.option(
     type=utf8,
     default=FIT_AUTO,
     metavar="auto|off|TABLE",
-    help="Word weights for profiles such as auto-3. auto (default): learn from the inputs how rare each word is; off: "
-    "use those of general text; TABLE: use a file that 'hsimhash fit' wrote.",
+    help="Word weights for profiles such as auto-3. auto (default): learn them from the inputs; off: use those of "
+    "general text; TABLE: use a table written by 'hsimhash fit'.",
 )
 fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."
@@ -186,22 +186,22 @@ _FIELD_OPTIONS = (
         type=utf8,
         multiple=True,
         metavar="NAME=WEIGHT",
-        help="A field of documents with several texts, and its weight: title=3. Repeatable. The profile keeps the "
-        "fields, so queries use the same ones.",
+        help="Combine several text fields: the name of one and its weight, such as title=3. Repeatable. The profile "
+        "records the fields, so queries use the same ones.",
     ),
     click.option(
         "--features-field",
         type=utf8,
         metavar="NAME",
-        help='Read features with weights from this field instead of texts: {"cat": 0.9} or [["cat", 0.9]]. Default '
-        "profile: features-1.",
+        help='Read weighted features from this field instead of texts: {"cat": 0.9} or [["cat", 0.9]]. The default '
+        "profile is then features-1.",
     ),
 )
 first_seen_field_option = click.option(
     "--first-seen-field",
     type=utf8,
     metavar="NAME",
-    help="The field with the time a document was first seen, in ms since 1970 or ISO 8601. Default with "
+    help="Field that holds the time a document was first seen, in ms since 1970 or ISO 8601. Default for inputs with "
     "fingerprints: first_seen.",
 )
 

@@ -23,14 +23,14 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),
         "apply": ("apply", "Write the documents that dedup keeps."),
         "ingest": ("ingest", "Add documents to an index."),
-        "query": ("query", "Find the documents in an index that are near a text or document."),
+        "query": ("query", "Find documents in an index that are near a text or another document."),
     },
     "Tune": {
         "calibrate": ("calibrate", "Find the profile and distance that suit your texts."),
         "plan": ("plan", "Estimate the size and speed of an index."),
         "explain": ("explain", "Show how two documents differ, or what a query reads."),
         "fingerprint": ("fingerprint", "Print the fingerprints of texts and files."),
-        "fit": ("fit", "Learn from your texts how rare each word is."),
+        "fit": ("fit", "Learn word weights from your own texts."),
     },
     "Serve": {
         "serve": ("serve", "Answer queries and add documents over HTTP."),
@@ -43,14 +43,14 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "doctor": ("doctor", "Diagnose an index that fails or is slow."),
         "check": ("upkeep", "Check an index for problems, and repair them."),
         "collect": ("upkeep", "Delete leftovers of moved and removed documents."),
-        "compact": ("upkeep", "Shrink an index to the space it needs."),
+        "compact": ("upkeep", "Reclaim unused space in an index."),
         "backup": ("upkeep", "Copy an index while it is in use."),
         "remove": ("removal", "Remove documents by id."),
         "expire": ("removal", "Remove documents older than a date."),
         "export": ("export", "Write the ids and fingerprints of all documents."),
-        "relayout": ("relayout", "Copy an index to one with another layout."),
+        "relayout": ("relayout", "Copy an index to a new one with another layout."),
         "settings": ("settings", "Show the settings and where they come from."),
-        "completion": ("completion", "Complete commands in your shell with Tab."),
+        "completion": ("completion", "Set up Tab completion in your shell."),
     },
     "Large jobs": {
         "bulk-load": ("bulk_load", "Load documents into HBase as HFiles."),
@@ -158,10 +158,15 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     subcommand_metavar="COMMAND …",
 )
-@click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors show a traceback.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read the settings from FILE.")
+@click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors include a traceback.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read settings from FILE.")
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command reads it from the context)
     """Find near-duplicate documents. Start with: hsimhash dedup DIR --out RESULT
@@ -171,13 +176,13 @@ def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command 
              hsimhash ingest pages.jsonl.gz --store lmdb://pages
              hsimhash query page.html --store lmdb://pages
 
-    'hsimhash help COMMAND' shows what a command does, with examples.
+    Run 'hsimhash help COMMAND' for details and examples.
 
     Results go to stdout; progress and messages go to stderr. "-" reads from stdin.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 invalid settings, 4 store unreachable, 5 wrong index, layout or
-    profile, 6 check found problems, 7 done, but some records were rejected, 8 nothing found (query --exit-code), 130
-    interrupted.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 invalid settings, 4 store unreachable, 5 missing index or wrong
+    layout or profile, 6 problems found by check or doctor, 7 done, but some records were rejected, 8 nothing found
+    (query --exit-code), 130 interrupted.
     """  # noqa: D415 (a command to copy)
     if verbose:
         log_to_stderr(verbose)

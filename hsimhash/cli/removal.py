@@ -46,9 +46,9 @@ def remove_command(
     Example: hsimhash remove https://example.org/a --store lmdb://pages
              hsimhash remove --file gone.txt --yes --store lmdb://pages
 
-    Every argument is an id, also if a file has that name: --file reads ids from a file, and - from stdin, one per line.
-    An invalid line is reported on stderr, the others count, and the exit code is then 7. After an interruption, run the
-    same command again.
+    Every argument is an id, even if a file has that name. --file reads ids from a file, and - reads them from stdin,
+    one per line. Invalid lines are reported on stderr and skipped, and the exit code is 7. After an interruption, run
+    the same command again.
     """
     if bool(doc_ids) == (path is not None) or ("-" in doc_ids and len(doc_ids) > 1):
         raise click.UsageError("nothing to remove: pass ids, or --file, or only - for ids on stdin")
@@ -100,10 +100,10 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment: 
     callback=_moment,
     metavar="DATE",
     required=True,
-    help="A date (2026-01-31, 2026-01-31T12:00Z) or an age (30d, 12h).",
+    help="Date (2026-01-31, 2026-01-31T12:00Z) or age (30d, 12h).",
 )
 @with_settings("store", "lock_timeout_s")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count the documents.")
 @walk_workers_option
 @walk_job_option
 @yes_option
@@ -117,16 +117,16 @@ def expire_command(
     is_confirmed: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Remove the documents first seen before a date (UTC) or longer ago than an age: min, h, d or w.
+    """Remove documents first seen before a date (UTC) or longer ago than an age in min, h, d or w.
 
     \b
     Example: hsimhash expire --before 90d --dry-run --store lmdb://pages
              hsimhash expire --before 2026-01-31 --yes --store lmdb://pages
 
-    Others can read and write meanwhile. After an interruption, run the same command again.
+    Other processes can read and write at the same time. After an interruption, run the same command again.
 
-    On HBase, several processes read the table in ranges. A folder below .hsimhash/jobs keeps track of them, so within a
-    day the same command resumes there, and an age counts from the first start.
+    On HBase, several processes read the table in ranges and record their progress in a folder below .hsimhash/jobs.
+    Within a day, the same command resumes there; an age then counts from the first start.
     """
     refuse_walk(settings.store, workers, job)
     folder = (job or default_job(settings.store, []).with_suffix(".expire")) if walks_ranges(settings.store) else None

@@ -52,18 +52,18 @@ def serve_command(settings: Settings) -> ExitCode:
              hsimhash serve --listen 0.0.0.0:8343 --token-file token.txt --store hbase://gw1:9091/pages
              curl -d '{"text": "A text of some length"}' -H 'Content-Type: application/json' localhost:8343/query
 
-    POST /query, /claim, /add, /remove and /fingerprint take a JSON object with a "fingerprint" (16 hex digits) or a
-    "text", and an "id" if there is one. Send many objects as application/x-ndjson, one per line, and they are answered
-    line by line. /claim adds a document unless a near one is stored. GET /openapi.json describes all of them, GET
-    /healthz and /readyz tell whether the server runs and reaches its store, and GET /metrics has numbers for Prometheus
+    POST /query, /claim, /add, /remove and /fingerprint accept a JSON object with a "fingerprint" (16 hex digits) or a
+    "text", and an optional "id". To send many, use application/x-ndjson with one object per line; the response has one
+    line for each. /claim adds a document unless a near one is stored. GET /openapi.json describes all endpoints. GET
+    /healthz and /readyz report whether the server runs and reaches its store. GET /metrics has metrics for Prometheus
     if 'hsimhash[metrics]' is installed.
 
-    Invalid requests get status 4xx. If the store is away or busy, the status is 503 with Retry-After. Every
-    acknowledged write is durable. On shutdown, running requests are answered first.
+    Invalid requests get status 4xx. If the store is unreachable or busy, the status is 503 with Retry-After. Every
+    acknowledged write is durable. On shutdown, the server finishes running requests first.
 
-    By default only this machine can connect. For other networks, pass a token and put a proxy with TLS in front.
-    Without a token, requests must call the server localhost, an IP address, or a name given with --host: otherwise web
-    pages could reach it through your browser.
+    By default, only this machine can connect. To serve other networks, pass a token and put a proxy with TLS in front.
+    Without a token, requests must address the server as localhost, by an IP address, or by a name passed with --host.
+    This keeps web pages from reaching it through your browser.
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None

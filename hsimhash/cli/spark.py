@@ -107,7 +107,9 @@ def _session_options(job: Function) -> Function:
 
 def _job_options(command: Function) -> Function:
     """Give a command the options of a job whose results are files."""
-    out = click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results there.")
+    out = click.option(
+        "--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results to this folder or URL."
+    )
     return out(_session_options(command))
 
 
@@ -117,7 +119,7 @@ _format_option = click.option(
     type=click.Choice(["auto", "parquet", "json"]),
     default="auto",
     show_default=True,
-    help="Format of the inputs; auto: JSON lines if the name ends in .jsonl or .json, else Parquet.",
+    help="Format of the inputs. auto: JSON lines if the name ends in .jsonl or .json, else Parquet.",
 )
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 _fingerprint_option = click.option(
@@ -133,9 +135,9 @@ def spark_command() -> None:
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
 
-    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default the commands run on all cores of this
-    machine. Use --master, or spark-submit with hsimhash/__main__.py, to run them on a cluster; hsimhash must be
-    installed for the Python of its executors.
+    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default, the commands run on all cores of this
+    machine. To run them on a cluster, use --master, or spark-submit with hsimhash/__main__.py, and install hsimhash for
+    the Python of its executors.
     """
 
 
@@ -212,7 +214,7 @@ def _cause(text: str) -> str:
 @_fingerprint_option
 @_format_option
 @click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
-@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
 @click.option(
     "--pairs",
     type=click.Choice(get_args(PairsListed)),
@@ -220,12 +222,10 @@ def _cause(text: str) -> str:
     show_default=True,
     help="As for 'hsimhash dedup'.",
 )
-@click.option(
-    "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
-)
+@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep, as for 'hsimhash dedup'.")
 @fit_option
 @_overwrite_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 @_job_options
 def spark_dedup_command(
     settings: Settings,
@@ -249,9 +249,9 @@ def spark_dedup_command(
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
 
-    The results are those of 'hsimhash dedup', but no texts are compared: sketches alone decide about documents that
-    only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are folders of Parquet:
-    pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
+    The results are those of 'hsimhash dedup', except that texts are not compared: sketches alone decide about documents
+    that only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are Parquet
+    folders: pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
@@ -287,16 +287,16 @@ def spark_tables_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write documents as tables: a read-only index, as 'hsimhash export --to' writes it.
+    """Write documents as tables: a read-only index, as written by 'hsimhash export --to'.
 
     \b
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
              hsimhash query --text "some text" --store tables://pages.tables
 
-    The folder must be new or empty; if it is not on a disk of the machine that queries, copy it there. Each task writes
-    a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash ingest' does it
-    for a new index. If an id comes twice, the first document counts.
+    The folder must be new or empty. If it is not on a disk of the machine that runs the queries, copy it there. Each
+    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash
+    ingest' does for a new index. If an id occurs twice, the first document counts.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
@@ -349,8 +349,8 @@ def spark_bulk_load_command(
 
     Tasks write HFiles to the stage, which the driver, the executors and the region servers must be able to open.
     Executors compare the documents with the table through its gateways. The driver then runs HBase's own program; with
-    --print-commands it prints the commands instead. Run the same command again to resume, also on another machine. If
-    an id comes twice, the last document counts.
+    --print-commands, it prints the commands instead. Run the same command again to resume, even on another machine. If
+    an id occurs twice, the last document counts.
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()

@@ -22,10 +22,10 @@ stage_option = click.option(
     "--stage",
     required=True,
     metavar="DIR",
-    help="A folder for the HFiles, or a URL such as hdfs://…, that the region servers can open.",
+    help="Folder or URL (hdfs://…) for the HFiles; the region servers must be able to open it.",
 )
 first_load_option = click.option(
-    "--first-load", is_flag=True, help="Do not look for these documents in the index: none is there yet."
+    "--first-load", is_flag=True, help="Do not look up these documents in the index: none of them is stored yet."
 )
 print_option = click.option(
     "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."
@@ -43,7 +43,7 @@ memory_option = click.option(
     default=1024,
     show_default=True,
     metavar="MIB",
-    help="Memory for all processes together, about.",
+    help="Approximate memory for all processes together, in MiB.",
 )
 
 

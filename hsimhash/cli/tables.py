@@ -69,13 +69,13 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.command("create-table", cls=Command)
 @with_settings("store", "layout", "profile", "max_distance", "fingerprint_format")
 @click.option(
-    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: number of regions to start with."
+    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: initial number of regions."
 )
 @click.option(
     "--splits-from",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="SAMPLE",
-    help="HBase: your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
+    help="HBase: file of your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
 )
 @click.option(
     "--ttl",
@@ -91,17 +91,17 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     callback=_pairs,
     multiple=True,
     metavar="KEY=VALUE",
-    help="HBase: a setting of all column families, such as IN_MEMORY=true.",
+    help="HBase: set an attribute of all column families, such as IN_MEMORY=true.",
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only print what would be created.")
 @click.option(
     "--print-commands",
     "print_commands",
     is_flag=True,
-    help="HBase, PostgreSQL: print the commands for hbase shell or psql instead.",
+    help="HBase, PostgreSQL: print commands for hbase shell or psql instead of running them.",
 )
 @click.option(
-    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain table if only Thrift1 runs."
+    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain, slower table if only Thrift1 runs."
 )
 def create_table_command(
     settings: Settings,
@@ -121,12 +121,13 @@ def create_table_command(
              hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl
 
-    If the same index exists, nothing happens. If it differs, the differences are printed and the exit code is 5.
+    If the same index already exists, nothing happens. If it differs, create-table prints the differences, and the exit
+    code is 5.
 
-    On HBase the table is created with its settings. An existing table without an index, such as one made with
-    --print-commands, becomes one. --dry-run prints + for what would be created, ~ for what should be altered in hbase
-    shell, and = for what is right. On PostgreSQL three tables are created in one transaction. --print-commands needs
-    no server.
+    On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
+    made with --print-commands, into an index. --dry-run marks with + what would be created, with ~ what you should
+    alter in hbase shell, and with = what is already right. On PostgreSQL, it creates three tables in one transaction.
+    --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
@@ -219,7 +220,7 @@ def _tell(plan: Plan) -> None:
 
 
 next(one for one in create_table_command.params if one.name == "max_distance").help = (
-    f"Queries match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}, unless they say otherwise. "
+    f"The default distance of queries: they match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. "
     f"Default: {DEFAULT_DISTANCE} for layout 4, except on HBase; else the layout's own."
 )
 
@@ -228,16 +229,16 @@ next(one for one in create_table_command.params if one.name == "max_distance").h
 @with_settings("store", "lock_timeout_s")
 @yes_option
 def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
-    """Delete an index and everything in it, even if it is damaged. Anything else is refused.
+    """Delete an index and everything in it, even if it is damaged. Refuses anything that is not an index.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
              hsimhash drop-table --store hbase://gw1/crawl:old
 
-    On HBase the table is disabled and dropped, after the hbase shell line for a snapshot is shown. A table with the
-    column families of an index, but without its record and settings, is refused. On PostgreSQL the tables of the index
-    are dropped; on Redis, its keys are deleted. An embedded index is deleted with its job folders;
-    other files in its folder stay.
+    On HBase, drop-table prints the hbase shell line for a snapshot, then disables and drops the table. It refuses a
+    table that has the column families of an index but neither its record nor its settings. On PostgreSQL, it drops the
+    tables of the index; on Redis, it deletes the keys of the index. It deletes an embedded index with its job folders,
+    and leaves other files in the folder.
     """
     refuse_memory(settings)
 

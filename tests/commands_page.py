@@ -50,8 +50,8 @@ def matrix() -> str:
     return f"""
 ## What works on which store
 
-Every command works on every store, with these exceptions. If a store does not support a command, the command prints what
-to do instead. If a flag is only for some stores, its help begins with their names.
+Every command works on every store, with these exceptions. If a store does not support a command, the command prints
+what to do instead. If a flag is only for some stores, its help begins with their names.
 
 {table}"""
 

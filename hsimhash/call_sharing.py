@@ -220,7 +220,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """If a turn is free and no callers are expected, ask the longest-waiting question and all that share its call."""
+        """If a turn is free and no callers are expected, ask the longest-waiting question and all that fit its call."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return

@@ -122,7 +122,7 @@ def _is_beyond_chance(count: float, expected: float) -> bool:
 
 
 def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
-    """Query with some of the sample; return how many other rows each query reads, and the size of the largest bucket."""
+    """Query with some of the sample; return how many other rows each query reads, and the largest bucket's size."""
     asked = sample[: max(1, SAMPLED_BUCKETS // chosen.bucket_count)]
     counts, hottest = np.zeros(len(asked)), 0
     for drawer in chosen.layout.drawers:

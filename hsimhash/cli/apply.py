@@ -1,4 +1,4 @@
-"""`hsimhash apply`: write the documents that a `dedup` keeps, unchanged."""
+"""`hsimhash apply`: write the documents that `dedup` kept, unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import COPIED_KINDS
 
-# Options that apply had before it read them from DIR: accepted for one release where they say the same.
+# Options that apply had before it read them from DIR. Accepted for one more release if they agree with DIR.
 _OLD_OPTIONS = {
     "--format": "format",
     "--id-field": "id_field",
@@ -101,7 +101,7 @@ def apply_command(
 
 
 def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | None], fields: tuple[str, ...]) -> None:
-    """Refuse an option that says something else than the dedup did."""
+    """Reject an option that contradicts what dedup used."""
     used = asdict(reading) | {"features_field": reading.text_field if reading.has_features else None}
     contradictions = [
         f"{flag} {old[name]}" for flag, name in _OLD_OPTIONS.items() if old[name] not in (None, "auto", used[name])
@@ -116,7 +116,7 @@ def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | Non
 
 
 def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
-    """Raise if the output is an input, lies within one, or is a result of dedup, also through a link."""
+    """Raise if the output is an input, is inside one, or is a result of dedup, even through a link."""
     path = Path(out)
     if out == "-" or (path.exists() and not path.is_file()):
         return
@@ -126,7 +126,7 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
 
 
 def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
-    """Raise if FILE is named as a format that no input has: their lines are copied as they are."""
+    """Raise if the name of FILE is for a format that no input has: lines are copied unchanged."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
     if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
         refuse_format(out, "--out", list(dict.fromkeys(writes)))

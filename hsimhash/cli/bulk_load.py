@@ -39,7 +39,7 @@ from hsimhash.cli.stage_options import (
 from hsimhash.inputs import Input
 from hsimhash.load import IngestLimits, IngestOptions, default_job
 
-_RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
+_RUN_BYTES = 500  # approximate memory per document while a run is sorted
 
 
 @click.command("bulk-load", cls=Command)
@@ -113,13 +113,13 @@ def bulk_load_command(
 
 
 def _limits(memory_mib: int, workers: int) -> IngestLimits:
-    """Return the limits of a caller of `main`, or those for so much memory."""
+    """Return the limits that a caller of `main` passed, or those for this much memory."""
     given: IngestLimits | None = click.get_current_context().obj
     return given or IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
 
 
 def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path:
-    """Return the job's folder; refuse one that cannot be written, or that is the stage."""
+    """Return the job folder; reject one that cannot be written, or that is the stage."""
     job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
     check_job(job)
     if "://" not in stage and Path(stage).absolute() == job.absolute():

@@ -130,7 +130,7 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def _rejected(found: Calibration) -> ExitCode:
-    """Say which records were rejected."""
+    """Print the first rejected records, and return the exit code."""
     named = (*found.sample.reasons, *found.label_rejects)
     for reason in named[:REJECTS_SHOWN]:
         say(f"rejected: {reason}")

@@ -20,7 +20,7 @@ _STARTS_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 
 
 class _Place(NamedTuple):
-    """Where a shell looks for its completion script, and the file that loads it; fish needs none."""
+    """The path of a shell's completion script, and the start-up file that loads it; None for fish."""
 
     script: Path
     start_up: Path | None

@@ -45,7 +45,7 @@ _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 
 
 class _Plain(TypedDict):
-    """The options that a run is given as they are."""
+    """Options that are passed on to the run unchanged."""
 
     clusters: Method
     max_cluster_size: int | None
@@ -172,7 +172,7 @@ def dedup_command(
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
-    """Return what to do: by default within the index's distance; sketches are read where the profile makes them."""
+    """Return the options of the run. By default they use the index's distance, and sketches if the profile makes them."""
     profile, distance = (known, DEFAULT_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
     return DedupOptions(
         max_distance=distance if settings.max_distance is None else settings.max_distance,

@@ -49,7 +49,7 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
 
 
 def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object]:
-    """Return the facts for people: one distance, and the profile's name without its parts."""
+    """Return the facts to show to people: a single distance, and the profile's name without its parts."""
     parts = {
         "max_distance": index.distance,
         "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)},

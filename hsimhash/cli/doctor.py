@@ -67,7 +67,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
     if is_quick:
         return ExitCode.STORE_UNREACHABLE
-    # A gateway that is down is no reason to call the index unreachable while another one answers.
+    # If one gateway is down and another answers, the index is not unreachable.
     behind = [check for check in found if not check.name.startswith("gateway")]
     codes = [exit_code_of(check.error) for check in behind or found if check.error]
     known = (ExitCode.STORE_UNREACHABLE, ExitCode.MISMATCH)

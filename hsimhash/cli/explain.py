@@ -29,8 +29,8 @@ from hsimhash.fingerprint.bits import fitting, formats_named
 from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
-PLANNED = 1_000_000  # documents for which a query's buckets are chosen if there is no index
-WIDE_COLUMNS = 110  # of a terminal, from which on a row has room for the ends of a bucket
+PLANNED = 1_000_000  # assumed number of documents if there is no index
+WIDE_COLUMNS = 110  # width of a terminal from which a row has room for the ends of a bucket
 
 
 @click.command("explain", cls=Command)
@@ -117,7 +117,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
 
 
 def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
-    """Print a row for each drawer; on a narrow terminal omit columns that would wrap."""
+    """Print a row for each drawer. On a narrow terminal, omit columns that would wrap."""
     is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
     left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()
     names = [name for name in probes[0] if name not in left_out]
@@ -145,7 +145,7 @@ def _explained(
 
 
 def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:
-    """Return one of the two documents; its name says what the argument was taken for."""
+    """Return one of the two documents. Its name shows how the argument was interpreted."""
     profile.verify()
     if named.kind == "unclear":
         named = named._replace(kind=_kind_of(named.value, settings, index))
@@ -164,7 +164,7 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
 
 
 def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> ArgumentKind:
-    """Return what one of two arguments is that is not a file."""
+    """Return the kind of an argument that is not a file."""
     if index is not None and index.get(word) is not None:
         return "id"
     if fitting(word, formats_named(settings.fingerprint_format)):
@@ -239,7 +239,7 @@ def _print_words(found: TwoDocuments) -> None:
 
 
 def _marked(is_equal: bool, text: str) -> str:
-    """Return a part of a passage in one line, in brackets where it differs."""
+    """Return a part of a passage as one line, in brackets if it differs."""
     line = text.replace("\n", " ")
     words = line.strip()
     return line if is_equal or not words else line.replace(words, f"[{words}]", 1)

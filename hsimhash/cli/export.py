@@ -18,7 +18,7 @@ from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, re
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
 
-PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
+PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
 
 
 @click.command("export", cls=Command)
@@ -107,7 +107,7 @@ def export_command(
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     with open_index(settings, is_job=True) as index:
-        # By the fingerprint: to count them first, HBase would read them all.
+        # The fingerprint shows the progress: counting the documents first would make HBase read all of them.
         _export(index.documents(), output, form, lambda document: document.fingerprint >> 32)
 
 
@@ -124,7 +124,7 @@ def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrit
 
 
 def _form(output: str, form: str | None) -> str:
-    """Return the format of one file; refuse one that its name contradicts."""
+    """Return the format of a single file; reject one that its name contradicts."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "parquet": (".parquet",)}
     if form is None:
         refuse_format(output, "--output", [one for of_form in suffixes.values() for one in of_form])
@@ -135,7 +135,7 @@ def _form(output: str, form: str | None) -> str:
 
 
 def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwrite: bool) -> None:
-    """Refuse what does not go with one file of lines."""
+    """Reject options that do not apply to a single file of lines."""
     if workers is not None:
         raise click.UsageError("--workers is for --shards; leave it out")
     if form not in ("jsonl", "tsv", "parquet"):
@@ -147,7 +147,7 @@ def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwri
 
 
 def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
-    """Write documents, which come in order of a place below 2**32."""
+    """Write documents that are in order of `place`, a number below 2**32 that shows the progress."""
     with watching("export") as observer:
 
         def watched() -> Iterator[Document]:
@@ -169,7 +169,7 @@ def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[
         for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                write(codecs.BOM_UTF8)  # a reader does not take the first one of a file for a part of the id
+                write(codecs.BOM_UTF8)  # readers drop a file's first one, so the id keeps its own
             write(line)
     return done
 
@@ -194,7 +194,7 @@ def _export_shards(
         raise click.UsageError("--shards writes files; name their folder with --output")
     if overwrite:
         raise click.UsageError("--shards writes over nothing; choose another --output, or delete that folder")
-    with open_index(settings):  # what is wrong with it is said once
+    with open_index(settings):  # reports problems once, not in every process
         pass
     with watching("export") as observer:
         done = export_shards(settings.store, Path(output), count, form, workers, observer, shard)

@@ -84,7 +84,7 @@ def _request(named: Named, extract: str) -> Request:
 
 
 def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, as_json: bool) -> int:
-    """Print a line for each request; return how many are too short for a fingerprint."""
+    """Print a line for each request; return how many texts are too short for a fingerprint."""
     signatures = requested_signatures(requests, profile)
     for request, signature in zip(requests, signatures, strict=True):
         parts = _parts(signature, names) if signature else {}
@@ -98,7 +98,7 @@ def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Se
 
 
 def _print_features(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, is_for_people: bool) -> int:
-    """Print what votes in each request; return how many are too short for a fingerprint."""
+    """Print the features of each request; return how many texts are too short for a fingerprint."""
     signatures = requested_signatures(requests, profile)
     for request, signature in zip(requests, signatures, strict=True):
         if signature is None:
@@ -114,14 +114,14 @@ def _print_features(profile: Profile, requests: Sequence[Request], names: Sequen
 
 
 def _parts(signature: Signature, names: Sequence[str]) -> dict[str, str]:
-    """Return those of a signature's parts that have one of these names and are there."""
+    """Return the parts of a signature with these names, except for missing ones."""
     return {name: part for name, part in signature.to_json().items() if name in names}
 
 
 def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float, float, str, bool]]:
-    """Return text, weight, share of the vote, hash, and whether the weight is what the profile allows at most.
+    """Return text, weight, share of the vote, hash, and whether the weight is the maximum that the profile allows.
 
-    Capped features all weigh the same: the cap, which is 1/cap of the total before, so at least that of what is left.
+    Capped features all have the same weight: 1/cap of the total before capping, so at least 1/cap of the total now.
     """
     total = sum(feature.weight for feature in features)
     heaviest = max((feature.weight for feature in features), default=0)

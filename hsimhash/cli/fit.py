@@ -77,7 +77,7 @@ def fit_command(
 
 
 class _Rejects:
-    """Says which records were rejected, the first few of them, and counts all."""
+    """Prints the first few rejected records, and counts all of them."""
 
     count = 0
 
@@ -89,7 +89,7 @@ class _Rejects:
 
 @contextmanager
 def _rejects() -> Iterator[_Rejects]:
-    """Give a place for rejected records; at the end say how many were not shown."""
+    """Yield a collector for rejected records; at the end, print how many were not shown."""
     rejects = _Rejects()
     try:
         yield rejects

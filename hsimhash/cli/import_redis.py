@@ -18,8 +18,8 @@ from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.session import RedisSession
 
-_AT_ONCE = 1_000  # keys, or members, looked at by one call
-_PAGE = 20_000  # fingerprints
+_AT_ONCE = 1_000  # keys or members read by one call
+_PAGE = 20_000  # fingerprints per batch
 
 
 @click.command("import-redis", cls=Command)
@@ -57,12 +57,13 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
 
 
 def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
-    """Yield the fingerprints of all sets whose keys match a pattern of Redis, in pages, each page's once.
+    """Yield the fingerprints of all sets whose keys match a Redis pattern, in batches of distinct fingerprints.
 
-    Another page may have them again: the scheme files each one under several segments. The server is only read.
+    A fingerprint may occur again in another batch, because the scheme stores each one under several segments. The
+    server is only read.
 
     Raises:
-        ValueError: a member is no fingerprint in hex.
+        ValueError: A member is not a fingerprint in hex.
     """
     with closing(RedisSession(RedisAddress.parse(url), JOB_DEADLINE_S)) as session:
         page: list[int] = []
@@ -75,7 +76,7 @@ def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
 
 
 def _sets(session: RedisSession, match: str) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield sets' keys and members, in parts; what changes meanwhile may be there or not."""
+    """Yield the keys of sets with some of their members. Concurrent changes may or may not be included."""
     for _, keys in _scanned(session, "SCAN", ("MATCH", match, "COUNT", _AT_ONCE, "TYPE", "set")):
         for key in keys:
             for _, members in _scanned(session, "SSCAN", ("COUNT", _AT_ONCE), key):

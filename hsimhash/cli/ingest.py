@@ -152,12 +152,12 @@ def _options(
         tags=tags,
         fresh=fresh,
         rate=rate,
-        limits=click.get_current_context().obj or IngestLimits(),  # who calls `main` may give others
+        limits=click.get_current_context().obj or IngestLimits(),  # a caller of `main` may pass others
     )
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit: str, *, quiet: bool) -> HSimIndex:
-    """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
+    """Open the index, or create it unless the ingest would then be rejected. First check the job folder."""
     backend = backend_of(settings.store)
     backend.refuse_writes(settings.store)
     if options.job or not backend.is_embedded:
@@ -180,7 +180,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
 
 
 def _opened(settings: Settings, fit: str) -> HSimIndex:
-    """Open the index; if `fit` names a file, the rarity table in it must be that of the index."""
+    """Open the index. If `fit` names a file, the index must have the rarity table in it."""
     index = open_index(settings, is_job=True)
     if fit in (FIT_AUTO, FIT_OFF):
         return index

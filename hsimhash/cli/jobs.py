@@ -24,10 +24,10 @@ from hsimhash.load import Summary
 from hsimhash.store import backend_of
 from hsimhash.store.capabilities import Shard, WalksRanges
 
-MOST_SHARDS = 10_000  # files of an export, and machines that share a job
-FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
-_CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # of a stream
-BATCH_S = 2.5  # that a batch may still take when it was asked to be the last
+MOST_SHARDS = 10_000  # maximum number of files of an export, and of machines that share a job
+FIRST_REJECTS = 100  # rejects to check for a common cause
+_CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # by `is_stream`
+BATCH_S = 2.5  # time for the current batch after a request to stop
 
 walk_workers_option = click.option(
     "--workers",
@@ -51,7 +51,7 @@ class ShardType(click.ParamType[Shard]):
 
 
 def shard_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option that names this machine's shard; `what` it does."""
+    """Return the option for this machine's shard; `what` is its help."""
     return click.option("--shard", type=ShardType(), metavar="K/N", help=f"HBase: {what}")
 
 
@@ -69,7 +69,7 @@ def walks_ranges(store: str) -> bool:
 
 
 def refuse_walk(store: str, *given: object) -> None:
-    """Refuse the options of a walk where one process does it."""
+    """Reject the options of a walk if the store does not walk in ranges."""
     if not walks_ranges(store) and any(one is not None for one in given):
         raise click.UsageError(f"--workers, --job and --shard are for an index on HBase, and {store} is not")
 
@@ -89,7 +89,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None
-        with suppress(HsimhashError):  # all is written: a server that fails now takes nothing back
+        with suppress(HsimhashError):  # everything is written: a server that fails now does not undo it
             first = next(index.documents(), None)
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
@@ -106,7 +106,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
 
 
 def _hint(rejects: Path) -> None:
-    """Say what the records may be where none is a JSON object."""
+    """Print what the records may be if none of them is a JSON object."""
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
@@ -115,17 +115,17 @@ def _hint(rejects: Path) -> None:
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM stop after the batch; the second one, or `BATCH_S`, ends at once."""
+    """Let the first Ctrl-C or SIGTERM stop after the current batch. A second one, or `BATCH_S`, ends immediately."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
             interrupt(number, frame)
         asked.set()
-        # The store may not answer for as long as a job waits. The next run does again what this batch has done.
+        # The store may not answer for as long as a job waits. The next run repeats this batch.
         signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, BATCH_S)
-        # Straight to the file: the signal may come while a message is being written.
+        # Write to the descriptor directly: the signal may arrive while a message is being written.
         with suppress(OSError):
             os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
 

@@ -1,4 +1,4 @@
-"""`hsimhash plan`: estimate what an index costs on each store, and recommend a layout."""
+"""`hsimhash plan`: estimate the costs of an index on each store, and recommend a layout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 
-MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
+MOST_DOCUMENTS = 10**15  # beyond this, tables and sizes are not readable any more
 
 
 def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    """Return the name of a kind of store, by which a URL may begin."""
+    """Return the name of a kind of store, given by name or URL."""
     if value is None or value in backends():
         return value
     with suppress(ValueError):
@@ -104,7 +104,7 @@ def plan_command(
 
 
 def _fields(costs: Sequence[Cost]) -> dict[str, object]:
-    """Return what is recommended of a store's layouts, and what each of them costs."""
+    """Return the recommended layout of a store, and the cost of each layout."""
     (best, reason), greater = recommend(costs), outgrown(costs)
     return {
         "distance": best.cover.distance,
@@ -129,7 +129,7 @@ def _fields(costs: Sequence[Cost]) -> dict[str, object]:
 
 
 def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
-    """Print a row for each store: the layout to choose, and what it costs."""
+    """Print a row for each store: the layout to choose, and its cost."""
     best = {name: recommend(of_store)[0] for name, of_store in costs.items()}
     is_sampled = any(one.hottest_bucket is not None for one in best.values())
     rows = [[name, str(one.cover.distance), *_cells(one, is_sampled=is_sampled)] for name, one in best.items()]
@@ -142,7 +142,7 @@ def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
 
 
 def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
-    """Print a row for each layout, and which one to choose."""
+    """Print a row for each layout, and the one to choose."""
     (best, reason), greater = recommend(costs), outgrown(costs)
     is_sampled = costs[0].hottest_bucket is not None
     rows = [["*" if one is best else "", *_cells(one, is_sampled=is_sampled)] for one in costs]

@@ -1,4 +1,4 @@
-"""The `hsimhash` program: imports a command when it runs, and turns errors into exit codes."""
+"""The `hsimhash` program: imports a command on first use, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, messa
 from hsimhash.cli.help import help_command
 from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
-TASKS = {  # the help's sections; of each command its module and one line. The help imports none of them
+TASKS = {  # sections of the help: each command's module and summary. The help does not import commands
     "Start here": {
         "demo": ("demo", "Show what hsimhash finds in a small sample."),
         "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),
@@ -89,22 +89,23 @@ class Program(click.Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options before the command, and keep all words for `_without_passwords`."""
+        """Parse the options before the command, and keep all words for `_without_passwords`."""
         ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
+        """Run a command. Its return value is the exit code; None means done. SIGTERM ends it like Ctrl-C."""
         code = ExitCode.DONE
         try:
             with interruptible():
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 send()
-        except BrokenPipeError:  # the reader, such as `head`, has what it wanted
+        except BrokenPipeError:  # the reader, such as `head`, has ended
             drop_stdout()
         except (KeyboardInterrupt, click.Abort):
-            # Else CPython ends by SIGINT, whatever the exit code, if Ctrl-C fell into an exec(), such as a dataclass's.
+            # Otherwise, if Ctrl-C arrived during an exec(), such as a dataclass's, CPython ends by SIGINT, whatever the
+            # exit code.
             exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
@@ -125,8 +126,8 @@ class Program(click.Group):
 
 
 def _without_passwords(text: str, ctx: click.Context) -> str:
-    """Return an error of click without passwords: it quotes a URL that is where none belongs."""
-    from hsimhash.store.urls import masked, may_be_url  # here: only errors wait for it
+    """Return an error of click without passwords: it may quote a misplaced URL."""
+    from hsimhash.store.urls import masked, may_be_url  # here: only errors need it
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
@@ -136,7 +137,7 @@ def _without_passwords(text: str, ctx: click.Context) -> str:
 
 
 def _write_utf8() -> None:
-    """Write UTF-8 into pipes and files, whatever the locale, and escape the characters that a terminal lacks."""
+    """Write UTF-8 to pipes and files, whatever the locale, and escape characters that a terminal cannot show."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
@@ -154,7 +155,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 
 @click.group(
     cls=Program,
-    commands={name: click.Command(name) for name in COMMANDS},  # only their names, to suggest the nearest one
+    commands={name: click.Command(name) for name in COMMANDS},  # only the names, to suggest the nearest one
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     subcommand_metavar="COMMAND …",
 )

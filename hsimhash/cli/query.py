@@ -90,7 +90,7 @@ def query_command(
 
 
 def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
-    """Return what one argument or option asks for."""
+    """Return the request for one argument or option."""
     if named.kind == "fingerprint":
         return Request(Signature(fingerprint_in(named.value, settings.fingerprint_format)))
     if named.kind == "id":
@@ -101,7 +101,7 @@ def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
 
 
 def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
-    """Print the answers of a batch; return how many matches there are."""
+    """Print the answers of a batch; return the number of matches."""
     found = 0
     for request, fingerprint, matches in answers:
         if is_table:
@@ -115,7 +115,7 @@ def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_tabl
 
 
 def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
-    """Refuse all but one question; `options` are the values of --id, --text and --file, each as often as given."""
+    """Reject all but one kind of query. `options` are the values of --id, --text and --file, which may be repeated."""
     given = [
         *(["arguments"] if words else []),
         *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
@@ -132,7 +132,7 @@ def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
 def _answers(
     index: HSimIndex, requests: Sequence[Request], settings: Settings, *, exclude: str | None, limit: int | None
 ) -> Iterator[tuple[Request, str | None, list[Match]]]:
-    """Yield each request with its fingerprint as it is printed, None where its text is too short, and its matches."""
+    """Yield each request with its printed fingerprint (None if its text is too short) and its matches."""
     signatures = requested_signatures(requests, index.profile)
     asked = [(one, signature) for one, signature in zip(requests, signatures, strict=True) if signature is not None]
     answers = iter(

@@ -83,7 +83,7 @@ def relayout_command(
 
 
 def _made(old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
-    """Make the new index, or open it where it is there."""
+    """Create the new index, or open it if it exists."""
     try:
         with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
             say(f"made {target} {how_made(made.store.record)}")

@@ -27,8 +27,8 @@ from hsimhash.store import capable
 from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
-BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
-BEGUN = "expire.json"  # in the folder of a job on HBase: the moment, and when it was said
+BATCH_DOCUMENTS = 100_000  # per batch, in key order; each batch rewrites most pages of the index once
+BEGUN = "expire.json"  # in the job folder on HBase: the moment, and when the job started
 
 
 @click.command("remove", cls=Command)
@@ -73,19 +73,19 @@ def remove_command(
 
 
 class _Moment(NamedTuple):
-    """A time as it was said, and in ms since 1970."""
+    """A time as it was written, and in ms since 1970."""
 
     said: str
     milliseconds: int
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment:  # noqa: ARG001
-    """Return the moment of an ISO 8601 date or time, UTC unless it says otherwise, or of an age."""
+    """Parse an ISO 8601 date or time, in UTC unless it has a zone, or an age."""
     if re.fullmatch(r"[\d.]+m", value, re.ASCII):
         raise click.BadParameter(
             f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
         )
-    age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number has no unit that goes without saying
+    age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number does not have an obvious unit
     moment = milliseconds_of(value) if age_s is None else 1_000 * (time.time() - age_s)
     if moment is None:
         raise click.BadParameter(
@@ -147,7 +147,7 @@ def expire_command(
 
 
 def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: int, *, is_dry_run: bool) -> int:
-    """Remove the documents first seen before, or only count them; return how many."""
+    """Remove the documents first seen before the moment, or only count them; return their number."""
     if folder is None and not is_dry_run:
         return _remove_old(index, before.milliseconds)
     with watching("expire") as observer:
@@ -164,7 +164,7 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
 
 
 def _begun(folder: Path, asked: _Moment) -> _Moment:
-    """Return the moment of a run that was interrupted in the folder, if said so too, within a day; or `asked`."""
+    """Return the moment of an interrupted run in the folder, if it was written the same way within a day; else `asked`."""
     path = folder / BEGUN
     if not path.exists():
         return asked
@@ -175,11 +175,11 @@ def _begun(folder: Path, asked: _Moment) -> _Moment:
 
 
 def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -> int:
-    """Remove the documents first seen before, batch by batch; no read transaction is open while a batch is removed."""
+    """Remove the documents first seen before `before`, in batches, without a read transaction open during a removal."""
     removed = 0
     old = index.documents(before=before)
     with watching("expire") as observer:
         while batch := [document.doc_id for document in islice(old, at_once)]:
-            removed += index.remove(batch, before=before)  # a page of the walk may be old by now
+            removed += index.remove(batch, before=before)  # what the walk read may be outdated by now
             observer.report("expire", documents=removed)
     return removed

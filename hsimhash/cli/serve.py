@@ -35,11 +35,11 @@ try:
 except ImportError as missing:
     raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
 
-_TOKEN_CHARS = 4_096  # more are not read: the file may be a device without end
-_BACKLOG = 2_048  # connections that wait to be taken
-_IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
-_SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
-STOP_S = 3  # in which calls that are under way may end, and the workers another second
+_TOKEN_CHARS = 4_096  # no more is read, because the file may be an endless device
+_BACKLOG = 2_048  # connections that wait to be accepted
+_IDLE_S = 75  # an idle connection is closed after this time, which is longer than proxies keep theirs
+_SILENT_S = 60  # a worker that does not answer its parent for this long is killed and restarted
+STOP_S = 3  # time for running calls to end; the workers have another second
 
 
 @click.command("serve", cls=Command)
@@ -69,8 +69,8 @@ def serve_command(settings: Settings) -> ExitCode:
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
     if settings.allow_origin and token is None:
         raise click.UsageError("--allow-origin needs --token-file, by which this server knows who may call it")
-    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # who calls `main` may give others
-    open_index(settings).close()  # what is wrong with it is said here, once
+    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass others
+    open_index(settings).close()  # reports problems once, not in every worker
     with _listening(settings.listen) as listener:
         host, port = listener.getsockname()[:2]
         workers = settings.workers or os.cpu_count() or 1
@@ -85,13 +85,13 @@ def serve_command(settings: Settings) -> ExitCode:
 
 @contextmanager
 def _counting() -> Iterator[Path | None]:
-    """Yield a folder in which the workers count together, during the block; None where prometheus_client is missing."""
+    """Yield a folder in which the workers count together, or None if prometheus_client is missing."""
     if find_spec("prometheus_client") is None:
         yield None
         return
     before = os.environ.get(metrics.SHARED)
     with TemporaryDirectory(prefix="hsimhash-metrics-") as folder:
-        os.environ[metrics.SHARED] = folder  # the workers import prometheus_client, which looks once
+        os.environ[metrics.SHARED] = folder  # prometheus_client reads it when the workers import it
         try:
             yield Path(folder)
         finally:
@@ -101,12 +101,12 @@ def _counting() -> Iterator[Path | None]:
 
 
 class _Supervisor(Multiprocess):
-    """Starts workers again that die; what one had under way then is forgotten.
+    """Restarts workers that die. What they were working on is lost.
 
     Args:
-        config: of the workers.
-        listener: they share.
-        folder: in which they count, if they do.
+        config: Configuration of the workers.
+        listener: Socket that they share.
+        folder: Folder in which they count together, or None.
     """
 
     def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
@@ -114,7 +114,7 @@ class _Supervisor(Multiprocess):
         self._folder = folder
 
     def join_all(self) -> None:
-        """Wait for the workers to end; kill those that still wait for their store."""
+        """Wait for the workers to end; kill those that are still waiting for their store."""
         deadline = time.monotonic() + STOP_S + 1
         for one in self.processes:
             one.process.join(max(0.0, deadline - time.monotonic()))
@@ -130,7 +130,7 @@ class _Supervisor(Multiprocess):
 
 
 def _token_in(path: Path) -> str:
-    """Return the token in a file; `HsimhashError` where it has none that a header can carry."""
+    """Return the token in a file; raise `HsimhashError` unless it can be sent in a header."""
     with path.open(encoding="utf-8") as file:
         token = file.read(_TOKEN_CHARS).strip()
     if not re.fullmatch("[!-~]+", token):
@@ -151,17 +151,17 @@ def _listening(address: str) -> socket.socket:
 def _serve(
     app: Callable[[], ASGIApp], limits: ServeLimits, listener: socket.socket, workers: int, folder: Path | None
 ) -> None:
-    """Serve until a signal ends it; a worker that dies is started again."""
+    """Serve until a signal ends it; restart workers that die."""
     config = Config(
         app,
         factory=True,
         workers=workers,
         loop="uvloop",
-        http=partial(TimedConnection, limits),  # type: ignore[arg-type]  # uvicorn calls it, and no more
+        http=partial(TimedConnection, limits),  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="error",  # what is no HTTP is answered, not logged
+        log_level="error",  # invalid HTTP is answered, not logged
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -177,7 +177,7 @@ def _serve(
 
 
 def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Path | None, verbosity: int) -> ASGIApp:
-    """Return the application, in a worker."""
+    """Return the application for this worker process."""
     end_with_parent()
     log_to_stderr(verbosity)
     if folder is not None:

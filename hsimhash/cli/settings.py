@@ -1,4 +1,4 @@
-"""`hsimhash settings show`: show the value of every setting, and where it came from."""
+"""`hsimhash settings show`: show the value and source of every setting."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ try:
     from pyspark.sql import SparkSession
 
     from hsimhash import spark as jobs
-except ImportError as error:  # only a job needs it, not --help
+except ImportError as error:  # only jobs need it, not --help
     _missing = error
 
 _CAUSE_CHARACTERS = 600
@@ -62,27 +62,27 @@ _LOCAL = {  # settings of a session on one machine
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "hsimhash.cli.spark_workers",
-    "spark.sql.shuffle.partitions": "32",  # Spark joins small ones
-    # That remain of more than 8 MB: by default as many as cores, so one slow task leaves others idle.
+    "spark.sql.shuffle.partitions": "32",  # Spark merges small ones
+    # Minimum number of partitions after merging. The default is one per core, so one slow task leaves others idle.
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
 }
-_FEW_BYTES = 32 << 20  # of inputs: Spark takes longer to start and to plan than its tasks take
+_FEW_BYTES = 32 << 20  # size of inputs up to which Spark takes longer to start and plan than to run its tasks
 _LOCAL_FEW = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # it makes a job of each stage
+    "spark.sql.adaptive.enabled": "false",  # it turns each stage into a job
 }
-# Java's second compiler, and checks of the bytecode of an installed Spark, take seconds and save nothing here.
+# Java's second compiler and the verification of Spark's bytecode take seconds, and save nothing here.
 _JAVA_FEW = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine, in 1.5 GB; on a cluster, fewer fit
-_POLL_S = 1.0  # between two looks at the tasks
+_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine in 1.5 GB; on a cluster, fewer fit
+_POLL_S = 1.0  # between two checks of the tasks
 
 
 def _session_options(job: Function) -> Function:
-    """Give a command the options of the session. It fails with a message if PySpark is missing."""
+    """Add the options of the session to a command. The command fails with a message if PySpark is missing."""
 
     @functools.wraps(job)
     def checked(*given: object, **named: object) -> object:
@@ -106,7 +106,7 @@ def _session_options(job: Function) -> Function:
 
 
 def _job_options(command: Function) -> Function:
-    """Give a command the options of a job whose results are files."""
+    """Add the options of a job whose results are files to a command."""
     out = click.option(
         "--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results to this folder or URL."
     )
@@ -143,10 +143,10 @@ def spark_command() -> None:
 
 @contextmanager
 def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> Iterator[SparkSession]:
-    """Give the session of a job; what Spark says of a failure becomes one line."""
+    """Yield the session of a job. Spark's errors are reduced to one line."""
     builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC")  # in which times without a zone are compared
+    builder = builder.config("spark.sql.session.timeZone", "UTC")  # the zone of times that do not have one
     is_local = (master or "local").startswith("local")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -169,14 +169,14 @@ def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> I
 
 
 def _are_few(inputs: Sequence[str]) -> bool:
-    """Whether the inputs are small files of this machine."""
+    """Whether the inputs are small files on this machine."""
     files = [Path(name) for name in inputs]
     return all(one.is_file() for one in files) and sum(one.stat().st_size for one in files) <= _FEW_BYTES
 
 
 @contextmanager
 def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
-    """Yield an observer that shows the stage of a job, and how many tasks of it are done."""
+    """Yield an observer that shows the stage of a job, and how many of its tasks are done."""
     tracker, is_over, now = spark.sparkContext.statusTracker(), Event(), Progress("read")
     with watching(now.stage, quiet=quiet) as shown, ThreadPoolExecutor(1) as pool:
 
@@ -200,7 +200,7 @@ def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
 
 
 def _cause(text: str) -> str:
-    """Return what an error of Spark says, without the stacks."""
+    """Return the message of a Spark error, without stack traces."""
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java did not start; Spark needs Java 17 or 21: install it, or set JAVA_HOME"
     lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]

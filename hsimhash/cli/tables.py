@@ -156,7 +156,7 @@ def create_table_command(
 
 
 def _given_flags(settings: Settings) -> list[str]:
-    """Return the flags of the command line that are no settings."""
+    """Return the flags on the command line that are not settings."""
     context = click.get_current_context()
     return [
         parameter.opts[0]
@@ -167,7 +167,7 @@ def _given_flags(settings: Settings) -> list[str]:
 
 
 def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None:
-    """Make an index, unless the same one is there."""
+    """Create an index unless the same one exists."""
     try:
         create_index(settings, settings.max_distance, ttl_s)
     except IndexExistsError as error:
@@ -179,14 +179,14 @@ def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None
                     raise IndexExistsError(f"the index at {settings.store} has a TTL {said}, not {ttl_s} s")
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
-            raise error from None  # what is there is not an index
+            raise error from None  # something else exists there, not an index
 
 
 def _create_table(
     settings: Settings, record: Record, wanted: TableSettings, *, is_dry_run: bool, is_plain_allowed: bool
 ) -> Plan:
-    """Make the table, or print the plan of it; return the plan."""
-    from hsimhash.store.hbase import operations  # here: thriftpy2 would slow down the making of an embedded index
+    """Create the table, or only print the plan; return the plan."""
+    from hsimhash.store.hbase import operations  # here: importing thriftpy2 would slow down creating an embedded index
 
     if is_dry_run:
         plan = operations.plan(settings.store, record, wanted)
@@ -207,7 +207,7 @@ def _create_table(
 
 
 def _tell(plan: Plan) -> None:
-    """Say how the table that exists differs."""
+    """Print how the existing table differs."""
     differing = [step for step in plan.steps if step.sign == "~"]
     for step in differing:
         say(f"the table exists: {step.text}")

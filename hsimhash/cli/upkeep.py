@@ -118,7 +118,7 @@ def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: boo
 def _read_shard(
     settings: Settings, shard: Shard, job: Path | None, workers: int | None, *, is_repair: bool, as_json: bool
 ) -> ExitCode:
-    """Read a shard of a check, and say what is left to do."""
+    """Read a shard of a check, and print what is left to do."""
     if job is None:
         raise click.UsageError("--shard needs --job, a folder that all machines reach")
     check_job(job)
@@ -133,7 +133,7 @@ def _read_shard(
 
 
 def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is_walk: bool) -> None:
-    """Refuse options of `check` that do not go together, or with the store; `is_walk`: --workers or --job is given."""
+    """Reject options of `check` that exclude each other or the store. `is_walk`: an option of the walk was passed."""
     if sample is not None and is_walk:
         raise click.UsageError("--workers, --job and --shard are for a whole check; leave them out, or --sample")
     if sample is not None and is_repair:

@@ -172,7 +172,7 @@ def dedup_command(
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
-    """Return the options of the run. By default they use the index's distance, and sketches if the profile makes them."""
+    """Return the options of the run: by default the index's distance, and sketches if the profile makes them."""
     profile, distance = (known, DEFAULT_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
     return DedupOptions(
         max_distance=distance if settings.max_distance is None else settings.max_distance,

@@ -164,7 +164,7 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
 
 
 def _begun(folder: Path, asked: _Moment) -> _Moment:
-    """Return the moment of an interrupted run in the folder, if it was written the same way within a day; else `asked`."""
+    """Return the moment of an interrupted run in the folder, if it was written alike within a day; else `asked`."""
     path = folder / BEGUN
     if not path.exists():
         return asked

@@ -14,7 +14,7 @@ except ImportError:
     hsimhash_native = None
 
 SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 6  # version of the package's interface: arguments and results of its functions
+_INTERFACE = 7  # version of the package's interface: arguments and results of its functions
 
 
 def native_package() -> Any:

@@ -70,7 +70,7 @@ class _SignerTables(NamedTuple):
     marks: list[tuple[int, int]]
     rarity: _Rarities | None
     english: _Words | None
-    chinese: Callable[[], tuple[str, str]]
+    chinese: Callable[[], tuple[Any, str]]
 
 
 def signs_natively(recipe: Recipe) -> bool:
@@ -162,8 +162,13 @@ def _tables(recipe: Recipe) -> _SignerTables:
         *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
         rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
         english=_english(recipe.seed) if recipe.english else None,
-        chinese=lambda: (jieba_dictionary(), "" if recipe.weights == "rarity" else jieba_idf()),
+        chinese=lambda: (_dictionary(recipe.seed), "" if recipe.weights == "rarity" else jieba_idf()),
     )
+
+
+@lru_cache(maxsize=1)  # it is the same for almost every profile
+def _dictionary(seed: int) -> Any:
+    return native_package().Dictionary(jieba_dictionary(), seed)
 
 
 def _rarities(sha256: str | None) -> _Rarities:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 IDF_NAME = "jieba-0.42.1"
 IDF_SHA256 = "501b70ec56c34d90f3f590f1918ca4b1bd617d5b46cd99bd6d17c7de6e4f80ed"
 _DICTIONARY_SHA256 = "7197c3211ddd98962b036cdf40324d1ea2bfaa12bd028e68faa70111a88e12a8"
-_TWICE = "B超 3 n\n"  # in jieba's dictionary; once in rjieba's, which is the same else
+_TWICE = "B超 3 n\n".encode()  # in jieba's dictionary; once in rjieba's, which is the same else
 SEGMENTER_NAME = "rjieba-0.2/jieba-0.42.1"
 SEPARATOR = "\0"  # the segmenter makes one token of it, and cuts there
 MEMO_LIMIT = 1_000_000  # words; then the memo starts afresh
@@ -76,15 +76,15 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
 
 def jieba_idf() -> str:
     """Return the content of jieba's idf.txt."""
-    return _jieba_file(IDF_SHA256, "analyse", "idf.txt")
+    return _jieba_file(IDF_SHA256, "analyse", "idf.txt").decode()
 
 
-def jieba_dictionary() -> str:
-    """Return the words that rjieba knows, with frequency and tag, a line each."""
-    return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, "", 1)
+def jieba_dictionary() -> bytes:
+    """Return the words that rjieba knows, each with its frequency and tag on a line, in UTF-8."""
+    return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, b"", 1)
 
 
-def _jieba_file(sha256: str, *names: str) -> str:
+def _jieba_file(sha256: str, *names: str) -> bytes:
     """Return the content of a file of the installed jieba; `ProfileMismatchError` if it is missing or another one."""
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
@@ -98,7 +98,7 @@ def _jieba_file(sha256: str, *names: str) -> str:
             f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, the profile's {sha256[:16]}…: "
             f"fingerprints would differ from those stored; {IDF_NAME} goes with jieba 0.42.1"
         )
-    return content.decode()
+    return content
 
 
 @functools.cache

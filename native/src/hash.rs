@@ -61,3 +61,13 @@ pub fn murmur(bytes: &[u8], size: usize, seed: u64) -> u64 {
     h2 = h2.wrapping_add(h1);
     mix(h1).wrapping_add(mix(h2))
 }
+
+/// Hashes bytes that have nothing behind them.
+pub fn hash_of(bytes: &[u8], seed: u64) -> u64 {
+    let mut short = [0; 64];
+    if bytes.len() + PADDING <= short.len() {
+        short[..bytes.len()].copy_from_slice(bytes);
+        return murmur(&short, bytes.len(), seed);
+    }
+    murmur(&[bytes, &[0; PADDING]].concat(), bytes.len(), seed)
+}

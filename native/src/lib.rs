@@ -17,15 +17,31 @@ mod units;
 mod vote;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
+use std::sync::Arc;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 6; // another number wherever functions take or return something else
+const INTERFACE: u32 = 7; // another number wherever functions take or return something else
 const MAYBE_HAN: u32 = 0x2E80; // from here on characters are Han, or may become so
 
 type Columns<'py> =
     (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
+
+/// Jieba's dictionary, which all signers with the same seed share.
+#[pyclass(frozen)]
+struct Dictionary(Arc<segment::Dictionary>);
+
+#[pymethods]
+impl Dictionary {
+    /// Args: the content of jieba's dict.txt; the seed of hashes.
+    #[new]
+    fn new(py: Python<'_>, content: &[u8], seed: u64) -> PyResult<Self> {
+        let lines = std::str::from_utf8(content).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Dictionary(py.detach(|| Arc::new(segment::Dictionary::new(lines, seed)))))
+    }
+}
 
 /// Makes the signatures of a profile.
 #[pyclass(frozen)]
@@ -35,13 +51,14 @@ struct Signer {
 }
 
 impl Signer {
-    /// Reads the dictionary if a text may need it, the first time.
+    /// Takes the dictionary if a text may need it, the first time.
     fn prepare(&self, py: Python<'_>, mut needs: impl FnMut() -> bool) -> PyResult<()> {
         if self.recipe.is_of_words || self.recipe.chinese.get().is_some() || !needs() {
             return Ok(());
         }
-        let (dictionary, idf): (String, String) = self.chinese.bind(py).call0()?.extract()?;
-        py.detach(|| self.recipe.read_chinese(&dictionary, &idf));
+        let (dictionary, idf): (Bound<'_, Dictionary>, String) = self.chinese.bind(py).call0()?.extract()?;
+        let words = &dictionary.get().0;
+        py.detach(|| self.recipe.take_chinese(words.clone(), &idf));
         Ok(())
     }
 
@@ -178,6 +195,7 @@ impl Signer {
 fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<Dictionary>()?;
     module.add_class::<Signer>()?;
     module.add_class::<drawers::Drawers>()
 }

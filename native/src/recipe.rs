@@ -57,7 +57,7 @@ pub struct Tables<'py> {
     marks: Vec<(u8, u8)>,
     rarity: Option<RarityTable<'py>>,
     english: Option<Words<'py>>,
-    /// Returns the content of jieba's dictionary and of its idf.txt.
+    /// Returns jieba's dictionary, and the content of its idf.txt.
     pub chinese: Py<PyAny>,
 }
 

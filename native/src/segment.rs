@@ -1,12 +1,15 @@
 //! Cuts Chinese into words as rjieba does: the most probable words of the dictionary, and the HMM between them.
 
+use crate::hash::hash_of;
 use crate::prefetch::{prefetch, room};
 use jieba_rs::Jieba;
+use std::sync::Arc;
 
 pub const FIRST_HAN: u32 = 0x4E00;
 /// Stands between runs of characters.
 pub const BREAK: u16 = u16::MAX;
 const CHARACTERS: usize = 0x9FD6 - FIRST_HAN as usize;
+const CHARACTER_BYTES: usize = 3; // in UTF-8
 
 // A node of the trie is a row of characters that a word begins with. It is packed: a filter of the characters that may
 // follow, whether it is a word, its number, and in the table of all nodes but the first ones what leads to it.
@@ -78,55 +81,110 @@ pub struct Cutting {
     unknown: String,
 }
 
-/// The dictionary.
-pub struct Segmenter {
+/// The dictionary, which all segmenters share.
+pub struct Dictionary {
     /// By character, the number of the node that it leads to, with `IS_WORD`; and its filter.
     first: Vec<(u64, u64)>,
     slots: Vec<u64>,
     shift: u32,
-    /// By number of a node: how probable the word is, as a logarithm.
+    /// By number of a node: the logarithm of the word's probability.
     probabilities: Vec<f64>,
-    words: Vec<Word>,
-    /// Of a character that is not in the dictionary.
+    /// By number of a node: the word's hash; 0 if it is only the beginning of words.
+    hashes: Vec<u64>,
+    /// Logarithm of the probability of a character that is not in the dictionary.
     unknown: f64,
-    /// Without a dictionary it cuts by the HMM alone.
+    /// Cuts by the HMM alone, because it has no words.
     hmm: Jieba,
 }
 
+/// A dictionary with the weights of one profile.
+pub struct Segmenter {
+    dictionary: Arc<Dictionary>,
+    /// By number of a node.
+    words: Vec<Word>,
+}
+
 impl Segmenter {
-    /// Args: the lines of jieba's dictionary; what decides a word's weight.
-    pub fn new(dictionary: &str, each: impl Fn(&str) -> Word) -> Self {
-        let lines: Vec<(&str, u64)> = dictionary.lines().filter_map(entry).collect();
-        let total: u64 = lines.iter().map(|line| line.1).sum();
-        let bits = (3 * lines.len()).next_power_of_two().trailing_zeros().max(4);
-        let mut made = Segmenter {
+    /// Args: what decides the weight of the word with a hash.
+    pub fn new(dictionary: Arc<Dictionary>, each: impl Fn(u64) -> f64) -> Self {
+        let mut words = room(dictionary.hashes.len());
+        words.extend(dictionary.hashes.iter().map(|&hash| Word { hash, each: each(hash) }));
+        Segmenter { dictionary, words }
+    }
+
+    /// Returns the word with a number that `cut` found.
+    pub fn word(&self, number: u32) -> Word {
+        self.words[number as usize]
+    }
+
+    /// Calls `known` with the number of each word of two characters or more, or `other` with one that has none.
+    ///
+    /// Args: runs of characters, as numbers from `FIRST_HAN`, and after each run `BREAK`.
+    pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
+        let dictionary = &*self.dictionary;
+        dictionary.find_edges(runs, memory);
+        dictionary.find_steps(runs, memory);
+        memory.unknown.clear();
+        let mut at = 0;
+        while at < runs.len() {
+            let alone = at;
+            while runs[at] != BREAK && memory.steps[at].end as usize == at + 1 {
+                at += 1;
+            }
+            if at - alone > 1 && !memory.has_edge(alone, at) {
+                memory.unknown.extend(runs[alone..at].iter().map(|&one| character(one)));
+                memory.unknown.push('\n');
+            }
+            if runs[at] == BREAK {
+                at += 1;
+            } else {
+                prefetch(&self.words, memory.steps[at].number as usize);
+                known(memory.steps[at].number);
+                at = memory.steps[at].end as usize;
+            }
+        }
+        for token in dictionary.hmm.cut(&memory.unknown, true) {
+            if token.end - token.start > 1 {
+                dictionary.find(token.word).map_or_else(|| other(token.word), &mut known);
+            }
+        }
+    }
+}
+
+impl Dictionary {
+    /// Args: the lines of jieba's dictionary; the seed of hashes.
+    pub fn new(lines: &str, seed: u64) -> Self {
+        let entries: Vec<(&str, u64)> = lines.lines().filter_map(entry).collect();
+        let total: u64 = entries.iter().map(|entry| entry.1).sum();
+        let bits = (3 * entries.len()).next_power_of_two().trailing_zeros().max(4);
+        let mut made = Dictionary {
             first: vec![(0, 0); CHARACTERS],
             slots: room(1 << bits),
             shift: 64 - bits,
-            probabilities: room(2 * lines.len()),
-            words: room(2 * lines.len()),
+            probabilities: room(2 * entries.len()),
+            hashes: room(2 * entries.len()),
             unknown: 0.0 - (total as f64).ln(),
             hmm: Jieba::empty(),
         };
         made.slots.resize(1 << bits, 0);
         made.new_number(); // 0 is of no node
         let mut characters = Vec::new();
-        for (word, frequency) in lines {
+        for (word, frequency) in entries {
             characters.clear();
             characters.extend(word.chars().map_while(place));
-            if characters.len() == word.chars().count() {
+            if word.len() == CHARACTER_BYTES * characters.len() {
                 let number = made.insert(&characters) as usize;
-                made.probabilities[number] = (frequency as f64).ln() - (total as f64).ln();
-                made.words[number] = each(word);
+                made.probabilities[number] = (frequency as f64).ln() + made.unknown;
+                made.hashes[number] = hash_of(word.as_bytes(), seed);
             }
         }
         made
     }
 
     fn new_number(&mut self) -> u32 {
-        let number = self.words.len();
+        let number = self.hashes.len();
         assert!(number < 1 << NUMBER_BITS && 8 * number < 7 * self.slots.len(), "a dictionary of half a million words");
-        self.words.push(Word::default());
+        self.hashes.push(0);
         self.probabilities.push(f64::NEG_INFINITY);
         number as u32
     }
@@ -174,11 +232,6 @@ impl Segmenter {
         at
     }
 
-    /// Returns the word with a number that `cut` found.
-    pub fn word(&self, number: u32) -> Word {
-        self.words[number as usize]
-    }
-
     /// Returns the number of a word; none if it is not in the dictionary.
     fn find(&self, word: &str) -> Option<u32> {
         let mut characters = word.chars().map(place);
@@ -187,38 +240,6 @@ impl Segmenter {
             node = self.slots[self.probe(key(number_of(node), character?))];
         }
         (node & IS_WORD != 0).then(|| number_of(node))
-    }
-
-    /// Calls `known` with the number of each word of two characters or more, or `other` with one that has none.
-    ///
-    /// Args: runs of characters, as numbers from `FIRST_HAN`, and after each run `BREAK`.
-    pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
-        self.find_edges(runs, memory);
-        self.find_steps(runs, memory);
-        memory.unknown.clear();
-        let mut at = 0;
-        while at < runs.len() {
-            let alone = at;
-            while runs[at] != BREAK && memory.steps[at].end as usize == at + 1 {
-                at += 1;
-            }
-            if at - alone > 1 && !memory.has_edge(alone, at) {
-                memory.unknown.extend(runs[alone..at].iter().map(|&one| character(one)));
-                memory.unknown.push('\n');
-            }
-            if runs[at] == BREAK {
-                at += 1;
-            } else {
-                prefetch(&self.words, memory.steps[at].number as usize);
-                known(memory.steps[at].number);
-                at = memory.steps[at].end as usize;
-            }
-        }
-        for token in self.hmm.cut(&memory.unknown, true) {
-            if token.end - token.start > 1 {
-                self.find(token.word).map_or_else(|| other(token.word), &mut known);
-            }
-        }
     }
 
     /// Finds all words of two characters or more, level by level, so that the processor waits for many reads at once.
@@ -293,9 +314,9 @@ impl Segmenter {
 
 impl Cutting {
     #[inline]
-    fn propose(&mut self, segmenter: &Segmenter, start: u32, end: u32, key: u64) {
-        let slot = segmenter.slot_of(key);
-        prefetch(&segmenter.slots, slot);
+    fn propose(&mut self, dictionary: &Dictionary, start: u32, end: u32, key: u64) {
+        let slot = dictionary.slot_of(key);
+        prefetch(&dictionary.slots, slot);
         self.candidates.push(Candidate { start, end, key, slot: slot as u32 });
     }
 

@@ -1,16 +1,16 @@
 //! From a text to its signature.
 
 use crate::counter::Counter;
-use crate::hash::murmur;
+use crate::hash::{hash_of, murmur};
 use crate::normalize::{Reading, Tables};
 use crate::page::{Page, UNSPACED};
 use crate::rarity::Rarities;
-use crate::segment::{Cutting, Segmenter, Word};
+use crate::segment::{Cutting, Dictionary, Segmenter, Word};
 use crate::sketch::{shingle, Least, Lenders};
 use crate::table::WordTable;
 use crate::units::{character_rows, Units};
 use crate::vote::{Heaviest, Votes};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub const VOTED: u8 = 0;
 pub const EXACT: u8 = 1;
@@ -50,7 +50,7 @@ pub struct English {
 /// What decides signatures, with the tables it needs.
 pub struct Recipe {
     pub tables: Tables,
-    /// What cuts Chinese, and the inverse document frequencies of words; see `read_chinese`.
+    /// What cuts Chinese, and the inverse document frequencies of words; see `take_chinese`.
     pub chinese: OnceLock<(Segmenter, WordTable)>,
     pub weights: Weights,
     pub lenders: Lenders,
@@ -140,22 +140,13 @@ fn idf_table(lines: &str, seed: u64) -> WordTable {
     table
 }
 
-fn hash_of(bytes: &[u8], seed: u64) -> u64 {
-    let mut padded = bytes.to_vec();
-    padded.extend_from_slice(&[0; crate::hash::PADDING]);
-    murmur(&padded, bytes.len(), seed)
-}
-
 impl Recipe {
-    /// Reads what has to be there before texts with Han characters are signed: the content of jieba's files.
-    pub fn read_chinese(&self, dictionary: &str, idf: &str) {
+    /// Takes what has to be there before texts with Han characters are signed: a dictionary with this recipe's seed,
+    /// and the content of jieba's idf.txt.
+    pub fn take_chinese(&self, dictionary: Arc<Dictionary>, idf: &str) {
         self.chinese.get_or_init(|| {
             let idf = idf_table(idf, self.seed);
-            let word = |word: &str| {
-                let hash = hash_of(word.as_bytes(), self.seed);
-                Word { hash, each: self.each(hash, &idf) }
-            };
-            (Segmenter::new(dictionary, word), idf)
+            (Segmenter::new(dictionary, |hash| self.each(hash, &idf)), idf)
         });
     }
 

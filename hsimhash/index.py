@@ -888,7 +888,7 @@ def _with_keywords(
     if not named:
         return url
     options = "&".join(f"{name}={text}" for name, text in named.items())
-    message = f"lock_timeout_s, deadline_s and exclusive will go; write them into the URL: {options}"
+    message = f"lock_timeout_s, deadline_s and exclusive are deprecated; write them into the URL: {options}"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     return with_options(url, {name: text for name, text in named.items() if name in backend_of(url).options})
 

@@ -71,34 +71,34 @@ class Meters:
         operation, gateway = ("operation",), ("gateway",)
         self.milliseconds = Histogram(
             "hsimhash_operation_milliseconds",
-            "Time of operations on an index, with those that failed.",
+            "Time of operations on an index, including failed ones.",
             operation,
             buckets=BUCKETS_MS,
             registry=own,
         )
-        self.errors = Counter("hsimhash_operation_errors", "Operations that raised.", operation, registry=own)
+        self.errors = Counter("hsimhash_operation_errors", "Operations that failed.", operation, registry=own)
         self.rows = Counter("hsimhash_query_rows", "Candidates: rows of buckets that queries read.", registry=own)
-        self.near = Counter("hsimhash_query_near", "Fingerprints near enough, or with the key.", registry=own)
+        self.near = Counter("hsimhash_query_near", "Fingerprints that are near enough or share the key.", registry=own)
         self.matches = Counter("hsimhash_query_matches", "Matches that queries returned.", registry=own)
         self.documents = Gauge(
             "hsimhash_job_documents",
-            "Documents that the job has taken so far.",
+            "Documents that the job has read so far.",
             registry=own,
             multiprocess_mode="livesum",
         )
         self.replies = Counter("hsimhash_gateway_replies", "Replies of HBase's gateways.", gateway, registry=own)
         self.retries = Counter(
             "hsimhash_gateway_failures",
-            "Calls that failed for the moment, most of them made again.",
+            "Calls that failed temporarily; most are retried.",
             gateway,
             registry=own,
         )
         self.timeouts = Counter(
-            "hsimhash_gateway_timeouts", "Connections given up after a time-out.", gateway, registry=own
+            "hsimhash_gateway_timeouts", "Connections closed after a time-out.", gateway, registry=own
         )
         self.unreached = Counter(
             "hsimhash_gateway_connect_failures",
-            "Connections to a gateway that could not be made.",
+            "Failed attempts to connect to a gateway.",
             gateway,
             registry=own,
         )

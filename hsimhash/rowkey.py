@@ -241,7 +241,7 @@ def check_documents(
     """Return signatures, ids as UTF-8, and times; raise `ValueError` or `TypeError` if one is invalid."""
     for name, given in (("signatures", signatures), ("doc_ids", doc_ids)):
         if isinstance(given, Set):
-            raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
+            raise TypeError(f"{name} is a {type(given).__name__}, which is not ordered; pass a list")
     values, encoded = as_signatures(signatures), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
         raise ValueError(f"{len(values)} signatures for {len(encoded)} document ids")

@@ -85,7 +85,7 @@ def host_names(text: str) -> tuple[str, ...]:
     """Parse host names in `name,name`; raise `ValueError` for anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
-        raise ValueError("it should be names of hosts with commas between them, such as search,search.example.com")
+        raise ValueError("it should be host names separated by commas, such as search,search.example.com")
     return tuple(names)
 
 
@@ -93,7 +93,7 @@ def web_origins(text: str) -> tuple[str, ...]:
     """Parse origins in `https://name,http://name:port`; raise `ValueError` for anything else."""
     origins = [origin.strip().lower() for origin in text.split(",")]
     if not all(re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", origin) for origin in origins):
-        raise ValueError("it should be origins of web pages with commas between them, such as https://app.example.com")
+        raise ValueError("it should be origins of web pages separated by commas, such as https://app.example.com")
     return tuple(origins)
 
 
@@ -208,7 +208,7 @@ def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Pat
         if text is not None:
             return path, text
     if asked:
-        raise SettingsError(f"there is no settings file {asked} ({'--config' if config else CONFIG_VARIABLE} names it)")
+        raise SettingsError(f"settings file {asked} does not exist (from {'--config' if config else CONFIG_VARIABLE})")
     return Path(FILE_NAME), ""
 
 

@@ -139,4 +139,4 @@ def _report(count: Applied) -> None:
     if count.missing:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
-        say(f"left out {plural(count.rejected, 'bad record')}")
+        say(f"left out {plural(count.rejected, 'invalid record')}")

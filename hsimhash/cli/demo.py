@@ -210,7 +210,7 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
     """Print what was wrong or missed, and what the sketches kept out."""
     right = set(outcome.right)
     for first, second in (pair for pair in outcome.found if pair not in right):
-        console.print(f"Not the same, though found: {first}, {second} (one form, other facts).")
+        console.print(f"Found, but not the same: {first}, {second} (same form, different facts).")
     true = sum(pair in outcome.truth for pair in outcome.refuted)
     if outcome.refuted:
         console.print(
@@ -220,7 +220,7 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
     if missed := len(outcome.truth.keys() - right):
         console.print(
             f"The {missed} pairs missed are more than {index.distance} bits apart and have other keys, or their "
-            f"sketches differ: in texts as short as these a changed word or an added line weighs much."
+            f"sketches differ: in texts this short, a changed word or an added line makes a big difference."
         )
 
 

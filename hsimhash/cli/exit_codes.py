@@ -76,7 +76,7 @@ def message_of(error: Exception) -> str:
             f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug, 'hsimhash -v …' shows where"
         )
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
-        text += "; the current folder was deleted: change to one that is there"
+        text += "; the current folder was deleted: change to an existing one"
     return " ".join(text.splitlines())
 
 

@@ -193,7 +193,7 @@ def _export_shards(
     if output == "-":
         raise click.UsageError("--shards writes files; name their folder with --output")
     if overwrite:
-        raise click.UsageError("--shards writes over nothing; choose another --output, or delete that folder")
+        raise click.UsageError("--shards does not overwrite files; choose another --output, or delete that folder")
     with open_index(settings):  # reports problems once, not in every process
         pass
     with watching("export") as observer:

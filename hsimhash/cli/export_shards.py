@@ -57,7 +57,7 @@ def export_shards(
     mine = [one for one in files if shard is None or shard.has(one.number)]
     left = [one for one in mine if not one.path.exists()]
     if len(left) < len(mine):
-        say(f"{plural(len(mine) - len(left), 'file')} of {folder} are there, and kept")
+        say(f"{plural(len(mine) - len(left), 'file')} of {folder} already written, and kept")
     done = 0
     with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
         for number, one in enumerate(completed([pool.submit(write_file, one) for one in left]), start=1):
@@ -74,7 +74,7 @@ def _begin(first: ExportFile) -> None:
     if not path.exists():
         there = [one.name for one in folder.iterdir()] if folder.exists() else []
         if any(not name.startswith(f".{PLAN}.") for name in there) and not path.exists():
-            raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
+            raise ValueError(f"{folder} is not empty and does not contain an export; choose another --output")
         make_folder(folder)
         write_json(draft, plan)
         try:

@@ -175,7 +175,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
         if profile.learnt:
             say(f"word weights: {profile.learnt}")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
-            say(f"fingerprints are taken for those of profile {profile.name}; name another with --profile")
+            say(f"fingerprints are assumed to be those of profile {profile.name}; choose another with --profile")
     return _opened(settings, fit)
 
 

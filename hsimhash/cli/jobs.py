@@ -26,7 +26,10 @@ from hsimhash.store.capabilities import Shard, WalksRanges
 
 MOST_SHARDS = 10_000  # maximum number of files of an export, and of machines that share a job
 FIRST_REJECTS = 100  # rejects to check for a common cause
-_CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # by `is_stream`
+_CONTINUES = (
+    "run the same command again to resume",
+    "send the whole stream again with the same command",
+)  # by `is_stream`
 BATCH_S = 2.5  # time for the current batch after a request to stop
 
 walk_workers_option = click.option(
@@ -127,11 +130,11 @@ def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
         signal.setitimer(signal.ITIMER_REAL, BATCH_S)
         # Write to the descriptor directly: the signal may arrive while a message is being written.
         with suppress(OSError):
-            os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
+            os.write(2, b"\nhsimhash: stopping after this batch; interrupt again to stop now\n")
 
     with answering(ask):
         try:
             yield asked.is_set
         except KeyboardInterrupt:
-            say(f"ended within a batch: {_CONTINUES[is_stream]}")
+            say(f"stopped within a batch: {_CONTINUES[is_stream]}")
             raise

@@ -225,7 +225,7 @@ def metrics_option(command: Function) -> Function:
         except ValueError as error:
             raise click.BadParameter(f"{metrics_port!r}: {in_shell(error)}", param_hint="'--metrics-port'") from error
         with metrics.served(host, port) as chosen:
-            say(f"numbers at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
+            say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
             return command(**given)
 
     return run
@@ -290,7 +290,7 @@ def _with_features(settings: Settings, features_field: str | None) -> Settings:
         return settings
     name = settings.profile if "profile" in settings.model_fields_set else FEATURES_PROFILE
     if Profile.named(name).tokens != "features":
-        raise click.UsageError(f"profile {name} takes texts; --features-field goes with one such as {FEATURES_PROFILE}")
+        raise click.UsageError(f"profile {name} is for texts: --features-field needs one such as {FEATURES_PROFILE}")
     values = settings.model_dump() | {"profile": name, "text_field": features_field}
     return type(settings).model_construct(settings.model_fields_set | {"text_field"}, **values)
 
@@ -373,7 +373,7 @@ def create_index(
         password=password_of(settings),
         ttl_s=ttl_s,
     ) as index:
-        say(f"made {settings.store} {how_made(index.store.record)}")
+        say(f"created {settings.store} {how_made(index.store.record)}")
 
 
 def how_made(record: Record) -> str:
@@ -427,7 +427,7 @@ def tell_instead(url: str, capability: type, target: str = "") -> bool:
 def refuse_memory(settings: Settings) -> None:
     """Reject an index in memory, which ends with the command."""
     if not backend_of(settings.store).is_lasting:
-        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+        raise click.UsageError(f"{settings.store} exists only during this command; use lmdb://…")
 
 
 def reading_of(
@@ -469,7 +469,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:
-        raise click.BadParameter(f"{path} has no fingerprint", param_hint=f"'{flag}'")
+        raise click.BadParameter(f"{path} contains no fingerprints", param_hint=f"'{flag}'")
     asked = formats_named(fingerprint_format)
     formats = decided_formats(str(path), asked, (word for _, word in words))
     if formats != asked:

@@ -69,13 +69,13 @@ def relayout_command(
     ):
         added = relayout(old, new, job, stage=options, observer=observer)
         if added is None:
-            say("interrupted: the same command continues")
+            say("interrupted: run the same command again to resume")
             return ExitCode.INTERRUPTED
         counts = old.count(workers=workers), new.count(workers=workers)
     have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
     say(f"{have}, of them {added:,} new or changed")
     if counts[0] != counts[1]:
-        say("others wrote meanwhile, or the new index had documents before; the same command brings what is missing")
+        say("others wrote during the copy, or the new index was not empty; run the command again to copy the rest")
         return ExitCode.FAILED
     say(f"to switch over: use {target} wherever {settings.store} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
     say(f"then, once nobody needs the old one: hsimhash drop-table --store {settings.store}")
@@ -86,7 +86,7 @@ def _made(old: HSimIndex, target: str, layout: str, distance: int | None) -> HSi
     """Create the new index, or open it if it exists."""
     try:
         with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
-            say(f"made {target} {how_made(made.store.record)}")
+            say(f"created {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass
     if EXCLUSIVE in backend_of(target).options:

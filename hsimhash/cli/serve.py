@@ -68,16 +68,18 @@ def serve_command(settings: Settings) -> ExitCode:
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
     if settings.allow_origin and token is None:
-        raise click.UsageError("--allow-origin needs --token-file, by which this server knows who may call it")
+        raise click.UsageError(
+            "--allow-origin needs --token-file: add it, so that only callers with the token are accepted"
+        )
     limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass others
     open_index(settings).close()  # reports problems once, not in every worker
     with _listening(settings.listen) as listener:
         host, port = listener.getsockname()[:2]
         workers = settings.workers or os.cpu_count() or 1
         verbosity = int(click.get_current_context().find_root().params.get("verbose", 0))
-        say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, by {workers} workers")
+        say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, with {workers} workers")
         if token is None and not ip_address(host).is_loopback:
-            say("whoever reaches that address may read and write; give a --token-file")
+            say("anyone who can reach this address can read and write; pass --token-file to prevent that")
         with _counting() as folder:
             _serve(partial(_app, settings, token, limits, folder, verbosity), limits, listener, workers, folder)
     return ExitCode.DONE
@@ -145,7 +147,7 @@ def _listening(address: str) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
         )
     except OSError as error:
-        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; give another --listen") from error
+        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; choose another --listen") from error
 
 
 def _serve(
@@ -173,7 +175,7 @@ def _serve(
     supervisor = _Supervisor(config, listener, folder)
     supervisor.run()
     if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
-        raise HsimhashError("a worker could not start; what it said is above")
+        raise HsimhashError("a worker could not start; its error is shown above")
 
 
 def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Path | None, verbosity: int) -> ASGIApp:

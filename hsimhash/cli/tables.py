@@ -47,7 +47,9 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
         return None
     seconds = seconds_in(value)
     if not seconds or seconds % 1:
-        raise click.BadParameter(f"{value!r} is not a time such as 90d, 12h or 3600s, at least 1 s and no part of one")
+        raise click.BadParameter(
+            f"{value!r} is not a valid time: expected whole seconds, at least 1, such as 90d, 12h or 3600s"
+        )
     return int(seconds)
 
 
@@ -201,7 +203,7 @@ def _create_table(
         with open_store(settings.store, opening_of(settings)) as store:
             say(f"{settings.store} already exists {how_made(store.record)}")
     else:
-        what = "wrote the index's record into" if plan.regions else "made"
+        what = "wrote the index's record into" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
     return plan
 
@@ -212,7 +214,7 @@ def _tell(plan: Plan) -> None:
     for step in differing:
         say(f"the table exists: {step.text}")
     if differing:
-        say("hsimhash alters no table; in hbase shell:")
+        say("hsimhash does not alter tables; in hbase shell:")
     for line in shell_lines(differing):
         click.echo(line, err=True)
     for note in plan.notes:

@@ -101,7 +101,7 @@ def check_command(
 
 def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
     if is_sample:
-        say("a sample: the counts are those of the rows looked at")
+        say("this was a sample: the counts are those of the rows that were checked")
     facts = report.to_json()
     if as_json:
         print_json(facts)

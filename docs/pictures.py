@@ -69,7 +69,7 @@ def block(x: int, y: int, number: int, label: str, *, differs: bool = False) -> 
 def drawers() -> Iterator[str]:
     """Draw how layout 4 files a fingerprint, and in which drawers another one meets it."""
     yield '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 330" font-family="sans-serif" font-size="13">'
-    yield '<style>text{text-anchor:middle}.left{text-anchor:start}</style>'
+    yield "<style>text{text-anchor:middle}.left{text-anchor:start}</style>"
     yield '<rect width="880" height="330" fill="#fff" rx="6"/>'
     names = [f"bits {64 - BLOCK_BITS * at - 1}–{64 - BLOCK_BITS * (at + 1)}" for at in range(BLOCKS)]
     yield '<text x="20" y="39" class="left">fingerprint</text>'

@@ -1,4 +1,4 @@
-//! Cuts Chinese into words as rjieba does: the most probable words of the dictionary, and the HMM between them.
+//! Segments Chinese text like rjieba: the most probable words of the dictionary, and the HMM between them.
 
 use crate::hash::hash_of;
 use crate::prefetch::{prefetch, room};
@@ -6,20 +6,21 @@ use jieba_rs::Jieba;
 use std::sync::Arc;
 
 pub const FIRST_HAN: u32 = 0x4E00;
-/// Stands between runs of characters.
+/// Separates runs of characters.
 pub const BREAK: u16 = u16::MAX;
 const CHARACTERS: usize = 0x9FD6 - FIRST_HAN as usize;
 const CHARACTER_BYTES: usize = 3; // in UTF-8
 
-// A node of the trie is a row of characters that a word begins with. It is packed: a filter of the characters that may
-// follow, whether it is a word, its number, and in the table of all nodes but the first ones what leads to it.
+// A node of the trie is a sequence of characters that words begin with. It is packed into 64 bits: a filter of the
+// characters that may follow, whether it is a word, its number, and (except for first characters) its key in the node
+// table.
 const CHARACTER_BITS: u32 = 15;
 const NUMBER_BITS: u32 = 20;
 const KEY_BITS: u32 = NUMBER_BITS + CHARACTER_BITS;
 const IS_WORD: u64 = 1 << (KEY_BITS + NUMBER_BITS);
 const FILTER_SHIFT: u32 = KEY_BITS + NUMBER_BITS + 1;
 const FILTER: u64 = !0 << FILTER_SHIFT;
-/// The first characters of words have a filter of their own, because it decides most often.
+/// The first characters of words have a larger filter of their own, because it decides most often.
 const FIRST_FILTER_BITS: u32 = 6;
 
 fn number_of(node: u64) -> u32 {
@@ -30,7 +31,7 @@ fn key(number: u32, character: u16) -> u64 {
     u64::from(number) << CHARACTER_BITS | u64::from(character)
 }
 
-/// Returns the bit of a filter that stands for a character.
+/// Returns the filter bit of a character.
 #[inline]
 fn filter_bit(character: u16) -> u64 {
     1 << (FILTER_SHIFT + (u32::from(character).wrapping_mul(0x9E37_79B1) >> 29))
@@ -41,14 +42,14 @@ fn first_filter_bit(character: u16) -> u64 {
     1 << (u32::from(character).wrapping_mul(0x9E37_79B1) >> (32 - FIRST_FILTER_BITS))
 }
 
-/// A word's hash, and what decides its weight.
+/// A word's hash, and the value that determines its weight.
 #[derive(Clone, Copy, Default)]
 pub struct Word {
     pub hash: u64,
     pub each: f64,
 }
 
-/// A word that begins somewhere.
+/// A word that begins at a given position.
 struct Edge {
     end: u32,
     number: u32,
@@ -69,57 +70,57 @@ struct Candidate {
     slot: u32,
 }
 
-/// Memory that one text after the other uses.
+/// Memory that is reused from text to text.
 #[derive(Default)]
 pub struct Cutting {
     candidates: Vec<Candidate>,
     spare: Vec<Candidate>,
-    /// By place, one more than the number of the last edge from there; 0 if there is none.
+    /// By position: the index of the last edge from there plus 1; 0 if there is none.
     last_edges: Vec<u32>,
     edges: Vec<Edge>,
     steps: Vec<Step>,
     unknown: String,
 }
 
-/// The dictionary, which all segmenters share.
+/// The dictionary, shared by all segmenters.
 pub struct Dictionary {
-    /// By character, the number of the node that it leads to, with `IS_WORD`; and its filter.
+    /// By character: the number of its node with `IS_WORD`, and its filter.
     first: Vec<(u64, u64)>,
     slots: Vec<u64>,
     shift: u32,
-    /// By number of a node: the logarithm of the word's probability.
+    /// By node number: the logarithm of the word's probability.
     probabilities: Vec<f64>,
-    /// By number of a node: the word's hash; 0 if it is only the beginning of words.
+    /// By node number: the word's hash; 0 if the node only begins words.
     hashes: Vec<u64>,
     /// Logarithm of the probability of a character that is not in the dictionary.
     unknown: f64,
-    /// Cuts by the HMM alone, because it has no words.
+    /// Segments by the HMM alone, because it does not have a dictionary.
     hmm: Jieba,
 }
 
 /// A dictionary with the weights of one profile.
 pub struct Segmenter {
     dictionary: Arc<Dictionary>,
-    /// By number of a node.
+    /// By node number.
     words: Vec<Word>,
 }
 
 impl Segmenter {
-    /// Args: what decides the weight of the word with a hash.
+    /// Args: the dictionary; a function from a word's hash to the value that determines its weight.
     pub fn new(dictionary: Arc<Dictionary>, each: impl Fn(u64) -> f64) -> Self {
         let mut words = room(dictionary.hashes.len());
         words.extend(dictionary.hashes.iter().map(|&hash| Word { hash, each: each(hash) }));
         Segmenter { dictionary, words }
     }
 
-    /// Returns the word with a number that `cut` found.
+    /// Returns the word for a number that `cut` found.
     pub fn word(&self, number: u32) -> Word {
         self.words[number as usize]
     }
 
-    /// Calls `known` with the number of each word of two characters or more, or `other` with one that has none.
+    /// Calls `known` with the number of each word of two or more characters, or `other` with a word without a number.
     ///
-    /// Args: runs of characters, as numbers from `FIRST_HAN`, and after each run `BREAK`.
+    /// Args: runs of characters, as offsets from `FIRST_HAN`, each run followed by `BREAK`.
     pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
         let dictionary = &*self.dictionary;
         dictionary.find_edges(runs, memory);
@@ -167,7 +168,7 @@ impl Dictionary {
             hmm: Jieba::empty(),
         };
         made.slots.resize(1 << bits, 0);
-        made.new_number(); // 0 is of no node
+        made.new_number(); // 0 is not the number of a node
         let mut characters = Vec::new();
         for (word, frequency) in entries {
             characters.clear();
@@ -189,7 +190,7 @@ impl Dictionary {
         number as u32
     }
 
-    /// Returns the number of the node of a word, which is made if there is none.
+    /// Returns the node number of a word; adds the node if necessary.
     fn insert(&mut self, word: &[u16]) -> u32 {
         let first = word[0] as usize;
         if self.first[first].0 == 0 {
@@ -218,7 +219,7 @@ impl Dictionary {
         (wanted.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// Returns the slot of a node, or the free one where it would be.
+    /// Returns the slot of a node, or the free slot for it.
     #[inline]
     fn probe(&self, wanted: u64) -> usize {
         self.probe_from(self.slot_of(wanted), wanted)
@@ -232,7 +233,7 @@ impl Dictionary {
         at
     }
 
-    /// Returns the number of a word; none if it is not in the dictionary.
+    /// Returns the number of a word, or None if it is not in the dictionary.
     fn find(&self, word: &str) -> Option<u32> {
         let mut characters = word.chars().map(place);
         let mut node = self.first[characters.next()?? as usize].0;
@@ -242,7 +243,7 @@ impl Dictionary {
         (node & IS_WORD != 0).then(|| number_of(node))
     }
 
-    /// Finds all words of two characters or more, level by level, so that the processor waits for many reads at once.
+    /// Finds all words of two or more characters, level by level, so that many memory reads overlap.
     fn find_edges(&self, runs: &[u16], memory: &mut Cutting) {
         memory.edges.clear();
         memory.last_edges.clear();
@@ -266,7 +267,7 @@ impl Dictionary {
         }
     }
 
-    /// Finds which candidates are nodes, and of these the words and the next candidates.
+    /// Finds which candidates are nodes, and from these the words and the next candidates.
     fn find_level(&self, runs: &[u16], candidates: &[Candidate], memory: &mut Cutting) {
         for one in candidates {
             let node = self.slots[self.probe_from(one.slot as usize, one.key)];
@@ -281,7 +282,7 @@ impl Dictionary {
         }
     }
 
-    /// Finds the most probable words from each place on. Of equally probable ones the longer first word counts.
+    /// Finds the most probable words from each position on. Ties go to the longer first word.
     fn find_steps(&self, runs: &[u16], memory: &mut Cutting) {
         let Cutting { steps, edges, last_edges, .. } = memory;
         steps.clear();

@@ -89,8 +89,8 @@ def bulk_load_command(
     Texts are fingerprinted with the profile of the index. To use word weights that 'hsimhash fit' learnt from your own
     texts, create the index with --profile auto-3:rarity=TABLE.
 
-    With --print-commands, bulk-load prints the two commands that load the files instead of running them. Run this
-    command again after them.
+    With --print-commands, bulk-load prints the two commands that load the files instead of running them. Then run this
+    command again.
     """
     check_on_hbase(settings.store)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)

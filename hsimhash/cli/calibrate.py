@@ -35,7 +35,7 @@ REJECTS_SHOWN = 10
     "labels",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="LABELS",
-    help="File of labels to compare with: lines of id<TAB>id<TAB>1 or 0, or a header id<TAB>cluster and such lines.",
+    help="File of labels: lines of id<TAB>id<TAB>1 or 0, or a header line id<TAB>cluster and then such lines.",
 )
 @click.option(
     "--edits", "is_planted", is_flag=True, help="Create near pairs by editing texts. The default without --pairs."

@@ -44,7 +44,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     server, its version and durability, vacuum and the tables. On Redis, it checks the server, persistence, eviction,
     memory and the record. The last lines are settings to paste into hsimhash.yaml.
 
-    Exit codes: 0 nothing failed, 4 unreachable, 5 no index there, 6 something else failed.
+    Exit codes: 0 nothing failed, 4 unreachable, 5 no index, 6 something else failed.
     """
     refuse_memory(settings)
     refuse_flags(settings.store, *(["--write"] if writes else []), *(["--load"] if processes is not None else []))

@@ -81,7 +81,7 @@ def export_command(
     to 6 bytes instead of 8. An interrupted export leaves nothing behind.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
-    same command again to write those that are missing. To share the work between 16 machines that reach the same
+    same command again to write those that are missing. To share the work between 16 machines that can reach the same
     folder, add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
     """
     if target is not None:

@@ -62,7 +62,7 @@ walk_job_option = click.option(
     "--job",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="HBase: folder for the progress of this command, to resume it.",
+    help="HBase: keep the progress in DIR, to resume an interrupted run.",
 )
 
 
@@ -113,7 +113,7 @@ def _hint(rejects: Path) -> None:
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
+        say("none of them is JSON; if lines have an id, a tab and a text, pass --format tsv")
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def query_command(
     and for HTML pages only the main text is used. Put -- before a negative number.
 
     query finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2),
-    a query by text or document also finds documents that share a key, and leaves out those whose sketches differ.
+    a query by text or document also finds documents that share a key, and leaves out those whose sketches differ too
+    much (--max-sketch).
 
     On a terminal, query prints a table. Otherwise it prints one JSON line per query: {"fingerprint", "matches":
     [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in

@@ -53,10 +53,10 @@ def serve_command(settings: Settings) -> ExitCode:
              curl -d '{"text": "A text of some length"}' -H 'Content-Type: application/json' localhost:8343/query
 
     POST /query, /claim, /add, /remove and /fingerprint accept a JSON object with a "fingerprint" (16 hex digits) or a
-    "text", and an optional "id". To send many, use application/x-ndjson with one object per line; the response has one
-    line for each. /claim adds a document unless a near one is stored. GET /openapi.json describes all endpoints. GET
-    /healthz and /readyz report whether the server runs and reaches its store. GET /metrics has metrics for Prometheus
-    if 'hsimhash[metrics]' is installed.
+    "text", and an optional "id". To send many objects, use application/x-ndjson with one object per line; the response
+    has one line for each. /claim adds a document unless a near one is stored. GET /openapi.json describes all
+    endpoints. GET /healthz and /readyz report whether the server is running and can reach its store. GET /metrics
+    returns metrics for Prometheus if 'hsimhash[metrics]' is installed.
 
     Invalid requests get status 4xx. If the store is unreachable or busy, the status is 503 with Retry-After. Every
     acknowledged write is durable. On shutdown, the server finishes running requests first.

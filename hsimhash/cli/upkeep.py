@@ -72,8 +72,8 @@ def check_command(
     write during a check.
 
     On HBase, --repair deletes leftovers only if they are over an hour old. Several processes read the table in ranges
-    and keep their findings in a job folder, by default below .hsimhash/jobs. It takes about 70 bytes per document and 8
-    per drawer row. To resume, run the same command again within a day.
+    and keep their findings in a job folder, by default below .hsimhash/jobs. The folder takes about 70 bytes per
+    document and 8 per drawer row. To resume, run the same command again within a day.
 
     To share the reading between machines, pass --shard 1/16 on the first, --shard 2/16 on the second, and so on, with a
     --job folder that all of them can reach. When all have finished, run the command without --shard to compare what
@@ -153,7 +153,7 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
              17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
 
     Every write logs what it leaves behind. collect reads that log, never the whole index. On HBase, run it every hour.
-    It prints how many log entries it read, how many cells it deleted, and how many entries are still too young. An
+    It prints how many log entries it read, how many cells it deleted, and how many entries are still too recent. An
     interrupted run does no harm. Other processes can read and write at the same time.
 
     The log does not contain leftovers of interrupted writes, of 'bulk-load --first-load', or of releases without this
@@ -208,7 +208,7 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
 
-    The copy is an index with the documents of this moment: open it with --store lmdb://DEST.
+    The copy is a complete index in its current state. Open it with --store lmdb://DEST.
 
     On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump instead, and the exit code is
     2.

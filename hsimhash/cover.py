@@ -349,7 +349,7 @@ class _Search:
         return self.price[np.arange(len(radii)), radii + 1]
 
     def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
-        """Return radii raised until no spread is missed. Each step raises the one with the most new spreads for its cost."""
+        """Return radii raised until no spread is missed. Each step covers most spreads for its price."""
         missed = self.flipped[(self.flipped > radii).all(axis=1)]
         found = self._counted(missed)
         while len(missed):

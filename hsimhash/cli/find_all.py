@@ -62,7 +62,7 @@ class Finder:
     given: str  # example fingerprints
     blocks_must_be: str  # operator that compares blocks with the distance
     computing: str
-    writing: str  # message while writing to a file
+    writing: str  # word for the results in the message about a file
     lines_of: str  # name of the function in `simhash_cpp_format` that returns the lines
 
 

@@ -69,10 +69,10 @@ __all__ = [
 
 __version__: str
 
-if not TYPE_CHECKING:  # else any name would pass for one of the package's
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a public name when it is used: numpy takes most of the start, and signals must be answered before."""
+        """Import a public name on first use: importing numpy is slow, and signal handlers must be installed first."""
         if name == "__version__":
             globals()[name] = _version()
             return globals()[name]
@@ -89,7 +89,7 @@ if not TYPE_CHECKING:  # else any name would pass for one of the package's
 
         try:
             return version("hsimhash")
-        except PackageNotFoundError:  # a checkout that nobody installed
+        except PackageNotFoundError:  # a checkout that is not installed
             import tomllib
             from pathlib import Path
 

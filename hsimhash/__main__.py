@@ -18,22 +18,23 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
     signal.signal(signal.SIGXCPU, _end)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a thread for each core that nothing here would use
-    # Records become many objects, none of them in a cycle; collections as often as usual cost 8 % of a job.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here uses its threads, one per core
+    # Records become many objects, none of them in a cycle; with the default thresholds, garbage collection costs 8 % of
+    # a job.
     gc.set_threshold(20_000)
     from hsimhash.cli import program, standard_streams
 
-    standard_streams.open_closed_streams()  # else an index's files would take their numbers
+    standard_streams.open_closed_streams()  # otherwise an index's files would get their numbers
     standard_streams.ignore_stderr_errors()
     try:
         program.main(prog_name="hsimhash")
-    except OSError as error:  # of --help and --version, which print before a command begins
+    except OSError as error:  # from --help and --version, which print before a command begins
         standard_streams.flush_or_drop()
         sys.exit(f"hsimhash: error: standard output: {error.strerror}")
 
 
 def _end(number: int, frame: object) -> None:  # noqa: ARG001
-    """End the process at a signal: an exception would be lost where a module that is being imported catches it."""
+    """End the process at a signal. An exception could be lost if a module that is being imported catches it."""
     is_limit = number == signal.SIGXCPU
     said = b"error: the limit on CPU time is reached: raise it with 'ulimit -t'" if is_limit else b"interrupted"
     with contextlib.suppress(OSError):

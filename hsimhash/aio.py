@@ -1,4 +1,4 @@
-"""An index for asyncio. Concurrent tasks share calls to the store, and no task needs a thread of its own.
+"""`AsyncHSimIndex`: an index for asyncio. Concurrent tasks share calls to the store instead of using a thread each.
 
 async with await AsyncHSimIndex.open("hbase://gw1:9091/crawl:pages") as index:
     matches = await index.query(fingerprint)
@@ -29,7 +29,7 @@ MAX_PENDING = 1_000
 def _in_thread(
     method: Callable[Concatenate[HSimIndex, P], T],
 ) -> Callable[Concatenate[AsyncHSimIndex, P], Coroutine[Any, Any, T]]:
-    """Return a method of `HSimIndex` as one of `AsyncHSimIndex` that runs it in a thread."""
+    """Return an `AsyncHSimIndex` method that runs a method of `HSimIndex` in a thread."""
 
     @wraps(method)
     async def awaited(self: AsyncHSimIndex, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -41,11 +41,11 @@ def _in_thread(
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     """The methods of `HSimIndex` as coroutines, for one event loop.
 
-    Cancelling a task does not affect other tasks; what it was writing may be stored or not.
+    Cancelling a task does not affect other tasks. What it was writing may or may not be stored.
 
     Args:
-        index: closed together with this object.
-        max_pending: at most so many running or waiting calls; further calls wait for them.
+        index: Index to use; it is closed together with this object.
+        max_pending: Maximum number of running and waiting calls. Further calls wait.
     """
 
     def __init__(self, index: HSimIndex, *, max_pending: int = MAX_PENDING) -> None:
@@ -62,7 +62,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     async def open(
         cls, url: str | os.PathLike[str], *, max_pending: int = MAX_PENDING, **options: Any
     ) -> AsyncHSimIndex:
-        """Open the index at `url`; options and errors are those of `HSimIndex.open`."""
+        """Open the index at `url`. Options and errors are those of `HSimIndex.open`."""
         return cls(await asyncio.to_thread(partial(HSimIndex.open, url, **options)), max_pending=max_pending)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -80,9 +80,9 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         timeout: float | None = None,
         partial: bool = False,
     ) -> Matches:
-        """See `HSimIndex.query`; `asyncio.timeout` bounds its time too.
+        """See `HSimIndex.query`. You can also limit its time with `asyncio.timeout`.
 
-        A query with a `timeout` or a `partial` one shares no call with others.
+        Queries with `timeout` or `partial` do not share calls with other tasks.
         """
         if partial or timeout is not None:
             return await self._run(
@@ -165,7 +165,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         await self.close()
 
     async def _share(self, callers: Callers, call: SharedCall[Any, T]) -> T:
-        """Return the answer to a question, by a call that others may share."""
+        """Answer a question with a call that others may share."""
         async with self._places:
             self._check_open()
             loop = asyncio.get_running_loop()
@@ -174,7 +174,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
             timers: list[asyncio.TimerHandle] = []
 
             def wake() -> None:  # in any thread
-                with suppress(RuntimeError):  # the loop ended, and nobody waits
+                with suppress(RuntimeError):  # the loop has ended, so no task is waiting
                     loop.call_soon_threadsafe(look)
 
             def look() -> None:
@@ -199,7 +199,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
                     timers.pop().cancel()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Return what work returns, done in a thread."""
+        """Return the result of `work`, which runs in a thread."""
         async with self._places:
             self._check_open()
             return await self._noted(asyncio.get_running_loop().run_in_executor(self._threads, work))

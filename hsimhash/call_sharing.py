@@ -1,18 +1,19 @@
 """Share calls: threads and tasks that use one index at the same time are answered by one call to its store.
 
-A caller that finds no call in progress calls at once, alone. Callers that arrive during a call gather, and when it
-ends, those with the same kind of question share the next one. Each gets its own answer, or its own error. Callers that
-shared a call usually return at the same time, so the next call waits briefly for them; otherwise they would split into
-two halves, and one half would gather while the other half's call is in progress. The last of them to arrive makes the
-call. A slow call holds nobody up: after LOOK_S the next one starts beside it.
+A caller that finds no call in progress makes its own immediately. Callers that arrive during a call gather. When it
+ends, those with the same kind of question share the next one. Each gets its own answer, or its own error.
 
-The callers of a call wake each other in chains of a few. If all were woken at once, they would crowd for the
-interpreter, and 16 threads took twice the time: 0.8 ms instead of 0.4. In a single chain, the last would wait long
-beside a busy thread.
+Callers that shared a call usually return at the same time, so the next call waits briefly for them. Otherwise they
+would split into two halves, and one half would gather while the other half's call is in progress. The last of them to
+arrive makes the call. A slow call does not hold up others: after LOOK_S, the next one starts in parallel.
+
+The callers of a call wake each other in chains of a few. If all of them were woken together, they would compete for the
+interpreter, and 16 threads would take twice the time: 0.8 ms instead of 0.4. In a single chain, the last one would wait
+long if another thread is busy.
 
 A signal handler may raise between any two steps. So a turn is a lock that only `with` takes, and none is ever lost.
-Waking a caller only makes it look again: the first caller that looks takes the turn, and a caller that is not woken
-looks after LOOK_S.
+Waking a caller only makes it look again: the first caller that looks takes the turn. A caller that is not woken looks
+again after LOOK_S.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from hsimhash.errors import ClaimBusyError, HsimhashError, StoreClosedError, Sto
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
-LOOK_S = 0.1  # between two looks of a caller that nobody woke; a call that takes longer is slow
-MOST_CALLS = 8  # under way, all but the last of them slow
-_GATHER_SHARE = 0.5  # of what a shared call took, for which the next one waits for the same callers
-_GATHER_MOST_S = 0.01  # that this is at most
-_CHAIN = 4  # callers who wake each other
+LOOK_S = 0.1  # interval at which a caller that is not woken looks again; calls that take longer are slow
+MOST_CALLS = 8  # calls in progress, all but the last of them slow
+_GATHER_SHARE = 0.5  # share of a call's time for which the next call waits for the same callers
+_GATHER_MOST_S = 0.01  # upper limit of that wait
+_CHAIN = 4  # callers that wake each other
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
     """A question with checked arguments.
 
-    `ask` makes a call: it is given questions, which have `given` in common, and how many seconds it may take, if that
-    has an end; it returns as many answers.
+    `ask` makes a call. Its arguments are questions, the value `given` that they have in common, and the number of
+    seconds it may take, or None. It returns one answer for each question.
     """
 
     ask: Callable[[Sequence[Question], Any, float | None], Sequence[Answer]]
@@ -64,9 +65,9 @@ class Asked(Generic[Question, Answer]):
     """A waiting or running question; once it `is_over`, either `error` or `answer` is its result.
 
     Args:
-        call: what it asks for.
-        wake: is called when there is a reason to look again: it may be over, or `Callers.serve` may be called for it.
-            Once it is over whoever asked calls `pass_on`.
+        call: The question, and how to ask it.
+        wake: Called when there is a reason to look again: it may be over, or `Callers.serve` may be called for it. Once
+            it is over, its caller calls `pass_on`.
     """
 
     call: SharedCall[Question, Answer]
@@ -76,7 +77,7 @@ class Asked(Generic[Question, Answer]):
     answer: Answer | None = None
     error: Exception | None = None
     is_withdrawn: bool = False
-    following: Asked[Any, Any] | None = None  # the next caller of the same call, which it wakes
+    following: Asked[Any, Any] | None = None  # the next caller of the same call, which this one wakes
 
     def left_s(self) -> float | None:
         """Return the time left in seconds, or None without a limit."""
@@ -97,7 +98,7 @@ class Asked(Generic[Question, Answer]):
 
 
 class _Turn:
-    """The right to make a call, which has whoever holds `lock`; the last call began at `began_s`."""
+    """The right to make a call. It belongs to the thread that holds `lock`; the last call began at `began_s`."""
 
     __slots__ = ("began_s", "lock")
 
@@ -107,7 +108,7 @@ class _Turn:
 
 
 class _Crowd(NamedTuple):
-    """The callers of the last shared call. Until `until_s` the next call waits for as many, as they tend to return."""
+    """The callers of the last shared call. They tend to return, so the next call waits for as many until `until_s`."""
 
     alike: Hashable = None
     size: int = 0
@@ -133,20 +134,20 @@ class Callers:
     def _start_afresh(self) -> None:
         self._turns = [_Turn() for _ in range(MOST_CALLS)]
         self._lock = threading.Lock()
-        self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # what is alike; who has waited longest is first
+        self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # grouped by `alike`, the longest-waiting group first
         self._crowd = _Crowd()
-        self._timed: Asked[Any, Any] | None = None  # who looks again when the crowd is no more expected
+        self._timed: Asked[Any, Any] | None = None  # the caller that looks again when the crowd is no longer expected
 
     @property
     def has_turn(self) -> bool:
-        """Whether a waiting question could be asked now."""
+        """Whether a waiting question can be asked now."""
         return not self._is_gathering() and self._free_turn() is not None
 
     def ask(self, call: SharedCall[Question, Answer]) -> Answer:
-        """Answer a question, by a call that others may share.
+        """Answer a question with a call that others may share.
 
         Raises:
-            StoreTimeoutError: the time ended before the answer came.
+            StoreTimeoutError: The time ended before the answer arrived.
         """
         turn = None if self._waiting or self._crowd.is_expected else self._free_turn()
         if turn is None:
@@ -164,7 +165,7 @@ class Callers:
         asked = Asked(call, partial(woken.put, None))
         self.gather(asked)
         try:
-            look_s = self.look_s(asked)  # before each look: between the two a crowd may be no more expected
+            look_s = self.look_s(asked)  # before each look, because a crowd may stop being expected in between
             while not self._is_over(asked):
                 left_s = asked.left_s()
                 with suppress(Empty):
@@ -175,7 +176,7 @@ class Callers:
             asked.pass_on()
         if asked.error is not None:
             raise asked.error
-        return asked.answer  # type: ignore[return-value]  # there is no error
+        return asked.answer  # type: ignore[return-value]  # set, because there is no error
 
     def _is_over(self, asked: Asked[Any, Any]) -> bool:
         if not asked.is_over:
@@ -195,7 +196,7 @@ class Callers:
             self._waiting.setdefault(asked.alike(), []).append(asked)
 
     def withdraw(self, asked: Asked[Any, Any]) -> None:
-        """Stop waiting for a question; the answer of a running one is dropped."""
+        """Stop waiting for a question. If it is running, its answer is dropped."""
         if asked.is_over:
             return
         asked.is_withdrawn = True
@@ -219,7 +220,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """Ask the longest-waiting question and all that can share its call, if a turn is free and none is expected."""
+        """If a turn is free and no callers are expected, ask the longest-waiting question and all that fit its call."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return
@@ -230,7 +231,7 @@ class Callers:
                 with self._lock:
                     alike = next(iter(self._waiting), None)
                     batch = self._waiting.get(alike, batch)
-                    self._waiting.pop(alike, None)  # a step of its own: a signal before it leaves all where they were
+                    self._waiting.pop(alike, None)  # a separate step: a signal before it leaves all of them waiting
                 if batch:
                     _answer(batch)
                 if len(batch) > 1:
@@ -266,12 +267,12 @@ class Callers:
     def _wake_next(self) -> None:
         with self._lock:
             alike = next(iter(self._waiting.values()), [None])
-        if alike[-1] is not None:  # who came last may wait longest, so the call can take as long
+        if alike[-1] is not None:  # the last caller may have the most time left for the call
             alike[-1].wake()
 
 
 def _wake_in_chains(answered: Sequence[Asked[Any, Any]]) -> None:
-    """Wake the first ones, each of which wakes the next."""
+    """Wake the first caller of each chain; each caller wakes the next."""
     chains = [answered[start : start + _CHAIN] for start in range(0, len(answered), _CHAIN)]
     for asked, following in chain.from_iterable(map(pairwise, chains)):
         asked.following = following
@@ -280,7 +281,7 @@ def _wake_in_chains(answered: Sequence[Asked[Any, Any]]) -> None:
 
 
 def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
-    """Ask what is alike, in one call, and settle it all; where one question is to blame, each by a call of its own."""
+    """Ask similar questions in one call and settle them. If one of them makes it fail, ask each in its own call."""
     call = batch[0].call
     try:
         answers = call.ask([asked.call.question for asked in batch], call.given, batch[-1].left_s())
@@ -290,7 +291,7 @@ def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
                 _answer([asked])
             return
         for asked in batch:
-            own = copy.copy(error)  # several threads raise it
+            own = copy.copy(error)  # because several threads raise it
             own.__cause__ = error
             asked.settle(None, own)
     else:
@@ -299,7 +300,7 @@ def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Whether the store failed, rather than what one of several questions met there."""
+    """Whether the store failed, and not a single one of several questions."""
     if isinstance(error, ClaimBusyError):
         return False
     return isinstance(error, StoreClosedError) or (isinstance(error, HsimhashError) and error.is_retryable)
@@ -310,7 +311,7 @@ _all: WeakSet[Callers] = WeakSet()
 
 def _after_fork_in_child() -> None:
     for callers in list(_all):
-        callers._start_afresh()  # the other threads, and what they hold, are the parent's
+        callers._start_afresh()  # the other threads, and the locks they hold, belong to the parent
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,8 +1,8 @@
-"""Decide which documents of a batch are new: which have no match before them in the index or in the batch.
+"""Decide which documents of a batch are new: those without an earlier match in the index or in the batch.
 
-A claim can be decided once all the earlier claims that it depends on are decided: those near it, those with its own id,
-and those that may move the document that it matched. So nothing that a round stores changes what the same round
-decides. A claim that moves a document away waits for earlier claims that may match this document.
+A claim can be decided once all earlier claims that it depends on are decided: those near it, those with its own id, and
+those that may move the document that it matched. So nothing that a round stores changes what the same round decides. A
+claim that moves a document away waits for earlier claims that may match this document.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.matching import Rule
 from hsimhash.store.base import Claim, Claims, Document, Match, View
 
-ROUND_DOCUMENTS = 2_000  # each is compared with those before it
+ROUND_DOCUMENTS = 2_000  # each is compared with the earlier ones
 
-Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of claims by their numbers, nearest first
+Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of numbered claims, nearest first
 
 
 class Turns(Claims):
     """The claims of a batch; see the module.
 
     Args:
-        doc_ids: ids as UTF-8; one that occurs twice claims twice.
-        signatures: what the index stores of them.
+        doc_ids: Ids as UTF-8; one that occurs twice claims twice.
+        signatures: The parts of their signatures that the index stores.
         first_seen: ms since 1970.
-        ask: reads matches from the index, without the claimed documents themselves.
-        rule: what matches.
+        ask: Reads matches from the index, without the claimed documents themselves.
+        rule: Decides what matches.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Turns(Claims):
         return ready, matches
 
     def _unmissed(self, view: View, ready: Sequence[int], is_waiting: Bools) -> list[int]:
-        """Return those that move no document which an earlier claim may meet; the others wait too."""
+        """Return the claims that do not move a document that an earlier claim may match; the others wait too."""
         found, first = list[int](), int(np.argmax(is_waiting))
         for number, stored in zip(ready, view.lookup([self.doc_ids[one] for one in ready]), strict=True):
             is_met = stored is not None and self._near(stored.signature, first, number)[is_waiting[first:number]].any()
@@ -88,7 +88,7 @@ class Turns(Claims):
         return found
 
     def _near(self, value: Signature, first: int, stop: int) -> Bools:
-        """Return which of the claims [first, stop) are within the distance of a signature, or share its key."""
+        """Return which of the claims [first, stop) are within the distance of a signature or share its key."""
         some = self.signatures[first:stop]
         near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
         return near | some.keying.sharing(self._key_parts[first:stop], value.key) if value.key else near

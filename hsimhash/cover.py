@@ -1,15 +1,15 @@
 """Covers: the buckets that a query for any distance reads, so that it misses nothing.
 
-A *probe* reads, of one drawer, every bucket whose segment differs from the query's in at most `radius` of its leading
-`bits`. A *cover* is a set of probes such that, whichever k bits of a fingerprint are flipped, the drawer of some probe
-has at most `radius` of them among those bits. For the layout's own k one bucket of each drawer is a cover.
+A *probe* reads every bucket of one drawer whose segment differs from the query's in at most `radius` of its leading
+`bits`. A *cover* is a set of probes with this property: whichever k bits of a fingerprint are flipped, the drawer of
+some probe has at most `radius` of them among its `bits`. For the layout's own k, one bucket of each drawer is a cover.
 
-Bits that the same probes look at are alike: they form a *cell*. What k flips do to the probes follows from how many of
-them fall into each cell: their *spread*. All spreads are looked at, both to find a cover and to prove it; fewer flips
-than k are within some k.
+Bits that are compared by the same probes are equivalent: they form a *cell*. The effect of k flips on the probes
+depends only on how many of them fall into each cell: their *spread*. Both the search for a cover and its proof look at
+all spreads. Fewer flips than k are a subset of some k flips.
 
 Sources: Norouzi, Punjani, Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012; Qin et al., "GPH:
-similarity search in Hamming space", ICDE 2018, which gives the parts thresholds of their own.
+similarity search in Hamming space", ICDE 2018, which gives each part its own threshold.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from functools import cache, cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
-from numpy.random import default_rng  # by name: np.random would be imported by the first query
+from numpy.random import default_rng  # imported here: np.random would otherwise be imported by the first query
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
-MOST_DISTANCE = 16  # of a query, unless its layout's own k is greater
-DEFAULT_DISTANCE = 6  # in bits, where nobody chose one: of embedded indexes, and of jobs that need no index
+MOST_DISTANCE = 16  # maximum for a query, unless its layout's own k is greater
+DEFAULT_DISTANCE = 6  # bits; default of embedded indexes, and of jobs without an index
 PREFIX_BITS = 40
 
-_MOST_CELLS = 1 << 22  # of the matrix of spreads and drawers; beyond it only drawers that share no bit are used
-_WORK = 1 << 24  # of those cells, looked at while the cheapest cover found is disturbed,
-_ROUNDS = 8, 200  # at least and at most so often
-_SWEPT_DRAWERS = 2  # more drawers have too many rows under a shorter prefix
+_MOST_CELLS = 1 << 22  # entries in the matrix of spreads and drawers; beyond it, only disjoint drawers are used
+_WORK = 1 << 24  # entries of that matrix to look at while improving the cheapest cover found
+_ROUNDS = 8, 200  # minimum and maximum number of attempts to improve it
+_SWEPT_DRAWERS = 2  # with more drawers, too many rows share a shorter prefix
 
-FlipCounts = NDArray[np.int8]  # of flips: shape (spreads, probes)
+FlipCounts = NDArray[np.int8]  # counts of flips: shape (spreads, probes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class Prices:
     """The prices of a store, in µs and bytes.
 
     Args:
-        read_us: to read one bucket of a query that reads few.
-        candidate_us: to compare one candidate.
-        row_us: to write one drawer row.
-        row_bytes: of a drawer row.
-        bucket_bytes: of a bucket, beside its rows.
-        document_bytes: of a document beside its drawer rows, its listing and its register, for an id of 35 bytes.
-        neighbour_us: to read one bucket of a query that reads many.
-        swept_us: to read and compare one row of a range of buckets.
-        compare_us: to compare one more query of a batch with a row that was read.
-        is_ordered: a range of buckets is read as such; else whatever it holds is sought among all rows.
-        part_us: what a bucket of the key drawer takes beyond another bucket.
+        read_us: Reading one bucket, in a query that reads few.
+        candidate_us: Comparing one candidate.
+        row_us: Writing one drawer row.
+        row_bytes: A drawer row.
+        bucket_bytes: A bucket, in addition to its rows.
+        document_bytes: A document's listing, register and other data with an id of 35 bytes, without its drawer rows.
+        neighbour_us: Reading one bucket, in a query that reads many.
+        swept_us: Reading and comparing one row of a range of buckets.
+        compare_us: Comparing a row that was read with one more query of a batch.
+        is_ordered: Whether the store can read a range of buckets. Otherwise it looks for their rows among all rows.
+        part_us: Additional time for a bucket of the key drawer.
     """
 
     read_us: float
@@ -73,7 +73,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A drawer's number, how many leading bits of its segment it compares, and how many of them may differ."""
+    """A drawer's number, how many leading bits of its segment to compare, and how many of them may differ."""
 
     drawer: int
     bits: int
@@ -85,20 +85,20 @@ class Probe:
         return _neighbours(self.bits, self.radius)
 
 
-ALL_ROWS = (Probe(1, 0, 0),)  # whatever drawer it names, its range has the rows of all
+ALL_ROWS = (Probe(1, 0, 0),)  # its range holds the rows of all drawers, whichever drawer it names
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSet:
     """Probes that are read together: either all as buckets, or all as ranges of buckets.
 
-    A *number* names what to read: a prefix as 40 bits, shifted right by `shift`. With a shift of 0 it is a bucket.
+    A *number* identifies what to read: a 40-bit prefix, shifted right by `shift`. If `shift` is 0, it is a bucket.
     """
 
     shift: int
     drawers: tuple[Drawer, ...]
-    places: Int64s  # for each number its position in `drawers`
-    flips: Uint64s  # for each number the bits that differ from the query's own
+    places: Int64s  # for each number, the position of its drawer in `drawers`
+    flips: Uint64s  # for each number, the bits that differ from the query's own
 
     def own_numbers(self, fingerprints: Uint64s) -> Uint64s:
         """Return the numbers under which fingerprints of shape (n,) are filed: shape (n, drawers), uint64."""
@@ -111,17 +111,17 @@ class ProbeSet:
         return self.own_numbers(fingerprints)[:, self.places] ^ self.flips
 
     def numbers_of(self, fingerprint: int) -> Uint64s:
-        """Return the numbers that one query reads; faster than `numbers` for an array of one."""
+        """Return the numbers that one query reads. Faster than `numbers` for an array of one."""
         own = [(drawer.segment(fingerprint) << 8 | drawer.number) >> self.shift for drawer in self.drawers]
         return np.array(own, np.uint64)[self.places] ^ self.flips
 
 
 @dataclass(frozen=True)
 class Cover:
-    """The probes of a query for `distance` bits on a layout; usually made by `cover`.
+    """The probes of a query for `distance` bits on a layout. Use `cover` to find one.
 
     Raises:
-        ValueError: a probe is not the layout's, or the probes miss a way to flip `distance` bits.
+        ValueError: A probe does not fit the layout, or the probes miss a way to flip `distance` bits.
     """
 
     layout: Layout
@@ -139,7 +139,7 @@ class Cover:
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether it reads one bucket of each drawer, which is complete by the pigeonhole principle."""
+        """Whether the cover is one bucket of each drawer, which is complete by the pigeonhole principle."""
         return self.distance <= self.layout.max_distance and self.probes == own_probes(self.layout)
 
     @cached_property
@@ -160,20 +160,20 @@ class Cover:
         """Return the estimated time of one query in a batch of `queries`, in µs."""
         if self.is_own:
             return self.bucket_count * prices.read_us + self.candidates(documents) * prices.candidate_us
-        if self.probes == ALL_ROWS:  # they are read once for all
+        if self.probes == ALL_ROWS:  # read once for all queries
             rows = _rows(ALL_ROWS[0], self.layout, documents)
             return (prices.neighbour_us + rows * (prices.swept_us + (queries - 1) * prices.compare_us)) / queries
         return sum(_price_us(probe, self.layout, documents, prices) for probe in self.probes)
 
     @cached_property
     def probe_sets(self) -> tuple[ProbeSet, ...]:
-        """What a query reads: first all buckets at once, then the ranges of each probe with fewer bits."""
+        """The probe sets of a query: first one with all buckets, then one for each probe that reads ranges."""
         whole = [probe for probe in self.probes if _is_whole(probe, self.layout)]
         ranges = [[probe] for probe in self.probes if not _is_whole(probe, self.layout)]
         return tuple(map(self.probe_set, [whole, *ranges] if whole else ranges))
 
     def probe_set(self, probes: Sequence[Probe]) -> ProbeSet:
-        """Return some probes as a set: any number of probes that read buckets, or one that reads ranges."""
+        """Return a set of probes: either any number that read buckets, or a single one that reads ranges."""
         shift = 0 if _is_whole(probes[0], self.layout) else PREFIX_BITS - probes[0].bits
         flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
         places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
@@ -196,7 +196,7 @@ def most_distance(layout: Layout) -> int:
 
 
 def check_distance(distance: int, layout: Layout) -> int:
-    """Return a distance as an `int`; raise `ValueError` or `TypeError` if queries on the layout do not support it."""
+    """Return a distance as an `int`; raise `ValueError` or `TypeError` if queries on the layout cannot use it."""
     distance = whole_number(distance, "max_distance")
     most = most_distance(layout)
     if not 0 <= distance <= most:
@@ -209,14 +209,14 @@ def cover(layout: Layout, distance: int, documents: int, prices: Prices, queries
     """Return the cheapest cover that the search finds.
 
     Args:
-        layout: of the index.
-        distance: of the queries: 0 to 16 bits, or up to the layout's k if that is greater.
-        documents: about how many the index has.
-        prices: of its store.
-        queries: how many are in a batch.
+        layout: Layout of the index.
+        distance: Distance of the queries: 0 to 16 bits, or up to the layout's k if that is greater.
+        documents: Approximate number of documents in the index.
+        prices: Prices of its store.
+        queries: Number of queries in a batch.
 
     Raises:
-        ValueError: the distance is out of range.
+        ValueError: The distance is out of range.
     """
     check_distance(distance, layout)
     if distance == layout.max_distance:
@@ -244,7 +244,7 @@ def _is_whole(probe: Probe, layout: Layout) -> bool:
 
 
 def _rows(probe: Probe, layout: Layout, documents: int) -> float:
-    """Return the rows that one read of a probe meets on average."""
+    """Return how many rows one read of a probe finds on average."""
     return documents * (1 if _is_whole(probe, layout) else len(layout.drawers)) / 2.0**probe.bits
 
 
@@ -257,20 +257,20 @@ def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> f
 
 
 def _neighbours(bits: int, radius: int) -> int:
-    """Return how many numbers of so many bits differ from one in at most `radius`."""
+    """Return how many `bits`-bit numbers differ from a given one in at most `radius` bits."""
     return sum(math.comb(bits, flipped) for flipped in range(radius + 1))
 
 
 @cache
 def _flips(bits: int, radius: int) -> Uint64s:
-    """Return the numbers of so many bits that have at most `radius` ones, fewest first."""
+    """Return the `bits`-bit numbers that have at most `radius` ones, those with the fewest first."""
     ones = [1 << bit for bit in reversed(range(bits))]
     numbers = (sum(chosen) for count in range(radius + 1) for chosen in combinations(ones, count))
     return np.fromiter(numbers, np.uint64, _neighbours(bits, radius))
 
 
 def _cells(positions: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
-    """Return the cells: how many bits just these of the sets of positions hold, given by their places."""
+    """Return the cells: for each combination of sets, given by index, how many bits are in exactly these sets."""
     held: list[list[int]] = [[] for _ in range(FINGERPRINT_BITS)]
     for place, own in enumerate(positions):
         for position in own:
@@ -279,7 +279,7 @@ def _cells(positions: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
 
 
 def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
-    """Return in how many ways so many flips can spread over the cells."""
+    """Return in how many ways `flips` flips can spread over the cells."""
     ways = [1] + [0] * flips
     for size in cells.values():
         ways = [sum(ways[total - min(size, total) : total + 1]) for total in range(flips + 1)]
@@ -287,7 +287,7 @@ def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
 
 
 def _flipped(positions: Sequence[Sequence[int]], flips: int) -> FlipCounts:
-    """Return for every spread of so many flips how many of them fall into each of the sets of positions."""
+    """Return, for every spread of `flips` flips, how many of them fall into each set of positions."""
     cells = _cells(positions)
     member = np.zeros((len(cells), len(positions)), np.int8)
     for cell, places in enumerate(cells):
@@ -320,7 +320,7 @@ class _Search:
     def __init__(self, probes: Sequence[Probe], layout: Layout, distance: int, documents: int, prices: Prices) -> None:
         self.probes = probes
         self.flipped = _flipped([layout.drawers[one.drawer - 1].positions[: one.bits] for one in probes], distance)
-        # Of each probe, by its radius + 1.
+        # The price of each probe, by its radius + 1.
         self.price = np.array(
             [
                 [0.0]
@@ -349,7 +349,7 @@ class _Search:
         return self.price[np.arange(len(radii)), radii + 1]
 
     def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
-        """Return radii raised until no spread is missed, each time where a spread more costs least."""
+        """Return radii raised until no spread is missed. Each step covers most spreads for its price."""
         missed = self.flipped[(self.flipped > radii).all(axis=1)]
         found = self._counted(missed)
         while len(missed):
@@ -363,14 +363,14 @@ class _Search:
         return radii
 
     def _counted(self, spreads: FlipCounts) -> Int64s:
-        """Return for each probe in how many spreads how many flips fall into it."""
+        """Return, for each probe, the number of spreads by how many flips fall into it."""
         width = self.price.shape[1] - 1
         numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width
         counts: Int64s = np.bincount(numbers.ravel(), minlength=len(self.probes) * width).reshape(-1, width)
         return counts
 
     def _lowered(self, radii: Int64s) -> Int64s:
-        """Return radii of which none can be lower, the dearest lowered first."""
+        """Return radii of which none can be lowered any more; the most expensive probe is lowered first."""
         seen = self.flipped <= radii
         seers = seen.sum(axis=1)
         for place in np.argsort(-self._prices(radii)):

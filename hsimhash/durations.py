@@ -12,12 +12,12 @@ _UNIT_S = {"ms": 0.001, "min": 60, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w"
 _NUMBER = r"([0-9]{1,10}(?:\.[0-9]{1,9})?)"
 _PART = f"{_NUMBER}({'|'.join(_UNIT_S)})"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
-_STOP_SEEN_S = 0.1  # within which a wait ends when it is asked to
+_STOP_SEEN_S = 0.1  # maximum delay until a wait notices `stop`
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seconds_in(duration: str) -> float | None:
-    """Parse a duration such as 90d, 1h30m, 500ms or 5 (seconds) into seconds; None for any other text."""
+    """Parse a duration such as 90d, 1h30m, 500ms or 5 (seconds) into seconds; return None for any other text."""
     if re.fullmatch(_NUMBER, duration):
         return float(duration)
     is_duration = re.fullmatch(f"(?:{_PART})+", duration)
@@ -25,7 +25,7 @@ def seconds_in(duration: str) -> float | None:
 
 
 def milliseconds_of(value: object) -> float | None:
-    """Parse an ISO 8601 time into ms since 1970, None for anything else; a time without a zone is UTC."""
+    """Parse an ISO 8601 time into ms since 1970; return None for anything else. A time without a zone is UTC."""
     try:
         time = datetime.fromisoformat(value if isinstance(value, str) else "")
     except (ValueError, OverflowError):
@@ -33,19 +33,20 @@ def milliseconds_of(value: object) -> float | None:
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) / timedelta(milliseconds=1)
 
 
-# A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
+# The library tenacity is not used because it keeps the last exception in a cycle, and with it the connection of an
+# interrupted call.
 def pauses() -> Iterator[float]:
-    """Yield random pauses before each next try, in seconds, up to twice as long each time."""
+    """Yield random pauses between tries, in seconds. Their upper limit doubles each time."""
     most_s = _FIRST_PAUSE_S
     while True:
-        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would all draw the same
+        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would draw the same numbers
         most_s = min(2 * most_s, _LONGEST_PAUSE_S)
 
 
 class Pace:
-    """Limits work to `rate` documents a second, None: unlimited; it does not catch up on lost time.
+    """Limits work to `rate` documents per second; None does not limit it. Does not catch up on lost time.
 
-    `stop` is asked whether to end a wait.
+    A wait ends early if `stop` returns true.
     """
 
     def __init__(self, rate: float | None, stop: Callable[[], bool]) -> None:
@@ -54,7 +55,7 @@ class Pace:
         self._due_s = time.monotonic()
 
     def keep(self, documents: int) -> None:
-        """Wait after that many documents, to keep the rate."""
+        """Wait as long as needed to keep the rate after `documents` more documents."""
         if self._rate is None:
             return
         self._due_s = max(self._due_s + documents / self._rate, time.monotonic())

@@ -1,4 +1,4 @@
-"""All errors that hsimhash defines. A wrong argument raises `ValueError` or `TypeError` instead.
+"""All errors that hsimhash defines. Invalid arguments raise `ValueError` or `TypeError` instead.
 
     HsimhashError
     ├── IndexExistsError
@@ -19,7 +19,7 @@
     └── TextTooShortError
     StopAskedError
 
-A message names the thing, the value and the remedy. Where the remedy is a call in Python and a command or flag in the
+A message names the problem, the value and the remedy. If the remedy is a call in Python and a command or flag in the
 shell, the message ends with a `Remedy`, which has both wordings.
 """
 
@@ -32,12 +32,12 @@ from typing import ClassVar
 class Remedy(str):
     """A remedy in two wordings: a call for Python, a command or flag for the command line.
 
-    As text it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so a message
-    of any exception can end with one; an f-string keeps only the wording for Python.
+    As text, it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so the
+    message of any exception can end with one. An f-string keeps only the wording for Python.
 
     Args:
-        python: the wording for Python callers.
-        shell: the wording for users of the command line.
+        python: Wording for Python callers.
+        shell: Wording for users of the command line.
     """
 
     shell: str
@@ -72,7 +72,7 @@ OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job"
 OTHER_STAGE = Remedy("pass another stage", "choose another --stage")
 WAIT_LONGER = "set a longer lock_timeout= in the URL"
 
-# What to do where a limit of the operating system is reached, by its number.
+# What to do when a limit of the operating system is reached, by error number.
 LIMITS = {
     errno.ENOSPC: "free the disk",
     errno.EDQUOT: "your disk quota is used up: free some space, or ask for more",
@@ -92,7 +92,7 @@ class HsimhashError(Exception):
 
 
 class IndexExistsError(HsimhashError):
-    """The index exists already; nothing was changed."""
+    """The index already exists; nothing was changed."""
 
 
 class IndexNotFoundError(HsimhashError):
@@ -100,11 +100,11 @@ class IndexNotFoundError(HsimhashError):
 
 
 class LayoutMismatchError(HsimhashError):
-    """The index was made with another layout; nothing was read or written."""
+    """The index was created with another layout; nothing was read or written."""
 
 
 class ProfileMismatchError(HsimhashError):
-    """The index was made with another profile, or a profile no longer gives the fingerprints it promises."""
+    """The index was created with another profile, or a profile no longer gives the fingerprints it promises."""
 
 
 class FormatVersionError(HsimhashError):
@@ -116,23 +116,23 @@ class CorruptionError(HsimhashError):
 
 
 class InputUnavailableError(HsimhashError):
-    """A remote input cannot be read now; everything before it was read."""
+    """A remote input cannot be read now; the inputs before it were read."""
 
     is_retryable = True
 
 
 class SettingsError(HsimhashError):
-    """The settings file or a variable has an unknown key or a bad value."""
+    """The settings file or an environment variable has an unknown key or an invalid value."""
 
 
 class StoreBusyError(HsimhashError):
-    """Another process writes."""
+    """Another process is writing."""
 
     is_retryable = True
 
 
 class ClaimBusyError(StoreBusyError):
-    """Another process claims a document near one of these."""
+    """Another process is claiming a document near one of these."""
 
 
 class StoreClosedError(HsimhashError):
@@ -140,21 +140,21 @@ class StoreClosedError(HsimhashError):
 
 
 class StoreReadOnlyError(HsimhashError):
-    """The store never changes; nothing was written."""
+    """The store is read-only; nothing was written."""
 
 
 class StoreUnavailableError(HsimhashError):
-    """The store cannot be reached or cannot take the write now; retry once the cause is gone."""
+    """The store cannot be reached or cannot accept the write now; retry once the cause is gone."""
 
     is_retryable = True
 
 
 class LostRightError(StoreUnavailableError):
-    """The right to write alone, or to see one state, was lost; others may have written since."""
+    """The exclusive right to write, or the view of one state, was lost; others may have written since."""
 
 
 class StoreTimeoutError(StoreUnavailableError):
-    """The caller's time ended before the answer was complete; the message says how far it came."""
+    """The caller's time limit passed before the answer was complete; the message reports the progress."""
 
 
 class TextTooShortError(HsimhashError):

@@ -1,4 +1,4 @@
-"""Import optional packages when they are used; the error for a missing one names the extra to install."""
+"""Import optional packages on first use. The error for a missing one names the extra to install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """Import a module of an optional package; `ValueError` says how to install it for `what`, or why it cannot load."""
+    """Import a module of an optional package; the `ValueError` explains how to install it, or why it cannot load."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Write files and folders durably, whole or not at all; errors name the file and the remedy."""
+"""Write files and folders durably and atomically; errors name the file and the remedy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sync_folder(path: Path) -> None:
 
 
 def copy_owner(of: Path, to: Path) -> bool:
-    """Give a file the owner and mode of another, as far as this user may; return whether both were copied."""
+    """Give a file the owner and mode of another, as far as this user is allowed to; return whether both were copied."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
@@ -50,7 +50,7 @@ def copy_owner(of: Path, to: Path) -> bool:
 
 
 def put_in_place(part: Path, path: Path) -> None:
-    """Rename a durable file over `path` in one step, keeping the owner and mode of the old file; durable on return."""
+    """Rename a durable file over `path` in one step, and keep the old file's owner and mode. Durable on return."""
     if path.exists():
         copy_owner(path, part)
     part.replace(path)
@@ -61,7 +61,7 @@ def put_in_place(part: Path, path: Path) -> None:
 def replace_file(
     path: Path, part: Path | None = None, put: Callable[[Path, Path], None] = put_in_place
 ) -> Iterator[BinaryIO]:
-    """Give a stream to a new file, `part`, which replaces `path` if the block ends without an error."""
+    """Yield a stream to a new file, `part`, which replaces `path` if the block ends without an error."""
     part = part or path.with_name(f"{path.name}.new")
     with part.open("wb") as stream:
         try:
@@ -75,14 +75,14 @@ def replace_file(
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:
-    """Replace a file with JSON in one step; durable on return."""
+    """Replace a file with JSON in one step. Durable on return."""
     with replace_file(path) as file:
         file.write(json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"))
 
 
 @contextmanager
 def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Add a file's name, which errors of a full disk lack, and a remedy to errors of an open file."""
+    """Add a remedy to errors of an open file, and the file's name, which errors of a full disk do not have."""
     try:
         yield
     except OSError as error:
@@ -110,7 +110,7 @@ def file_errors(
 
 
 class AppendLog:
-    """A file of lines that is only appended to, after its first `size` bytes; created with its first line."""
+    """A file of lines that are appended after its first `size` bytes. The first line creates it."""
 
     def __init__(
         self, path: Path, size: int = 0, errors: Callable[[Path], AbstractContextManager[None]] = file_errors
@@ -135,7 +135,7 @@ class AppendLog:
 
     def append(self, lines: Iterable[str]) -> None:
         """Add lines; durable after `sync`."""
-        # An input's name may hold bytes that are no UTF-8: they become escapes that JSON reads.
+        # An input's name may contain bytes that are not UTF-8; they become escapes that JSON can read.
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
         if not data:
             return

@@ -1,7 +1,7 @@
 """`HSimIndex`: add fingerprints and documents, and find every near-duplicate, on any store.
 
-A query scans the buckets of its prefixes, one per drawer, counts differing bits, and asks the store for the documents
-of the fingerprints that are near enough.
+A query reads one bucket per drawer, counts differing bits, and looks up the documents of the fingerprints that are near
+enough.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, folder_in, ma
 
 T = TypeVar("T")
 
-_WATCHED_DOCUMENTS = 10_000  # between two reports of progress
-COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
+_WATCHED_DOCUMENTS = 10_000  # between two progress reports
+COVER_AGE_S = 600.0  # a cover is reused this long before the size of the index is estimated again
 
 
 class QueryOptions(TypedDict, total=False):
-    """Options of `query_many`, also of `query_text` and `query_texts`."""
+    """Options of `query_many`, `query_text` and `query_texts`."""
 
     max_distance: int | None
     max_sketch: int | None
@@ -95,33 +95,34 @@ class QueryOptions(TypedDict, total=False):
 class TextsAdded(NamedTuple):
     """The result of `add_texts`."""
 
-    changed: int  # how many documents are new, or have another signature than before
-    too_short: list[str]  # the ids whose texts are too short for a fingerprint; nothing was written for them
+    changed: int  # number of documents that are new or have a different signature than before
+    too_short: list[str]  # ids of texts too short for a fingerprint; nothing was written for them
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
-    """An index of documents by fingerprint, made by `create` or `open`; a context manager.
+    """An index of documents by fingerprint, on any store. Use `create` or `open` to get one.
 
-    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. An index can be pickled and sent to
-    another process, which opens it again by its URL and with the same options.
+    Thread-safe and fork-safe, and a context manager that closes the index. After `close`, every call raises
+    `StoreClosedError`. An index can be pickled and sent to another process, which opens it again with the same URL and
+    options.
     """
 
     def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
-        self.store = store  # for what only some kinds of stores can do
+        self.store = store  # for capabilities that only some stores have
         self.backend = backend_of(store.url)
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
         self.distance = store.record.reach
-        self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
-        # For other processes, and after this one changed its working folder.
+        self.slow_s = slow_s  # queries that take longer are logged; None or 0: none are
+        # Valid in other processes too, and after this one changes its working folder.
         self.full_url = self.backend.full_url(store.url)
         self._opening = Opening()
         self._has_signatures = store.record.has_signatures
         self._keying = store.record.keying
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, self.backend.prices)
-        self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
-        self.queries, self.adds, self.claims = Callers(), Callers(), Callers()  # those under way
+        self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # each with the time at which it expires
+        self.queries, self.adds, self.claims = Callers(), Callers(), Callers()  # calls in progress
 
     @classmethod
     def create(
@@ -138,18 +139,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Create an empty index and open it.
 
         Args:
-            url: a URL, or the path of an embedded index's folder: a `Path`, "./pages" or "/data/pages".
-            layout: a layout, or text for `Layout.parse`; by default `4`, on HBase `10`.
-            profile: a profile, or its name.
-            distance: the default distance of queries, in bits; by default the layout's k, but 6 for layout `4`, except
-                on HBase.
-            lock_timeout_s: deprecated; write `lock_timeout=` into the URL.
-            password: the password on Redis, if the URL does not have `password_file=`.
-            ttl_s: how many seconds after they were last added documents expire on Redis; by default never.
+            url: URL of the index, or the folder of an embedded one: a `Path`, "./pages" or "/data/pages".
+            layout: Layout, or text for `Layout.parse`. Default: `4`, on HBase `10`.
+            profile: Profile, or its name.
+            distance: Default distance of queries, in bits. Default: the layout's k, but 6 for layout `4`, except on
+                HBase.
+            lock_timeout_s: Deprecated; write `lock_timeout=` into the URL.
+            password: Password for Redis, if the URL does not have `password_file=`.
+            ttl_s: Seconds after which documents expire on Redis, counted from when they were last added. Default:
+                never.
 
         Raises:
-            IndexExistsError: the index exists.
-            ValueError: the layout, profile, distance or URL is not valid.
+            IndexExistsError: The index already exists.
+            ValueError: The layout, profile, distance or URL is invalid.
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -175,23 +177,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
-        """Open an index, with the layout and profile that it was created with.
+        """Open an index with the layout and profile that it was created with.
 
         Args:
-            url: as for `create`.
-            layout: the layout that the index must have; None: any.
-            profile: the profile that the index must have; None: any.
-            lock_timeout_s: deprecated; write `lock_timeout=` into the URL.
-            exclusive: deprecated; write `exclusive=yes` into the URL of an index on HBase.
-            deadline_s: deprecated; write `deadline=` into the URL.
-            password: the password on Redis, if the URL does not have `password_file=`.
-            slow_s: log queries, or batches of them, that take longer, with what they read, as warnings of the logger
-                `hsimhash.slow`; in seconds, None or 0: never.
+            url: As for `create`.
+            layout: Layout that the index must have; None accepts any.
+            profile: Profile that the index must have; None accepts any.
+            lock_timeout_s: Deprecated; write `lock_timeout=` into the URL.
+            exclusive: Deprecated; write `exclusive=yes` into the URL of an index on HBase.
+            deadline_s: Deprecated; write `deadline=` into the URL.
+            password: Password for Redis, if the URL does not have `password_file=`.
+            slow_s: Log queries and batches that take longer than this many seconds, and what they read, as warnings of
+                the logger `hsimhash.slow`. None or 0 logs none.
 
         Raises:
-            IndexNotFoundError: the index does not exist.
-            LayoutMismatchError, ProfileMismatchError: the index has another layout or profile.
-            FormatVersionError: a newer, unknown release wrote the index.
+            IndexNotFoundError: The index does not exist.
+            LayoutMismatchError, ProfileMismatchError: The index has another layout or profile.
+            FormatVersionError: The index was written by a newer, unknown release.
         """
         url = _with_keywords(url_of(url), lock_timeout_s, deadline_s, exclusive=exclusive)
         return cls._opened(url, Opening(password=password), layout=layout, profile=profile, slow_s=slow_s)
@@ -207,9 +209,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         slow_s: float | None = SLOW_S,
         takes_any_rarity: bool = False,
     ) -> HSimIndex:
-        """Open an index as `open` does, and as `opening` says.
+        """Open an index as `open` does, with the options in `opening`.
 
-        With `takes_any_rarity`, a profile without a rarity table of the user's also opens an index that has one.
+        With `takes_any_rarity`, a profile without a user's rarity table also opens an index that has one.
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -228,7 +230,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return index
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how to open the index in another process; raise `TypeError` if that is not possible or safe."""
+        """Return how another process opens the index; raise `TypeError` if that is not possible or safe."""
         if not self.backend.is_lasting:
             raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
         if self._opening.password is not None:
@@ -236,25 +238,25 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
                 f"instead of password=, or open the index in the other process"
             )
-        # The profile brings the user's word lists along.
+        # The profile includes the user's word lists.
         again = partial(type(self)._opened, profile=self.profile, slow_s=self.slow_s)
         return again, (self.full_url, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
-        """Add one document, or change its signature; durable on return. See `add_many`."""
+        """Add one document, or change its signature. It is durable on return. See `add_many`."""
         self.adds.ask(self.add_call(signature, doc_id, first_seen=first_seen))
 
     def add_call(
         self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
     ) -> SharedCall[tuple[Signature, bytes, int], None]:
-        """Return the call that `add` makes; raise its `ValueError` or `TypeError` now."""
+        """Return the call that `add` makes. Raises the `ValueError` or `TypeError` of `add` immediately."""
         return SharedCall(
             self._insert, check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         )
 
     @metrics.measured("add")
     def _insert(self, documents: Sequence[tuple[Signature, bytes, int]], *_: object) -> Sequence[None]:
-        """Write documents added one by one."""
+        """Write documents that were added one by one."""
         signatures, doc_ids, first_seen = zip(*documents, strict=True)
         self.store.insert(doc_ids, Signatures.collected(signatures), np.array(first_seen, np.int64))
         return [None] * len(documents)
@@ -267,24 +269,26 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         first_seen: Sequence[int] | int | None = None,
     ) -> int:
-        """Add documents, or change their signatures; durable on return.
+        """Add documents, or change their signatures. They are durable on return.
 
         More than 100,000 documents are written in parts, and others can write in between. If such a call fails, some
-        documents may have been written; repeat it to write the rest. On LMDB up to 100,000 are one transaction; of more
-        a part has up to 1,000,000 and is a bulk load, which takes half the time.
+        documents may have been written; repeat it to write the rest. On LMDB, up to 100,000 documents are one
+        transaction. Larger batches are written in parts of up to 1,000,000, each a bulk load, which takes half the
+        time.
 
         Args:
-            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. If the profile of the index does
+            signatures: n signatures, or fingerprints of shape (n,), unsigned 64-bit. If the profile of the index does
                 not make sketches and keys, only the fingerprints are stored.
-            doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of repeated ids the last one counts.
-            first_seen: ms since 1970, one for all or one each; by default now. A stored document with the same
-                signature keeps its own.
+            doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters. If an id is repeated, its last
+                document counts.
+            first_seen: ms since 1970, one for all documents or one for each. Default: now. A document that is already
+                stored with the same signature keeps its own.
 
         Returns:
-            How many documents are new or changed.
+            Number of documents that are new or changed.
 
         Raises:
-            ValueError, TypeError: an argument is wrong; nothing was written.
+            ValueError, TypeError: An argument is invalid; nothing was written.
         """
         if first_seen is None:
             first_seen = _now_ms()
@@ -302,7 +306,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document unless a match is stored, and return which; durable on return. See `claim_many`."""
+        """Add a document unless a match is already stored, and return which. Durable on return. See `claim_many`."""
         call = self.claim_call(
             signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
         )
@@ -317,12 +321,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> SharedCall[tuple[Signature, str, int], Claim]:
-        """Return the call that `claim` makes; raise its `ValueError` or `TypeError` now."""
+        """Return the call that `claim` makes. Raises the `ValueError` or `TypeError` of `claim` immediately."""
         checked, _, first_seen = check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         return SharedCall(self._claims, (checked, doc_id, first_seen), self._rule(max_distance, max_sketch, None))
 
     def _claims(self, claimed: Sequence[tuple[Signature, str, int]], rule: Rule, _: object) -> list[Claim]:
-        """Claim documents, claimed one by one, in one call."""
+        """Claim documents that were claimed one by one, in one call."""
         signatures, doc_ids, first_seen = zip(*claimed, strict=True)
         return self.claim_many(
             signatures, doc_ids, max_distance=rule.max_distance, max_sketch=rule.max_sketch, first_seen=first_seen
@@ -338,26 +342,26 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: Sequence[int] | int | None = None,
     ) -> list[Claim]:
-        """Add each document unless a match is stored, as if they were claimed one after the other.
+        """Add each document unless a match is already stored, as if they were claimed one after another.
 
-        If any number of processes claim near documents at once, exactly one of the documents is new. If a call fails,
-        some of its documents may be stored; repeat it. A stored document that is claimed again with a matching
+        If several processes claim near documents at the same time, exactly one of the documents is new. If a call
+        fails, some of its documents may be stored; repeat it. A stored document that is claimed again with a matching
         signature is new again, and gets the later signature. If its signature does not match, it is claimed like any
         other document; if it is then a duplicate, the stored one stays unchanged.
 
         Args:
-            signatures: as for `add_many`.
-            doc_ids: as for `add_many`, but a repeated id is claimed twice.
-            max_distance: as for `query`.
-            max_sketch: as for `query`.
-            first_seen: as for `add_many`.
+            signatures: As for `add_many`.
+            doc_ids: As for `add_many`, except that a repeated id is claimed twice.
+            max_distance: As for `query`.
+            max_sketch: As for `query`.
+            first_seen: As for `add_many`.
 
         Returns:
             For each document, in order, whether it is new, or its nearest match; see `limit` in `query`.
 
         Raises:
-            ValueError, TypeError: an argument is wrong; nothing was written.
-            StoreBusyError: another process wrote for too long, on HBase and Redis a near document; try again.
+            ValueError, TypeError: An argument is invalid; nothing was written.
+            StoreBusyError: Another process kept writing for too long, on HBase and Redis a near document; try again.
         """
         if first_seen is None:
             first_seen = _now_ms()
@@ -373,7 +377,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return turns.decided
 
     def _ask_for_claims(self, view: View, asked: Signatures, doc_ids: Sequence[str], rule: Rule) -> list[list[Match]]:
-        """Return the matches of claimed documents, each without itself."""
+        """Return the matches of claimed documents, without the documents themselves."""
         cover, stats = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), QueryStats("claim")
         try:
             if len(asked) == 1:
@@ -398,23 +402,24 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> Matches:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
-        A signature also finds the documents that share a key with it, at any distance. Documents are left out if their
-        sketches show that the texts are not alike.
+        A signature also finds documents that share a key with it, at any distance. Documents are left out if their
+        sketches show that the texts differ.
 
         Args:
-            signature: a signature, or only a fingerprint, unsigned 64-bit.
-            max_distance: 0 to 16 bits, or up to the layout's k if that is greater; by default the index's own.
-            max_sketch: in how many of their 64 bits two sketches may differ; each bit of distance beyond 16 takes one
-                off. None: any number.
-            limit: return the nearest so many matches; of a bucket with over 4,000 rows the first 4,000 may do.
-            exclude: the id of a document to leave out.
-            timeout: seconds after which the call ends, whatever it waits for.
-            partial: if parts of the index do not answer in time, return what the others have found instead of raising
-                an error; `missing` of the result names the drawers that did not answer. On HBase these are the regions
-                of a lost server. The call ends by the `timeout`, or by the `deadline=` of the URL.
+            signature: Signature, or only a fingerprint, unsigned 64-bit.
+            max_distance: 0 to 16 bits, or up to the layout's k if that is greater. Default: the index's own distance.
+            max_sketch: Number of bits, out of 64, in which two sketches may differ. Each bit of distance beyond 16
+                lowers this limit by one. None: sketches are not compared.
+            limit: Return only this many nearest matches. From a bucket with over 4,000 rows, only the first 4,000 may
+                be used.
+            exclude: Id of a document to leave out.
+            timeout: Seconds after which the call ends, whatever it is waiting for.
+            partial: If parts of the index do not answer in time, return what the others found instead of raising an
+                error. `missing` of the result lists the drawers that did not answer; on HBase, these are in the regions
+                of a lost server. The call ends after `timeout`, or after the `deadline=` of the URL.
 
         Raises:
-            StoreTimeoutError: the `timeout` passed.
+            StoreTimeoutError: `timeout` passed.
         """
         rule = self._rule(max_distance, max_sketch, limit)
         query = self._asked(as_signature(signature))
@@ -433,7 +438,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: str | None = None,
     ) -> SharedCall[tuple[Signature, str | None], Matches]:
-        """Return the call that `query` makes; raise its `ValueError` or `TypeError` now."""
+        """Return the call that `query` makes. Raises the `ValueError` or `TypeError` of `query` immediately."""
         rule = self._rule(max_distance, max_sketch, limit)
         return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
 
@@ -481,7 +486,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         partial: bool,
     ) -> list[Matches]:
-        """Return what `found_in` finds for the queries `asked`; if `partial`, with the drawers that did not answer."""
+        """Return what `found_in` finds for the queries `asked`; if `partial`, also the drawers that did not answer."""
         stats = QueryStats(call)
 
         def answered(view: View) -> list[Matches]:
@@ -507,14 +512,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def _drawers_of(self, query: Signature) -> tuple[int, ...]:
-        """Return the numbers of all drawers in which a query may find something."""
+        """Return the numbers of all drawers in which a query can find something."""
         numbers = tuple(drawer.number for drawer in self.layout.drawers)
         return (*numbers, KEY_FLAG) if query.key else numbers
 
     def _answers(
         self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
     ) -> list[Matches]:
-        """Answer queries, each with a document to leave out, in one call."""
+        """Answer queries in one call; each has the id of a document to leave out, or None."""
         if len(queries) == 1:
             return [self._answer(*queries[0], rule, timeout)]
         signatures, exclude = zip(*queries, strict=True)
@@ -535,19 +540,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         timeout: float | None = None,
         partial: bool = False,
     ) -> list[Matches]:
-        """Answer `query` for each signature, in order; a batch costs far less per query.
+        """Answer `query` for each signature, in order. A batch costs far less per query.
 
         Args:
-            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit.
-            max_distance: as for `query`.
-            max_sketch: as for `query`.
-            limit: as for `query`.
-            exclude: for each query a document to leave out, or None.
-            timeout: as for `query`, for all queries together.
-            partial: as for `query`; each result has its own missing drawers.
+            signatures: n signatures, or fingerprints of shape (n,), unsigned 64-bit.
+            max_distance: As for `query`.
+            max_sketch: As for `query`.
+            limit: As for `query`.
+            exclude: For each query, the id of a document to leave out, or None.
+            timeout: As for `query`, for all queries together.
+            partial: As for `query`. Each result has its own missing drawers.
 
         Raises:
-            StoreTimeoutError: the `timeout` passed.
+            StoreTimeoutError: `timeout` passed.
         """
         asked = self.store.record.stored(as_signatures(signatures))
         if isinstance(exclude, str):
@@ -566,15 +571,15 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Add one document by its text. See `add`.
 
         Raises:
-            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+            TextTooShortError: The text is too short for a fingerprint; nothing was written.
         """
         self.add(self.profile.signature(text), doc_id, first_seen=first_seen)
 
     def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> Matches:
-        """Return every document near a text, nearest first. Options are those of `query`.
+        """Return every document near a text, nearest first. The options are those of `query`.
 
         Raises:
-            TextTooShortError: the text is too short for a fingerprint.
+            TextTooShortError: The text is too short for a fingerprint.
         """
         return self.query(self.profile.signature(text), exclude=exclude, **options)
 
@@ -587,10 +592,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document by its text unless a near one is stored; return which. See `claim`.
+        """Add a document by its text unless a near one is already stored, and return which. See `claim`.
 
         Raises:
-            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+            TextTooShortError: The text is too short for a fingerprint; nothing was written.
         """
         signature = self.profile.signature(text)
         return self.claim(signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen)
@@ -600,16 +605,16 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> TextsAdded:
         """Add documents by their texts. See `add_many`.
 
-        Texts too short for a fingerprint are not added. The result lists their ids. If such an id is already in the
-        index, that document stays as it was.
+        Texts that are too short for a fingerprint are not added; the result lists their ids. If such an id is already
+        in the index, that document stays unchanged.
 
         Args:
             texts: n texts: a list, a column of a data frame, or any other iterable with a fixed order.
             doc_ids: n ids, one for each text.
-            first_seen: as for `add_many`.
+            first_seen: As for `add_many`.
 
         Raises:
-            ValueError, TypeError: an argument is wrong; nothing was written.
+            ValueError, TypeError: An argument is invalid; nothing was written.
         """
         known, ids = LongEnough(self.profile.signatures(texts)), as_texts(doc_ids, "doc_ids")
         times = known.of(first_seen, "first_seen")
@@ -619,12 +624,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def query_texts(
         self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
     ) -> list[Matches | None]:
-        """Answer `query_text` for each text, in order; None if a text is too short.
+        """Answer `query_text` for each text, in order. The result is None for texts that are too short.
 
         Args:
-            texts: as for `add_texts`.
-            exclude: for each text the id of a document to leave out, or None.
-            options: those of `query_many`.
+            texts: As for `add_texts`.
+            exclude: For each text, the id of a document to leave out, or None.
+            options: Those of `query_many`.
         """
         known = LongEnough(self.profile.signatures(texts))
         return known.spread(self.query_many(known.signatures, exclude=known.of(exclude, "exclude"), **options))
@@ -638,19 +643,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: Iterable[int] | int | None = None,
     ) -> list[Claim | None]:
-        """Call `claim_text` for each text, in order; None if a text is too short.
+        """Call `claim_text` for each text, in order. The result is None for texts that are too short.
 
-        Texts too short for a fingerprint are neither stored nor compared.
+        Texts that are too short for a fingerprint are neither stored nor compared.
 
         Args:
-            texts: as for `add_texts`.
-            doc_ids: as for `add_texts`.
-            max_distance: as for `claim_many`.
-            max_sketch: as for `claim_many`.
-            first_seen: as for `add_many`.
+            texts: As for `add_texts`.
+            doc_ids: As for `add_texts`.
+            max_distance: As for `claim_many`.
+            max_sketch: As for `claim_many`.
+            first_seen: As for `add_many`.
 
         Raises:
-            ValueError, TypeError: an argument is wrong; nothing was written.
+            ValueError, TypeError: An argument is invalid; nothing was written.
         """
         known = LongEnough(self.profile.signatures(texts))
         ids, times = known.of(doc_ids, "doc_ids"), known.of(first_seen, "first_seen")
@@ -662,7 +667,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
     ) -> Explanation:
-        """Return what `query` reads and how long that takes; reads the probes one by one to time each."""
+        """Return what `query` reads and how long that takes. Reads the probes one by one to time each."""
         cover, query = self.cover(max_distance), self._asked(as_signature(signature))
         matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
         regions = self.store.regions() if isinstance(self.store, HasTable) else []
@@ -686,9 +691,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("remove")
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
-        """Remove documents; durable on return. Return how many existed; unknown ids are ignored.
+        """Remove documents, and return how many existed. Durable on return; unknown ids are ignored.
 
-        With `before` (ms since 1970) only those first seen earlier; documents changed meanwhile stay.
+        With `before` (ms since 1970), remove only documents first seen earlier. Documents that change during the call
+        stay.
         """
         return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
@@ -702,20 +708,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.lookup(check_doc_ids(doc_ids))
 
     def count(self, *, before: int | None = None, workers: int = 1) -> int:
-        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
+        """Return the number of documents; with `before` (ms since 1970), only those first seen earlier.
 
         On HBase, `workers` processes read all registers.
         """
         return self.store.count(before=before, workers=workers)
 
     def is_empty(self) -> bool:
-        """Whether the index is empty; on a server far cheaper than to count its documents."""
+        """Return whether the index is empty. On a server this is far cheaper than counting its documents."""
         return not any(self.store.walk())
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
-        """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.
+        """Yield all documents by fingerprint and id; with `before` (ms since 1970), only those first seen earlier.
 
-        Documents added, moved or removed meanwhile may or may not be seen.
+        Documents that are added, moved or removed during the iteration may or may not be included.
         """
         for documents in self.store.walk():
             yield from (document for document in documents if before is None or document.first_seen < before)
@@ -729,24 +735,25 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         workers: int = 1,
         folder: str | Path | None = None,
     ) -> CheckReport:
-        """Compare the index's rows with each other.
+        """Check that the index's rows are consistent with each other.
 
         Args:
-            repair: repair the differences.
-            observer: receives progress.
-            workers: on HBase, the number of processes that read.
-            folder: on HBase, a folder for their findings; a call with the same folder resumes an interrupted one.
+            repair: Repair the differences.
+            observer: Receives progress.
+            workers: On HBase, the number of processes that read.
+            folder: On HBase, a folder for their findings. A call with the same folder resumes an interrupted one.
         """
         place = None if folder is None else Path(folder)
         return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete leftovers of moves and removals on HBase (over an hour old) and Redis; others raise `HsimhashError`.
+        """Delete leftovers of moved and removed documents on HBase (over an hour old) and Redis.
 
-        It reads only their log, never the whole table. Others may read and write meanwhile.
+        Reads only the log of leftovers, never the whole table. Others can read and write at the same time. Other stores
+        raise `HsimhashError`.
 
         Args:
-            observer: receives progress.
+            observer: Receives progress.
         """
         return capable(self.store, Collects).collect(observer=observer)
 
@@ -754,8 +761,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
 
         Args:
-            is_counted: include the number of documents, for which HBase reads all registers.
-            workers: the number of processes that read them.
+            is_counted: Include the number of documents; on HBase, this reads all registers.
+            workers: Number of processes that read them.
         """
         record = self.store.record
         return {
@@ -770,15 +777,15 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         }
 
     def compact(self) -> tuple[int, int]:
-        """Rewrite the index without free space; return its bytes before and after.
+        """Rewrite the index without free space, and return its size in bytes before and after.
 
         Raises:
-            StoreBusyError: others have the index open; the message names their processes.
+            StoreBusyError: Other processes have the index open; the message names them.
         """
         return capable(self.store, Compacts).compact()
 
     def backup(self, target: str | Path) -> None:
-        """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
+        """Copy the index as it is now to the new folder `target`. Others can read and write at the same time."""
         capable(self.store, BacksUp).backup(Path(target))
 
     def write_tables(
@@ -789,21 +796,26 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         overwrite: bool = False,
         observer: Observer = UNWATCHED,
     ) -> int:
-        """Write all documents as a read-only index, which `open` takes by its URL `tables://…`; return how many.
+        """Write all documents as a read-only index, and return their number. `open` opens it by its URL `tables://…`.
 
-        It has the layout, the profile and the distance of this index. What others write meanwhile may be missing.
+        The new index has the layout, profile and distance of this one. Documents that others write during the call may
+        be missing.
 
         Args:
-            target: the URL or the path of a new or empty folder.
-            compress: write 5 to 6 bytes for each drawer row instead of 8; queries then take longer.
-            overwrite: replace tables that are in the folder. Processes that have opened them keep them.
-            observer: receives progress.
+            target: URL or path of a new or empty folder.
+            compress: Write 5 to 6 bytes per drawer row instead of 8; queries then take longer.
+            overwrite: Replace tables that are already in the folder. Processes that have the old ones open keep using
+                them.
+            observer: Receives progress.
 
         Raises:
-            IndexExistsError: the folder has tables, or other files.
-            ValueError: it is the URL of another kind of store.
+            IndexExistsError: The folder contains tables or other files.
+            ValueError: `target` is the URL of another kind of store.
         """
-        from hsimhash.store.tables.write import TablesOptions, write_tables  # 10 ms of each start, for this alone
+        from hsimhash.store.tables.write import (
+            TablesOptions,
+            write_tables,
+        )  # here: it takes 10 ms to import, and only this method needs it
 
         named = os.fsdecode(target)
         if "://" in named and not named.startswith("tables://"):
@@ -826,7 +838,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def bulk(
         self, folder: str | Path, step_documents: int | None = None, *, stage: StageOptions | None = None
     ) -> BulkLoad:
-        """Return a bulk load with sorted runs in `folder`; on HBase with `stage`, a load by files. See `BulkLoad`."""
+        """Return a bulk load with sorted runs in `folder`. With `stage`, on HBase, it loads files. See `BulkLoad`."""
         if stage is not None:
             return capable(self.store, LoadsFiles).staged(Path(folder), stage)
         if isinstance(self.store, LoadsInBulk):
@@ -844,12 +856,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return f"<HSimIndex {self.url} layout={self.layout.name} profile={self.profile.name}>"
 
     def _asked(self, signature: Signature) -> Signature:
-        """Return the parts of a signature that the index stores: in format 1 only the fingerprint."""
+        """Return the parts of a signature that the index stores: in format 1, only the fingerprint."""
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
     def cover(self, max_distance: int | None = None, *, queries: int = 1, view: View | None = None) -> Cover:
-        """Return the buckets that a query in a batch of `queries` reads; `view` estimates the size of the index."""
+        """Return the buckets that each query in a batch of `queries` reads; `view` estimates the size of the index."""
         distance = self.distance if max_distance is None else max_distance
         if type(distance) is int and distance == self._own.distance:
             return self._own
@@ -863,20 +875,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return known
 
 
-opened_index = HSimIndex._opened  # for the rest of hsimhash: a job has another deadline
+opened_index = HSimIndex._opened  # for the rest of hsimhash: jobs use another deadline
 
 
 def _with_keywords(
     url: str, lock_timeout_s: float | None, deadline_s: float | None = None, *, exclusive: bool = False
 ) -> str:
-    """Return the URL with the options that deprecated keywords stand for, if its kind of store has them."""
+    """Return the URL with the options that replace deprecated keywords, if its kind of store has them."""
     given = {LOCK_TIMEOUT: lock_timeout_s, DEADLINE: deadline_s}
     named = {name: f"{seconds:g}s" for name, seconds in given.items() if seconds is not None}
     named |= {EXCLUSIVE: "yes"} if exclusive else {}
     if not named:
         return url
     options = "&".join(f"{name}={text}" for name, text in named.items())
-    message = f"lock_timeout_s, deadline_s and exclusive will go; write them into the URL: {options}"
+    message = f"lock_timeout_s, deadline_s and exclusive are deprecated; write them into the URL: {options}"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     return with_options(url, {name: text for name, text in named.items() if name in backend_of(url).options})
 

@@ -1,11 +1,11 @@
-"""Layouts: cut 64 bits into blocks, and make a drawer of each choice of blocks.
+"""Layouts: cut 64 bits into blocks, and make a drawer for each choice of blocks.
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
-(pigeonhole). So keep a copy of every fingerprint for each choice of `c` blocks (a *drawer*), filed under the bits of
-those blocks (its *segment*). A query that reads one bucket of every drawer misses nothing within `b - c` bits.
+(pigeonhole principle). So keep a copy of every fingerprint for each choice of `c` blocks (a *drawer*), filed under the
+bits of those blocks (its *segment*). A query that reads one bucket of every drawer misses nothing within `b - c` bits.
 
-A nested layout cuts the bits outside the chosen blocks again, and also chooses among those blocks: segments are longer
-for fewer drawers. It is complete for the smaller of the two distances.
+A nested layout cuts the bits outside the chosen blocks again, and also chooses among those blocks. Its segments are
+longer for the same number of drawers. It is complete for the smaller of the two distances.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 3.
 """
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINGERPRINT_BITS = 64
-SEGMENT_BITS = 32  # what the rowkey keeps of a segment
+SEGMENT_BITS = 32  # bits of a segment that the rowkey keeps
 _FLAG_BITS = 8
-_WIDE = SEGMENT_BITS + _FLAG_BITS  # of a prefix
+_WIDE = SEGMENT_BITS + _FLAG_BITS  # bits of a prefix
 MAX_DRAWERS = 253  # flags 1 to 253; 0, 254 and 255 mark other rows
 
 _TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
@@ -33,7 +33,7 @@ _TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class _BitRun:
-    """`width` adjacent bits, at `source` of one word and `target` of another, both counted from the lowest bit."""
+    """A run of `width` adjacent bits, at `source` in one word and `target` in another, counted from the lowest bit."""
 
     source: int
     target: int
@@ -45,7 +45,7 @@ class _BitRun:
 
 
 def _runs(positions: Sequence[int], target_bits: int) -> tuple[_BitRun, ...]:
-    """Return the moves that bring the bits at `positions` (0 is the highest bit) to the top of a `target_bits` word."""
+    """Return the moves that bring the bits at `positions` (0 is the highest) to the top of a word of `target_bits`."""
     runs: list[_BitRun] = []
     start = 0
     for end in range(1, len(positions) + 1):
@@ -60,8 +60,8 @@ class Drawer:
     """A copy of all fingerprints, filed by one choice of blocks.
 
     Args:
-        number: 1 to 253, the flag of its rowkeys.
-        positions: the bits of its segment in order, at most 32; 0 is the fingerprint's highest bit.
+        number: Number from 1 to 253, the flag of its rowkeys.
+        positions: Positions of its segment's bits, in order, at most 32; 0 is the fingerprint's highest bit.
     """
 
     number: int
@@ -82,12 +82,12 @@ class Drawer:
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
-        """The moves from fingerprint to segment, as (shift right, mask, shift left); their results are joined by or."""
+        """The moves from fingerprint to segment, as (shift right, mask, shift left). Combine their results with `|`."""
         return [(run.source, run.mask, run.target) for run in self._to_segment]
 
     @property
     def segment_bits(self) -> int:
-        """The number of bits in the segment, 1 to 32; the rest of its 4 bytes is zero."""
+        """The number of bits in the segment, 1 to 32. The rest of its 4 bytes is zero."""
         return len(self.positions)
 
     def segment(self, fingerprint: int) -> int:
@@ -102,9 +102,9 @@ class Drawer:
         return _move(fingerprints, self._to_segment).astype(np.uint32)
 
     def permute(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the fingerprints with the segment's bits moved to the top; the others follow in order.
+        """Return the fingerprints with the segment's bits moved to the top. The other bits follow in order.
 
-        Sorted permuted values are sorted by (segment, fingerprint): within a bucket the segment's bits are the same.
+        Sorted permuted values are in order of (segment, fingerprint): within a bucket, the segment's bits are the same.
         """
         return _move(fingerprints, self._to_permuted)
 
@@ -136,14 +136,14 @@ def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.ui
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Adjacent blocks of bits from the highest on, and how many of them a drawer chooses."""
+    """The widths of adjacent blocks, from the highest bit on, and the number of them that a drawer chooses."""
 
     blocks: tuple[int, ...]
     choose: int
 
     @property
     def max_distance(self) -> int:
-        """The number of flipped bits that always leave `choose` blocks unchanged."""
+        """The greatest number of flipped bits that always leaves `choose` blocks unchanged."""
         return len(self.blocks) - self.choose
 
     @property
@@ -152,7 +152,7 @@ class Cut:
         return math.comb(len(self.blocks), self.choose)
 
     def chosen(self, bits: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the bits of every choice of blocks, in lexicographic order of the choices."""
+        """Return the bits of each choice of blocks, with the choices in lexicographic order."""
         ends = list(itertools.accumulate(self.blocks))
         blocks = [tuple(bits[end - width : end]) for width, end in zip(self.blocks, ends, strict=True)]
         return [sum(choice, ()) for choice in itertools.combinations(blocks, self.choose)]
@@ -175,14 +175,14 @@ class Cut:
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks and choices, which define the drawers; see the module.
+    """Blocks and choices that define the drawers; see the module.
 
     Args:
-        outer: the cut of the 64 bits.
-        inner: for a nested layout, the cut of the bits outside the chosen blocks (they keep their order).
+        outer: Cut of the 64 bits.
+        inner: For a nested layout, the cut of the bits outside the chosen blocks, which keep their order.
 
     Raises:
-        ValueError: the layout cannot be stored or finds nothing; the message says why.
+        ValueError: The layout cannot be stored or finds nothing; the message has the reason.
     """
 
     outer: Cut
@@ -196,11 +196,11 @@ class Layout:
                 f"layout {self.text_form} has {drawers} drawers; the rowkey's flag has room for {MAX_DRAWERS}; "
                 f"use fewer blocks"
             )
-        _ = self.drawers  # raises where the inner cut does not fit what the outer one leaves
+        _ = self.drawers  # raises if the inner cut does not fit the bits that the outer one leaves
 
     @cached_property
     def max_distance(self) -> int:
-        """The greatest distance k, in bits, at which no pair is missed."""
+        """The greatest distance k, in bits, at which no match is missed."""
         return min(cut.max_distance for cut in (self.outer, self.inner) if cut)
 
     @cached_property
@@ -219,9 +219,9 @@ class Layout:
 
     @cached_property
     def _steps(self) -> list[tuple[int, list[tuple[int, int]]]]:
-        """For each drawer its number and (shift right, mask) pairs: most of a single query's time goes there.
+        """Each drawer's number and (shift right, mask) pairs; single queries spend most of their time on these.
 
-        Of a fingerprint that is shifted left so far that every shift from there is one to the right.
+        The shifts apply to a fingerprint that was first shifted left so far that each of them is to the right.
         """
         return [
             (
@@ -260,7 +260,7 @@ class Layout:
 
     @classmethod
     def even(cls, blocks: int, choose: int) -> Layout:
-        """Return the layout of `blocks` blocks as equal as 64 allows, the wider ones first."""
+        """Return the layout of `blocks` blocks whose widths differ by at most one bit, with the wider ones first."""
         if not 1 <= blocks <= FINGERPRINT_BITS:
             raise ValueError(f"a layout must have 1 to {FINGERPRINT_BITS} blocks, got {blocks}")
         width, wider = divmod(FINGERPRINT_BITS, blocks)
@@ -268,20 +268,20 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """The layout's name if it has one, else its text form."""
+        """The layout's name, or its text form if it does not have one."""
         return next((name for name, layout in _NAMED.items() if layout == (self.outer, self.inner)), self.text_form)
 
     @property
     def text_form(self) -> str:
-        """The form that `parse` reads: the cuts as blocks/choice."""
+        """The layout as text for `parse`: its cuts as blocks/choice."""
         return f"{self.outer}+{self.inner}" if self.inner else str(self.outer)
 
     def candidates(self, documents: int) -> float:
-        """Return how many rows a query reads on average among that many uniform fingerprints."""
+        """Return how many rows a query reads on average in an index of `documents` uniform fingerprints."""
         return sum(documents / 2.0**drawer.segment_bits for drawer in self.drawers)
 
     def prefixes(self, fingerprint: int) -> list[bytes]:
-        """Return the 5-byte prefixes (segment, flag) of a fingerprint's buckets, one per drawer in order."""
+        """Return the 5-byte prefixes (segment, flag) of a fingerprint's buckets, one per drawer, in order."""
         wide, prefixes = fingerprint << _WIDE, []
         for prefix, runs in self._steps:
             for shift, mask in runs:
@@ -309,7 +309,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> Layout:
-        """Return the layout that `to_json` wrote; raise `ValueError` for missing, unknown or contradicting fields."""
+        """Return the layout that `to_json` wrote; raise `ValueError` for missing, unknown or contradictory fields."""
         unknown = set(fields) - {"name", "blocks", "choose", "inner"}
         if unknown:
             raise ValueError(f"layout has unknown fields {sorted(unknown)}")

@@ -1,8 +1,8 @@
 """File locks between processes, and between threads of one process; released when their holder ends.
 
-A lock is an open file that is locked (flock), and nothing else: to close it is to unlock it. Its holder is a `with`
-over that file, whose exit is in C, so that no exception raised by a signal comes between; and where there is no `with`
-yet, the file goes with the last reference to it. No count, and no mark in memory, can be left behind.
+A lock is an open file that is locked (flock), and nothing else: closing it unlocks it. Its holder is a `with` over that
+file. The exit of `with` is in C, so no exception raised by a signal can interrupt it. Where there is no `with` yet, the
+file is closed with the last reference to it. There is no count or mark in memory that could be left behind.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 from hsimhash.errors import WAIT_LONGER, StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
-LOCK_POLL_S = 0.001  # between two tries; short, for a process that writes without pause leaves short gaps
-_LEFT_S = 5.0  # in which the children of a process that was killed close what they got from it
+LOCK_POLL_S = 0.001  # between two tries; short, because a process that writes without pause leaves only short gaps
+_LEFT_S = 5.0  # time for the children of a killed process to close the files inherited from it
 
 
 class HeldLock(FileIO):
     """A file that is locked until it is closed or no longer referenced. A context manager."""
 
     is_locked = False
-    __del__ = FileIO.close  # without the warning: to be closed so is what an interrupted call counts on
+    __del__ = FileIO.close  # without the ResourceWarning: an interrupted call relies on this
 
     def is_in_place(self) -> bool:
-        """Whether the locked file is still the one at its path; a replacement could be locked too."""
+        """Whether the locked file is still the one at its path. If it was replaced, others can lock the new one."""
         try:
             return os.path.samestat(os.fstat(self.fileno()), os.stat(self.name))  # noqa: PTH116
         except FileNotFoundError:
@@ -39,25 +39,25 @@ class HeldLock(FileIO):
 
     def sign(self) -> None:
         """Write this process's pid into the file."""
-        with suppress(OSError):  # on a full disk the others are not told who has it
+        with suppress(OSError):  # on a full disk, others do not see which process has it
             os.ftruncate(self.fileno(), 0)
             os.pwrite(self.fileno(), str(os.getpid()).encode(), 0)
 
 
-# By descriptor, what was opened last, and where: for a forked child to close what it got from its parent.
+# By descriptor, the file opened last and its place, so that a forked child can close the files of its parent.
 _files: dict[int, tuple[weakref.ref[HeldLock], str]] = {}
-_opening = threading.Lock()  # so that no fork comes between opening a file and knowing of it
-_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: for entering a lock again
+_opening = threading.Lock()  # so that no fork happens between opening a file and recording it
+_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread, for entering a lock again
 
 
 def take_lock(path: Path) -> HeldLock | None:
-    """Lock a file for this thread alone, creating it if needed, with the pid in it. None: another holds it."""
+    """Lock a file for this thread alone and write the pid into it; create it if needed. Return None if it is locked."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     return _take(lambda: HeldLock(path, "r+", opener=lambda name, _: os.open(name, flags, 0o666)), fcntl.LOCK_EX)
 
 
 def lock_data(path: Path, *, is_shared: bool) -> HeldLock | None:
-    """Lock an existing file to read it, shared or exclusive; return None if a lock of others prevents it."""
+    """Lock an existing file to read it, shared or exclusive; return None if another lock prevents it."""
     return _take(lambda: HeldLock(path), fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
 
 
@@ -93,8 +93,8 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
 def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
     """Lock a file as `take_lock` does; raise `StoreBusyError`, with process, work and remedy, if another holds it.
 
-    A process that was killed may leave it for a moment to a child that it was about to begin, so a lock of a process
-    that is over is waited for, _LEFT_S seconds at most.
+    A killed process may leave its lock for a moment to a child that it was about to start. So if the holder has ended,
+    wait for the lock for at most _LEFT_S seconds.
     """
     deadline = time.monotonic() + _LEFT_S
     while (lock := take_lock(path)) is None:
@@ -106,13 +106,13 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
 
 
 def _is_over(pid: str) -> bool:
-    """Whether the process with that number does not exist or has ended, as Linux reports."""
+    """Whether the process with that pid does not exist or has ended, according to Linux."""
     try:
         os.kill(int(pid), 0)
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
     except ProcessLookupError:
         return True
-    except (ValueError, OSError):  # it is not known, or another user's
+    except (ValueError, OSError):  # unknown, or owned by another user
         return False
 
 
@@ -120,8 +120,8 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
     """Lock a file as `take_lock` does, as soon as it is free.
 
     Raises:
-        StoreBusyError: another had it for `timeout_s` seconds; the message names its process.
-        StopAskedError: `stop` asked to end.
+        StoreBusyError: Another process held it for `timeout_s` seconds; the message names it.
+        StopAskedError: `stop` returned true.
     """
     deadline = time.monotonic() + timeout_s
     while (lock := take_lock(path)) is None:
@@ -137,14 +137,14 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
 
 
 def held_here(path: Path) -> HeldLock | None:
-    """Return the lock on a file that this thread holds, or None."""
+    """Return this thread's lock on a file, or None."""
     known = _held.get((str(path), threading.get_ident()))
     lock = known() if known is not None else None
     return lock if lock is not None and not lock.closed else None
 
 
 def holder_of(path: Path) -> str:
-    """Return the pid of the process that has a file locked exclusively, for a message."""
+    """Return the pid of the process that has locked a file exclusively, for messages."""
     try:
         return path.read_text(encoding="ascii", errors="replace") or "unknown"
     except OSError:
@@ -164,7 +164,7 @@ def writer_of(lock: Path) -> str | None:
 
 
 def users_of(path: Path) -> list[int]:
-    """Return the pids of the processes that have a file locked, as far as Linux reports them."""
+    """Return the pids of the processes that have locked a file, as far as Linux reports them."""
     inode = str(path.stat().st_ino)
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -176,7 +176,7 @@ def users_of(path: Path) -> list[int]:
 
 
 def _after_fork_in_child() -> None:
-    """Close what the parent has locked: a lock lasts until the last process that has its file closes it."""
+    """Close the files that the parent has locked: a lock lasts until every process has closed its file."""
     for fd, (ref, place) in _files.items():
         lock = ref()
         if lock is not None and not lock.closed:
@@ -189,9 +189,9 @@ def _after_fork_in_child() -> None:
 
 
 def _place_of(fd: int) -> str:
-    """Return inode and path of an open file, where the system tells them (Linux); else nothing.
+    """Return inode and path of an open file if the system reports them (Linux), else an empty string.
 
-    By the path too: a descriptor and an inode may since have been given to a file that is not ours.
+    The path is included because a descriptor and an inode may since have been reused for another file.
     """
     try:
         return f"{os.fstat(fd).st_ino} {os.readlink(f'/proc/self/fd/{fd}')}"  # noqa: PTH115 (half the time)
@@ -199,5 +199,5 @@ def _place_of(fd: int) -> str:
         return ""
 
 
-# In C, so that no signal leaves it held.
+# These are in C, so that no signal can leave the lock held.
 os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_after_fork_in_child)

@@ -36,24 +36,24 @@ from hsimhash.rowkey import (
 )
 from hsimhash.store.base import Document, Match, View, ViewInPart
 
-FEW_ROWS = 40  # a loop over this many costs less than numpy's calls
+FEW_ROWS = 40  # a Python loop over this many costs less than numpy calls
 QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
-# Each bounds the memory of a batch of queries.
+# Each of these bounds the memory of a batch of queries.
 BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
-MOST_ANSWERED = 1_000  # documents of one `View.near` call with a limit; beyond it the first rows are read
-CROWDED_ROWS = 4_000  # of a bucket are read first where a query has a limit; as a rule they are enough
+MOST_ANSWERED = 1_000  # documents that one `View.near` call with a limit may return; beyond it, the first rows are read
+CROWDED_ROWS = 4_000  # rows of a bucket that are read first if a query has a limit; usually they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
 
-Near = list[tuple[int, int]]  # distance and fingerprint, ascending, each once
+Near = list[tuple[int, int]]  # distinct (distance, fingerprint), ascending
 
-KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # whole prefixes of the key drawer
+KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # for whole prefixes of the key drawer
 
 
 class FirstRows(View):
-    """A view of the first rows of crowded buckets; `cut` has the numbers of those that were cut."""
+    """A view of the first rows of crowded buckets. `cut` has the numbers of the buckets that were cut."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -105,7 +105,7 @@ class FirstRows(View):
         return self._view.lookup(doc_ids)
 
     def has_cut(self, cover: Cover, queries: Signatures) -> Bools:
-        """Return which queries read a bucket that was cut; some was."""
+        """Return which queries read a bucket that was cut; there must be one."""
         cut = np.concatenate(self.cut)
         parts = queries.key_parts
         found: Bools = (np.isin(key_numbers(parts), cut) & (parts != 0)).any(axis=1)
@@ -116,11 +116,11 @@ class FirstRows(View):
 
 
 class Rule(NamedTuple):
-    """Decides which documents match: near enough or with a shared key, unless the sketches differ too much."""
+    """Decides which documents match: those near enough or with a shared key, unless the sketches differ too much."""
 
     max_distance: int
     max_sketch: int | None  # bits; None: sketches are not compared
-    limit: int | None  # the nearest so many, of crowded buckets those met first; None: all
+    limit: int | None  # number of nearest matches, among the rows read first from crowded buckets; None: all
     keying: Keying = Keying.WHOLE
 
     def match(self, query: Signature, document: Document) -> Match | None:
@@ -140,7 +140,7 @@ class Rule(NamedTuple):
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
     def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
-        """Call `match` for each query and the document at the same position; takes half the time for many."""
+        """Call `match` for each query and the document at the same position. Takes half the time for many."""
         if not documents:
             return []
         ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
@@ -177,7 +177,7 @@ def matches_of_one(
 def _read_one(
     view: View, buckets: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
 ) -> list[Match]:
-    """Read one query's buckets by a view of them, and its documents."""
+    """Read one query's buckets from the view `buckets`, and its documents from `view`."""
     near = near_one(buckets, cover, query, rule.keying, stats)
     if not near:
         return []
@@ -190,7 +190,7 @@ def _read_one(
 def matches_of(
     view: View, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, stats: QueryStats
 ) -> list[list[Match]]:
-    """Return the matches of each signature, without the document that `exclude` names for it."""
+    """Return the matches of each signature, without the document in `exclude` at the same position."""
     stats.view = view
     found: list[list[Match]] = [[] for _ in range(len(asked))]
 
@@ -229,7 +229,7 @@ def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: 
         if found is not None:
             stats.buckets += len(cover.probes) if numbers is None else len(numbers)
             return _near_found(view, query, found, keying, stats)
-    if cover.is_own:  # scalar Python takes a sixth of numpy's time for one query
+    if cover.is_own:  # for one query, scalar Python takes a sixth of numpy's time
         prefixes = cover.layout.prefixes(fingerprint)
         if key:
             prefixes = [*prefixes, *key_prefixes(keying, key)]
@@ -264,7 +264,7 @@ def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: 
 
 
 def _near_found(view: View, query: Signature, found: list[int], keying: Keying, stats: QueryStats) -> Near:
-    """Return the result of `near_one` from what a view found by the fingerprint, and those that share the key."""
+    """Return the result of `near_one`: fingerprints that a view found near the query, and those that share its key."""
     stats.rows += len(found)
     if query.key:
         prefixes = key_prefixes(keying, query.key)
@@ -283,9 +283,9 @@ def _near_found(view: View, query: Signature, found: list[int], keying: Keying, 
 def answer(
     view: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
 ) -> list[Match] | None:
-    """Return the matches of one query by a single call of `View.near`, or None if that call is not enough.
+    """Return the matches of one query from a single call of `View.near`, or None if that call is not enough.
 
-    It is not enough if the cover reads ranges of buckets, or if a limit would have to choose among too many documents.
+    It is not enough if the cover reads ranges of buckets, or if a limit applies to too many documents.
     """
     if cover.is_own:
         prefixes = cover.layout.prefixes(query.fingerprint)
@@ -301,7 +301,7 @@ def answer(
 
 
 def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Uint8s:
-    """Return the rows that a cover reads for one query, and those under its key; one scan reads all buckets."""
+    """Return the rows that a cover reads for one query, and those under its key. One scan reads all buckets."""
     numbers = [(probe_set, probe_set.numbers_of(query.fingerprint)) for probe_set in cover.probe_sets]
     whole = [part for probe_set, part in numbers if probe_set.shift == 0]
     if query.key:
@@ -313,7 +313,7 @@ def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats
 
 
 def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) -> dict[int, Near]:
-    """Call `near_one` for many queries at once; return the results by position, without the empty ones."""
+    """Call `near_one` for many queries at once, and return the results by position, without empty ones."""
     at_once = max(1, BUCKETS_AT_ONCE // cover.bucket_count)
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
@@ -346,21 +346,21 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
 def _counted(
     near: Sequence[tuple[Int64s, Uint64s]], start: int, buckets: int, stats: QueryStats
 ) -> list[tuple[Int64s, Uint64s]]:
-    """Return what `View.near_many` found, with positions from `start` on, and count it."""
+    """Return what `View.near_many` found, with `start` added to the positions, and count it."""
     stats.buckets += buckets
     stats.rows += sum(len(places) for places, _ in near)
     return [(places + start, fingerprints) for places, fingerprints in near]
 
 
 def _key_reads(queries: Signatures) -> tuple[Int64s, Uint64s]:
-    """Return the buckets of the key drawer that queries read: positions of queries, and numbers of shape (m, 1)."""
+    """Return the buckets of the key drawer that queries read: positions of the queries, and numbers of shape (m, 1)."""
     parts = queries.key_parts
     places, column = np.nonzero(parts)
     return places, key_numbers(parts[places, column])[:, None]
 
 
 def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[int, Near]:
-    """Group fingerprints by the positions of the queries that they are near; drop repeated pairs."""
+    """Group fingerprints by the position of the query that they are near; drop repeated pairs."""
     distances = np.bitwise_count(fingerprints ^ queries[places])
     order = np.lexsort((fingerprints, distances, places))
     places, fingerprints = places[order], fingerprints[order]
@@ -376,15 +376,15 @@ def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[i
 def _met(
     view: View, probe_set: ProbeSet, numbers: Uint64s, queries: Uint64s, max_distance: int, stats: QueryStats
 ) -> Iterator[tuple[Int64s, Uint64s]]:
-    """Yield pairs of a query and a fingerprint near it, as positions of queries and fingerprints; pairs may repeat.
+    """Yield pairs of a query and a fingerprint near it, as positions of queries and fingerprints. Pairs may repeat.
 
     Args:
-        view: has the rows.
-        probe_set: says which prefix, or range of prefixes, a number is.
-        numbers: what each query reads: shape (n, reads).
-        queries: the queries' fingerprints: shape (n,).
-        max_distance: in bits.
-        stats: counts the buckets and rows.
+        view: View to read rows from.
+        probe_set: Defines which prefix, or range of prefixes, a number stands for.
+        numbers: Numbers that each query reads: shape (n, reads).
+        queries: Fingerprints of the queries: shape (n,).
+        max_distance: Maximum distance in bits.
+        stats: Counts the buckets and rows.
     """
     order = np.argsort(numbers, axis=None, kind="stable")
     ordered, asker = numbers.ravel()[order], order // numbers.shape[1]
@@ -398,7 +398,7 @@ def _met(
     fingerprints, read_by = fingerprints_of(rows), prefix_numbers_of(rows) >> probe_set.shift
     first_row = np.flatnonzero(np.append(True, read_by[1:] != read_by[:-1]))
     bucket = np.searchsorted(distinct, read_by[first_row])
-    # Compare the rows of each bucket with every query that reads it, in parts, so that memory stays bounded.
+    # Compare the rows of each bucket with every query that reads it, in parts that bound the memory.
     run = np.repeat(np.arange(len(bucket)), asks[bucket])
     start, length = first_row[run], np.diff(first_row, append=len(rows))[run]
     asking = asker[spans(first_ask[bucket], asks[bucket])]
@@ -407,7 +407,7 @@ def _met(
     for part in filter(len, np.split(np.arange(len(run)), cuts)):
         lengths, places = length[part], asking[part]
         first, stop = start[part[0]], start[part[-1]] + lengths[-1]
-        # If no bucket has two queries, the rows are consecutive, and a slice does not copy them.
+        # If no bucket is read by two queries, the rows are consecutive, and a slice does not copy them.
         is_slice = stop - first == lengths.sum()
         met = fingerprints[first:stop] if is_slice else fingerprints[spans(start[part], lengths)]
         near = np.flatnonzero(np.bitwise_count(met ^ np.repeat(queries[places], lengths)) <= max_distance)
@@ -428,16 +428,16 @@ def ranges(probe_set: ProbeSet, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
         return list(map(bucket_range, prefixes_of(numbers)))
     is_last = np.append(numbers[1:] != numbers[:-1] + np.uint64(1), True)
     is_first = np.append(True, is_last[:-1])
-    # The last prefix is no drawer's, so that it ends the last range.
+    # The last prefix does not belong to a drawer, so it can end the last range.
     stops = np.minimum((numbers[is_last] + np.uint64(1)) << probe_set.shift, (1 << PREFIX_BITS) - 1)
     return list(zip(prefixes_of(numbers[is_first] << probe_set.shift), prefixes_of(stops), strict=True))
 
 
 def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list[tuple[int, ...]]:
-    """Return for each query the numbers of the drawers without which it was answered; see `Matches`.
+    """Return, for each query, the numbers of the drawers that are missing from its answer; see `Matches`.
 
-    A drawer is missing if a bucket that the query reads there did not answer, or if it has a fingerprint near the query
-    whose documents did not.
+    A drawer is missing if a bucket that the query reads in it did not answer, or if it holds a fingerprint near the
+    query whose documents did not answer.
     """
     missing: list[set[int]] = [set() if view.is_certain else {RECORD_FLAG} for _ in range(len(queries))]
     if view.unanswered:
@@ -458,10 +458,8 @@ class _LostRanges:
     """Half-open ranges of rowkeys, as numbers of 40 bits."""
 
     def __init__(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        edges = [
-            (_number(start), _number(stop) + (len(stop) > PREFIX_BYTES))  # a bucket's own end lies behind its prefix
-            for start, stop in sorted(ranges)
-        ]
+        # A bucket's end is longer than a prefix, and after it.
+        edges = [(_number(start), _number(stop) + (len(stop) > PREFIX_BYTES)) for start, stop in sorted(ranges)]
         self._starts = np.array([start for start, _ in edges], np.uint64)
         self._stops = np.maximum.accumulate(np.array([0, *(stop for _, stop in edges)], np.uint64))
 
@@ -478,7 +476,7 @@ def _number(key: bytes) -> int:
 
 
 def _drawers_by_columns(probe_set: ProbeSet, layout: Layout) -> Iterator[tuple[Int64s, set[int]]]:
-    """Yield columns of a probe set's numbers, and the drawers whose buckets are read by them."""
+    """Yield columns of a probe set's numbers, each with the drawers whose buckets they read."""
     if probe_set is KEYS:
         yield np.zeros(1, np.int64), {KEY_FLAG}
     elif probe_set.shift >= PREFIX_BITS:  # all rows
@@ -489,7 +487,7 @@ def _drawers_by_columns(probe_set: ProbeSet, layout: Layout) -> Iterator[tuple[I
 
 
 def _drawers_with(fingerprint: int, query: Signature, cover: Cover) -> set[int]:
-    """Return the drawers in which a query finds a stored fingerprint, and that of keys if it may be there too."""
+    """Return the drawers in which a query finds a stored fingerprint, and the key drawer if it may be there too."""
     found = {KEY_FLAG} if query.key else set[int]()
     if (fingerprint ^ query.fingerprint).bit_count() <= cover.distance:
         for probe_set in cover.probe_sets:
@@ -501,7 +499,7 @@ def _drawers_with(fingerprint: int, query: Signature, cover: Cover) -> set[int]:
 
 
 def confirmed_one(view: View, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:
-    """Call `confirmed` for one query; without a limit this takes a fifth less time."""
+    """Call `confirmed` for one query. Without a limit this takes a fifth less time."""
     if rule.limit is not None:
         return _first_confirmed(view, [(query, near, exclude)], rule, rule.limit)[0]
     documents = view.documents([value for _, value in near])
@@ -513,14 +511,14 @@ def confirmed(
 ) -> list[list[Match]]:
     """Return each query's matches among the documents of the fingerprints near it, nearest first, up to the limit.
 
-    The documents of all queries are read at once.
+    Reads the documents of all queries at once.
 
     Args:
-        view: has the documents.
+        view: View to read documents from.
         queries: n queries.
-        near: for each query the fingerprints near it.
-        exclude: for each query a document to leave out, or None.
-        rule: decides which documents match.
+        near: For each query, the fingerprints near it.
+        exclude: For each query, the id of a document to leave out, or None.
+        rule: Decides which documents match.
     """
     if rule.limit is not None:
         return _first_confirmed(view, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
@@ -538,7 +536,7 @@ def confirmed(
 def _first_confirmed(
     view: View, asked: Sequence[tuple[Signature, Near, str | None]], rule: Rule, limit: int
 ) -> list[list[Match]]:
-    """Return the first matches of each query; reads the nearest documents first and stops when it has enough."""
+    """Return the nearest matches of each query. Reads the nearest documents first and stops when there are enough."""
     found: list[dict[str, Match]] = [{} for _ in asked]
     for nearest in sorted({bits for _, near, _ in asked for bits, _ in near}):
         pairs = [
@@ -555,7 +553,8 @@ def _first_confirmed(
             for query, exclude, matches, value in pairs:
                 met = _matches(query, documents[value], exclude, rule)
                 matches.update(met)
-                # A document that moved away may still be listed here. It may be farther away than one not yet read.
+                # A document that moved away may still be listed here, and be farther away than one that has not been
+                # read yet.
                 is_full = sum(match.fingerprint == value for match in met.values()) >= limit
                 is_all = sum(one.fingerprint == value for one in documents[value]) < most
                 if not (is_full or is_all):
@@ -571,7 +570,7 @@ def _ordered(query: Signature, documents: Iterable[Document], exclude: str | Non
 
 
 def _matches(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> dict[str, Match]:
-    """Return the matches among documents, by id: a store may read one twice, with what it was and with what it is."""
+    """Return the matches among documents, by id. A store may return a document twice: as it was, and as it is."""
     matches = {}
     for document in documents:
         match = rule.match(query, document)

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
-Until `enable` is called, `current` counts nothing. Then it counts for this process, or with others that share a folder.
-Helper processes of a command count for themselves, and nobody reads their counts.
+Until `enable` is called, `current` counts nothing. Then it counts for this process, or together with others that share
+a folder. Helper processes of a command count only for themselves, and their counts are not read.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable that must name a shared folder before prometheus_client is imported
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # names a shared folder; must be set before prometheus_client is imported
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 BUCKETS_MS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 
-connections: list[Callable[[], Tally[str]]] = []  # whoever holds connections says how many there are, by gateway
+connections: list[Callable[[], Tally[str]]] = []  # functions that return the number of open connections by gateway
 
 
 class _Unmetered:
-    """Stands for all numbers, and for each one of them, while they are off."""
+    """Stands in for all metrics, and for each of them, while they are off."""
 
     def __init__(self) -> None:
         self.documents = self.matches = self.replies = self.retries = self.timeouts = self.unreached = self
@@ -56,7 +56,7 @@ class Meters:
     """All metrics, in their own registry.
 
     Args:
-        folder: in which processes count together; None: this one alone.
+        folder: Folder in which several processes count together; None: only this process counts.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -71,41 +71,41 @@ class Meters:
         operation, gateway = ("operation",), ("gateway",)
         self.milliseconds = Histogram(
             "hsimhash_operation_milliseconds",
-            "Time of operations on an index, with those that failed.",
+            "Time of operations on an index, including failed ones.",
             operation,
             buckets=BUCKETS_MS,
             registry=own,
         )
-        self.errors = Counter("hsimhash_operation_errors", "Operations that raised.", operation, registry=own)
+        self.errors = Counter("hsimhash_operation_errors", "Operations that failed.", operation, registry=own)
         self.rows = Counter("hsimhash_query_rows", "Candidates: rows of buckets that queries read.", registry=own)
-        self.near = Counter("hsimhash_query_near", "Fingerprints near enough, or with the key.", registry=own)
+        self.near = Counter("hsimhash_query_near", "Fingerprints that are near enough or share the key.", registry=own)
         self.matches = Counter("hsimhash_query_matches", "Matches that queries returned.", registry=own)
         self.documents = Gauge(
             "hsimhash_job_documents",
-            "Documents that the job has taken so far.",
+            "Documents that the job has read so far.",
             registry=own,
             multiprocess_mode="livesum",
         )
         self.replies = Counter("hsimhash_gateway_replies", "Replies of HBase's gateways.", gateway, registry=own)
         self.retries = Counter(
             "hsimhash_gateway_failures",
-            "Calls that failed for the moment, most of them made again.",
+            "Calls that failed temporarily; most are retried.",
             gateway,
             registry=own,
         )
         self.timeouts = Counter(
-            "hsimhash_gateway_timeouts", "Connections given up after a time-out.", gateway, registry=own
+            "hsimhash_gateway_timeouts", "Connections closed after a time-out.", gateway, registry=own
         )
         self.unreached = Counter(
             "hsimhash_gateway_connect_failures",
-            "Connections to a gateway that could not be made.",
+            "Failed attempts to connect to a gateway.",
             gateway,
             registry=own,
         )
         self._connections = Gauge(
             "hsimhash_gateway_connections", "Open connections.", gateway, registry=None, multiprocess_mode="livesum"
         )
-        self._gateways: set[str] = set()  # those that were connected to once
+        self._gateways: set[str] = set()  # gateways that were connected to at least once
         self.http = Http(own)
         own.register(self)
 
@@ -117,7 +117,7 @@ class Meters:
     def call(
         self, operation: str, function: Callable[..., T], args: Iterable[object], given: Mapping[str, object]
     ) -> T:
-        """Return what the function returns; count the call and its time as this operation."""
+        """Call a function and return its result; count the call and its time as this operation."""
         began = time.perf_counter()
         try:
             return function(*args, **given)
@@ -168,11 +168,11 @@ current: Meters | _Unmetered = _Unmetered()
 
 
 def enable(folder: Path | None = None) -> Meters:
-    """Begin to count in this process, once.
+    """Start counting in this process. Further calls have no effect.
 
     Args:
-        folder: in which processes count together: the one that the variable `SHARED` names. Each exposition is then
-            the sum of all.
+        folder: Folder in which several processes count together: the one that the variable `SHARED` names. Each
+            exposition is then the sum of all.
 
     Raises:
         HsimhashError: prometheus_client is not installed.
@@ -196,16 +196,16 @@ def exposition() -> bytes:
     MultiProcessCollector(shared, str(meters.folder))  # type: ignore[no-untyped-call]
     try:
         return generate_latest(shared)
-    except struct.error:  # another process created its file and has not written a byte; it does so at once
+    except struct.error:  # another process has just created its file and not written to it yet
         return generate_latest(shared)
 
 
 def forget_ended(folder: Path, alive: Iterable[int]) -> None:
-    """Remove the gauges of ended processes from a shared folder; their counts stay.
+    """Remove the gauges of ended processes from a shared folder. Their counters stay.
 
     Args:
-        folder: the shared one.
-        alive: the numbers of the processes that have not ended.
+        folder: Shared folder.
+        alive: Pids of the processes that are still running.
     """
     names = {f"{number}.db" for number in alive}
     for file in folder.glob("gauge_live*.db"):
@@ -215,10 +215,10 @@ def forget_ended(folder: Path, alive: Iterable[int]) -> None:
 
 @contextmanager
 def served(host: str, port: int) -> Iterator[int]:
-    """Count, and answer `GET /metrics` meanwhile; yield the port, a free one for port 0.
+    """Count, and answer `GET /metrics` during the block. Yields the port, a free one for port 0.
 
     Raises:
-        HsimhashError: prometheus_client is not installed, or the address cannot be listened on.
+        HsimhashError: prometheus_client is not installed, or the address is not available.
     """
     registry = enable().registry
     from prometheus_client import start_http_server
@@ -239,7 +239,7 @@ def served(host: str, port: int) -> Iterator[int]:
 
 
 def measured(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Count calls of a function as this operation."""
+    """Return a decorator that counts the calls of a function as this operation."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

@@ -1,4 +1,4 @@
-"""The package hsimhash-native, where it is installed: the same results in a fraction of the time.
+"""Use the package hsimhash-native if it is installed: the same results in a fraction of the time.
 
 `HSIMHASH_NATIVE=0` turns it off. Everything works without it.
 """
@@ -14,16 +14,16 @@ except ImportError:
     hsimhash_native = None
 
 SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 7  # of the package: what its functions take and return
+_INTERFACE = 7  # version of the package's interface: arguments and results of its functions
 
 
 def native_package() -> Any:
-    """Return the package; None if it is not there, does not fit this release, or is turned off."""
+    """Return the package, or None if it is not installed, does not fit this release, or is turned off."""
     return hsimhash_native if os.environ.get(SWITCH) != "0" and _is_usable() else None
 
 
 def signer_name() -> str:
-    """Return what signs texts: the package and its version, or numpy and why."""
+    """Return what signs texts: the package and its version, or numpy and the reason."""
     if hsimhash_native is None:
         return "numpy"
     name = f"hsimhash-native {hsimhash_native.__version__}"

@@ -1,4 +1,4 @@
-"""Compare layouts: what each costs in rows, bytes, reads and candidates for a number of documents."""
+"""Compare the costs of layouts for a number of documents: rows, bytes, reads and candidates."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from hsimhash.cover import (
 from hsimhash.fingerprint.bits import Floats, Uint64s, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
-MOST_BLOCKS = 10  # of the even layouts that are tried
-MOST_GROWTH = 1 << 20  # times as many documents as asked for
-SIGNATURE_BYTES = 16  # a sketch and a key
-SAMPLED_BUCKETS = 1 << 22  # of a sample's fingerprints, as queries
+MOST_BLOCKS = 10  # largest number of blocks of an even layout, beyond its distance
+MOST_GROWTH = 1 << 20  # greatest factor by which the number of documents is increased
+SIGNATURE_BYTES = 16  # sketch and key
+SAMPLED_BUCKETS = 1 << 22  # buckets that queries by a sample's fingerprints read
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a layout on a store, for a number of documents and queries of one distance."""
+    """The cost of a layout on a store, for a number of documents and queries for one distance."""
 
     cover: Cover
     prices: Prices
     documents: int
-    key_rows: int  # of a document in the key drawer, at most; 0: documents have neither sketches nor keys
-    rows: int  # drawer rows, those of the key drawer too, as if every key had all its parts
-    bytes: int  # of all rows, ids of 35 bytes; on HBase uncompressed, and each replica takes as much
-    # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given. Of the key
-    # drawer it reads the documents that share its key, which are not counted.
+    key_rows: int  # maximum rows of a document in the key drawer; 0: documents do not have sketches and keys
+    rows: int  # drawer rows, including the key drawer's, as if every key had all its parts
+    bytes: int  # for all rows, with ids of 35 bytes; on HBase uncompressed, for each replica
+    # Mean number of rows that a query reads, for uniform fingerprints, or for those of the sample if there is one.
+    # Documents that share the query's key, read from the key drawer, are not counted.
     candidates: float
-    time_us: float  # of one query and one added document
-    # Of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
+    time_us: float  # for one query and one added document
+    # 99th percentile for queries by the sample's fingerprints; None without a sample.
     candidates_p99: float | None = None
     hottest_bucket: float | None = None  # rows in the largest bucket, from the sample; None without one
 
@@ -47,7 +47,7 @@ class Cost:
 
     @property
     def reads(self) -> int:
-        """The buckets, or ranges of buckets, that a query reads, those of its key too."""
+        """The number of buckets, or ranges of buckets, that a query reads, including those of its key."""
         return self.cover.bucket_count + self.key_rows
 
 
@@ -60,7 +60,7 @@ def cost(
     sample: Uint64s | None = None,
     key_rows: int = 0,
 ) -> Cost:
-    """Return the cost of `layout` for `documents` documents, with the skew of the sample's fingerprints if given."""
+    """Return the cost of `layout` for `documents` documents, including the skew of the sample if there is one."""
     chosen = cover(layout, distance, documents, prices)
     found, uniform = _uniform(chosen, prices, documents, key_rows=key_rows), chosen.candidates(documents)
     if sample is None or not len(sample):
@@ -82,7 +82,7 @@ def cost(
 
 
 def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) -> Cost:
-    """Return what a cover costs for so many documents of uniform fingerprints."""
+    """Return the cost of a cover for this many documents with uniform fingerprints."""
     rows_each = len(chosen.layout.drawers) + key_rows
     bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * (key_rows > 0)
     buckets = _buckets(chosen.layout, documents) + documents * key_rows
@@ -94,7 +94,7 @@ def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) ->
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
-    """Return the number of uniform documents from which another layout is better, and that layout; None: never."""
+    """Return the number of uniform documents from which another layout is better, and that layout; None for never."""
     best = recommend(costs)[0]
     documents = best.documents
     while documents < MOST_GROWTH * best.documents:
@@ -106,23 +106,23 @@ def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
 
 
 def _buckets(layout: Layout, documents: int) -> float:
-    """Return how many buckets of the drawers have rows, for uniform fingerprints."""
+    """Return how many buckets of all drawers have rows, for uniform fingerprints."""
     sizes = np.array([2.0**drawer.segment_bits for drawer in layout.drawers])
     return float((-sizes * np.expm1(-documents / sizes)).sum())
 
 
 def _bucket(layout: Layout, documents: int) -> float:
-    """Return the rows of the drawer's buckets that hold most, for uniform fingerprints."""
+    """Return the number of rows per bucket in the drawer with the largest buckets, for uniform fingerprints."""
     return documents / 2.0 ** min(drawer.segment_bits for drawer in layout.drawers)
 
 
 def _is_beyond_chance(count: float, expected: float) -> bool:
-    """Whether a count in the sample shows skew; a few rows in one of a million buckets are chance."""
+    """Whether a count in the sample shows skew. A few rows in one of a million buckets are chance."""
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 
 def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
-    """Query with some of the sample's fingerprints; return how many other rows each reads, and the largest bucket."""
+    """Query with some of the sample; return how many other rows each query reads, and the largest bucket's size."""
     asked = sample[: max(1, SAMPLED_BUCKETS // chosen.bucket_count)]
     counts, hottest = np.zeros(len(asked)), 0
     for drawer in chosen.layout.drawers:
@@ -137,16 +137,16 @@ def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
 
 
 def layouts_of(distance: int) -> list[Layout]:
-    """Return the layouts worth comparing for queries of a distance, by number of drawers."""
+    """Return the layouts worth comparing for queries of a distance, in order of their number of drawers."""
     named = [Layout.named(name) for name in LAYOUT_NAMES] if distance <= MOST_DISTANCE else []
     return sorted({*named, *layouts_for(distance)}, key=lambda layout: (len(layout.drawers), layout.name))
 
 
 def layouts_for(distance: int) -> list[Layout]:
-    """Return the layouts that find a distance by one bucket of each drawer: the named and the even ones.
+    """Return the layouts that find a distance with one bucket of each drawer: the named and the even ones.
 
     Raises:
-        ValueError: no layout with up to 253 drawers finds that distance.
+        ValueError: No layout with up to 253 drawers finds that distance.
     """
     if whole_number(distance, "distance") < 0:
         raise ValueError(f"distance {distance} must be at least 0")
@@ -156,7 +156,7 @@ def layouts_for(distance: int) -> list[Layout]:
         if Cut((1,) * blocks, blocks - distance).choices > MAX_DRAWERS:
             break
         layout = Layout.even(blocks, blocks - distance)
-        # More drawers must buy fewer candidates: they do not once segments have the 32 bits that are kept.
+        # More drawers must mean fewer candidates. They do not once segments have the 32 bits that are kept.
         if all(
             layout.candidates(1) < other.candidates(1) for other in found if len(other.drawers) <= len(layout.drawers)
         ):
@@ -169,8 +169,8 @@ def layouts_for(distance: int) -> list[Layout]:
 def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     """Return the cost of the recommended layout, and the reason.
 
-    It has the least product of rows and time: rows take disk and memory, which the time leaves out, so that twice as
-    many must at least halve it.
+    It has the smallest product of rows and time. Rows take disk and memory, which the time does not include, so twice
+    as many rows must at least halve it.
     """
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (

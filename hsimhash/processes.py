@@ -1,7 +1,7 @@
 """Worker processes that end with their parent and leave the group's signals to it: `Workers`, `completed`.
 
-Processes are spawned, not forked, so that they do not copy locks of other threads. `KillableWorkers` limits each call:
-it is for code that may never return, use up all memory, or crash. Its children are forks of a process with one thread.
+Processes are spawned, not forked, so they do not inherit locks of other threads. `KillableWorkers` limits each call,
+for code that may never return, use up all memory, or crash. Its children are forks of a process with a single thread.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-_LOOK_S = 1.0  # between two looks whether to end
-_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service's stop: the parent decides what follows
+_LOOK_S = 1.0  # between two checks whether to end
+_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, stopping a service: the parent handles them
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Up to `count` processes, started when needed; the block raises `HsimhashError` if one has died."""
+    """Up to `count` processes, started when needed. The `with` block raises `HsimhashError` if one of them has died."""
 
     def __init__(self, count: int) -> None:
         self._pool = ProcessPoolExecutor(count, _Spawned(), initializer=_start)
 
     def submit(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
         """Call a function in a worker."""
-        # This starts workers, which take the mask over: one that still starts would die of a signal to the group.
+        # This may start workers, which inherit the mask: otherwise a signal to the group would kill one that is
+        # starting.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
         try:
             return self._pool.submit(function, *given, **named)
@@ -73,7 +74,7 @@ def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: F
 
 class _Worker(SpawnProcess):
     def terminate(self) -> None:
-        """Kill the process: when one worker dies, the pool ends the others like this, and they ignore SIGTERM."""
+        """Kill the process. When a worker dies, the pool calls this for the others, and they ignore SIGTERM."""
         self.kill()
 
 
@@ -89,7 +90,7 @@ def _start() -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent is killed; nothing else would, because it holds its own pipes open."""
+    """End this process when its parent is killed. Nothing else would end it, because it holds its own pipes open."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
@@ -103,11 +104,11 @@ def _exit_with_parent() -> None:
 # Calls with limits.
 
 _ENDED = "the worker processes were ended"
-_MOST_STARTS = 3  # of a child that is killed again and again before it is ready
-_NO_MEMORY = 70  # how a child ends that cannot even say so
-_MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's own data
-_IDLE_S = 30.0  # after which a process that has prepared ends, if nothing is called
-_MOST_PREPARED = 4  # such processes without work
+_MOST_STARTS = 3  # attempts to start a child that is killed before it is ready
+_NO_MEMORY = 70  # exit code of a child without enough memory to report that
+_MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's data segment
+_IDLE_S = 30.0  # a prepared process ends after this time without calls
+_MOST_PREPARED = 4  # maximum number of prepared processes without work
 _PR_SET_PDEATHSIG = 1
 _PREPARED = """\
 import json, sys
@@ -122,8 +123,8 @@ class CallLimits:
     """Limits of one call.
 
     Args:
-        cpu_s: CPU time.
-        memory_bytes: beyond what its process held before its first call. Only Linux keeps to it.
+        cpu_s: CPU time in seconds.
+        memory_bytes: Memory beyond what the process used before its first call. Only Linux enforces this.
     """
 
     cpu_s: float
@@ -132,39 +133,40 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoResult:
-    """Stands in for a missing result; `why` completes a sentence such as "no text was found"."""
+    """Stands in for a missing result. `why` completes a sentence such as "no text was found"."""
 
     why: str
-    may_change: bool = False  # in a fresh process: others may have used its memory up, or killed it
+    may_change: bool = False  # in a fresh process: earlier items may have used up the memory, or it was killed
 
 
 class _Setup(NamedTuple):
-    """The setup of a worker process; calls with the same setup may share a process."""
+    """The setup of a worker process. Calls with the same setup may share a process."""
 
-    work: bytes  # the function and what prepares, pickled
-    path: tuple[str, ...]  # where modules are found
+    work: bytes  # the function and its `prepare`, pickled
+    path: tuple[str, ...]  # `sys.path`
 
 
 class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S, T]):
     """Child processes that apply a function to items, each call within limits.
 
-    A child whose call exceeds the limits dies, and so does one that crashes or is killed. That item gets a `NoResult`,
-    and a new child continues with the next. If the child had worked before, the item is tried once more in a fresh one,
-    because earlier items may have filled its memory. Each child enforces its limits itself: the kernel kills it by
-    SIGPROF when its CPU time is up, in C code too, and refuses it more memory.
+    A child dies if its call exceeds the limits, or if it crashes or is killed. That item gets a `NoResult`, and a new
+    child continues with the next one. If the child had worked before, the item is tried once more in a fresh one,
+    because earlier items may have filled its memory. Each child enforces its limits itself: when its CPU time is up,
+    the kernel kills it with SIGPROF, even in C code; and the kernel refuses it more memory.
 
-    No child starts before there is work that no other is free for. A child is outside the process group, so that
-    Ctrl-C does not reach it; it ends when the block does, or with its connection to a parent that was killed. The
-    function's module is imported, but not the program's main module.
+    A child starts only when there is work and no other child is free. It is outside the process group, so Ctrl-C does
+    not reach it. It ends with the block, or when the connection to a killed parent breaks. The function's module is
+    imported, but not the program's main module.
 
-    To import and prepare may take longer than the work. So one process does it, and forks a child whenever one is
-    needed. It stays for a while after the block, for others with the same function, and ends with the program.
+    Importing and preparing may take longer than the work. So one process does it, and forks a child whenever one is
+    needed. This process stays for a while after the block, for others with the same function, and ends with the
+    program.
 
     Args:
-        function: applied to each item. It is pickled, as are items and results.
-        count: how many children.
-        limits: of each call.
-        prepare: called before the first item, without limits. If it raises, so does every result.
+        function: Function to apply to each item. The function, items and results are pickled.
+        count: Number of children.
+        limits: Limits of each call.
+        prepare: Function to call before the first item, without limits. If it raises, so does every result.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
     ) -> None:
         self._setup = _Setup(pickle.dumps((function, prepare)), tuple(sys.path))
         self._limits = limits
-        self._threads = ThreadPoolExecutor(count)  # one for each child that is at work
+        self._threads = ThreadPoolExecutor(count)  # one for each working child
         self._lock = threading.Lock()
         self._children: set[_Child] = set()
         self._free: list[_Child] = []
@@ -223,7 +225,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
         return found
 
     def _child(self) -> _Child:
-        """Return a child that is ready; one that is killed while it starts is replaced, a few times."""
+        """Return a child that is ready. If one is killed while it starts, replace it, a few times."""
         for tries_left in reversed(range(_MOST_STARTS)):
             with self._lock:
                 if self._is_closed:
@@ -269,14 +271,14 @@ class _Child:
         self._lock = threading.Lock()
 
     def results(self, items: Sequence[object]) -> Iterator[Any]:
-        """Yield a result for each item; `EOFError` or `OSError` if the child dies."""
+        """Yield a result for each item; raise `EOFError` or `OSError` if the child dies."""
         self._connection.send(items)
         for _ in items:
             yield self._connection.recv()
             self.is_fresh = False
 
     def death(self, limits: CallLimits) -> NoResult:
-        """Return why it died."""
+        """Return why the child died."""
         code = self.end()
         if code == -signal.SIGPROF:
             return NoResult(f"within {limits.cpu_s:g} s of CPU time")
@@ -286,22 +288,22 @@ class _Child:
         return NoResult(f"because its process {how}", may_change=True)
 
     def is_alive(self) -> bool:
-        return not self._connection.poll()  # it says nothing unasked: what can be read is its end
+        return not self._connection.poll()  # it never sends anything unasked, so readable means that it has ended
 
     def end(self) -> int:
-        """Kill it unless it is dead; return its exit code."""
+        """Kill the child unless it is dead; return its exit code."""
         with self._lock:
             if self._code is None:
                 self._code = self._origin.end(self._pid)
             return self._code
 
     def close(self) -> None:
-        """Close its connection, which nobody may read any more."""
+        """Close the connection; no thread may be reading from it any more."""
         self._connection.close()
 
 
 class _Prepared:
-    """A process that has imported and prepared what calls need, and forks the children that serve them."""
+    """A process that has done the imports and preparation for calls, and forks the children that serve them."""
 
     def __init__(self, setup: _Setup) -> None:
         self.children = 0
@@ -321,7 +323,7 @@ class _Prepared:
         self._connection = Connection(own.detach())
 
     def child(self, limits: CallLimits) -> _Child:
-        """Fork a child; `ValueError` with the message of `prepare`, `HsimhashError` if this process has ended."""
+        """Fork a child; raise `ValueError` with the message of `prepare`, `HsimhashError` if this process has ended."""
         own, other = socket.socketpair()
         with self._lock, other:
             try:
@@ -353,33 +355,33 @@ class _Prepared:
                 self._connection.send(pid)
                 return int(self._connection.recv())
             except (EOFError, OSError):
-                return -signal.SIGKILL  # they die with it
+                return -signal.SIGKILL  # children die with this process
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process, and its children with it."""
+        """End the process and its children."""
         self._process.kill()
 
     def close(self) -> int:
-        """End the process; return the code it ended with."""
+        """End the process; return its exit code."""
         self.kill()
         self.leave()
         return self._process.wait()
 
     def leave(self) -> None:
-        """Let go of the process, in a forked child too, where it is the parent's."""
+        """Close the connection to the process; in a forked child, the process still belongs to the parent."""
         self._connection.close()
 
 
-_processes: dict[_Setup, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
+_processes: dict[_Setup, _Prepared] = {}  # processes that have prepared or are preparing, the most recently used last
 _processes_lock = threading.Lock()
-_of_parent: list[_Prepared] = []  # in a forked child: kept, because what is deleted is waited for
+_of_parent: list[_Prepared] = []  # in a forked child: kept, because deleting one would wait for it
 
 
 def _prepared(setup: _Setup) -> _Prepared:
-    """Return the process for calls of this kind, which may be new."""
+    """Return the process for calls with this setup; start one if needed."""
     with _processes_lock:
         for key, one in list(_processes.items()):
             if not one.is_alive() or (key != setup and not one.children and len(_processes) >= _MOST_PREPARED):
@@ -390,7 +392,7 @@ def _prepared(setup: _Setup) -> _Prepared:
 
 
 def _stop_preparing(setup: _Setup) -> None:
-    """Let nobody wait for a process that has not prepared yet; others who need it start another one."""
+    """Kill a process that is still preparing, so that no thread waits for it; others start a new one if needed."""
     with _processes_lock:
         if (one := _processes.get(setup)) and not one.is_ready:
             one.kill()
@@ -398,7 +400,7 @@ def _stop_preparing(setup: _Setup) -> None:
 
 @atexit.register
 def end_prepared() -> None:
-    """End the processes that wait for more calls, so that what they used counts as this one's."""
+    """End the processes that wait for more calls, so that their resource usage counts as this process's."""
     with _processes_lock:
         while _processes:
             _processes.popitem()[1].close()
@@ -422,7 +424,7 @@ def _beyond_memory(limits: CallLimits) -> NoResult:
 
 
 def fork_children(descriptor: int) -> None:
-    """Prepare for calls, then fork children that serve them until the parent ends; what a `_Prepared` does."""
+    """Prepare for calls, then fork children that serve them until the parent ends. A `_Prepared` runs this."""
     connection = Connection(descriptor)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
@@ -454,7 +456,7 @@ def fork_children(descriptor: int) -> None:
 
 
 def _serve_calls(descriptor: int, function: Callable[[Any], Any], limits: CallLimits) -> NoReturn:
-    """Serve the calls that come over a socket until it ends, in a forked child."""
+    """Serve the calls that arrive over a socket until it closes, in a forked child."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = Connection(descriptor)

@@ -1,4 +1,4 @@
-"""How far a job is, and who watches it: one form for all jobs."""
+"""Progress of a job, and its observer, in one form for all jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hsimhash import metrics
 
 
 class Progress(NamedTuple):
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
-        stage: what it does now, such as `read`.
-        done: how much of the stage is done, in bytes, rows or steps.
-        total: of how much; 0: unknown.
-        documents: how many the job has read so far; 0 where it does not count them.
+        stage: Current stage, such as `read`.
+        done: How much of the stage is done, in bytes, rows or steps.
+        total: How much there is to do; 0 if unknown.
+        documents: Number of documents read so far; 0 if the job does not count them.
     """
 
     stage: str
@@ -27,12 +27,12 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Watches a job, which may call all of these often.
+    """Observes a job, which may call all of these functions often.
 
     Args:
-        stop: returns whether to end soon. A job that cannot be interrupted does not call it.
-        progress: is given how far the job is.
-        say: is given messages for the user.
+        stop: Returns whether the job should end soon. A job that cannot be interrupted does not call it.
+        progress: Receives the progress of the job.
+        say: Receives messages for the user.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -40,7 +40,7 @@ class Observer:
     say: Callable[[str], object] = lambda _: None
 
     def report(self, stage: str, done: int = 0, total: int = 0, documents: int = 0) -> None:
-        """Pass on how far the job is; see `Progress`."""
+        """Report the progress of the job; see `Progress`."""
         if documents:
             metrics.current.documents.set(documents)
         self.progress(Progress(stage, done, total, documents))

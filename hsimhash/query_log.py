@@ -1,4 +1,4 @@
-"""Statistics of queries: counted for the metrics, and logged when a call was slow.
+"""Statistics of queries: counted for the metrics, and logged if a call was slow.
 
 The logger is `hsimhash.slow`, the level WARNING. A batch counts as one call.
 """
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SLOW_S = 1.0  # the default: slower calls are logged
+SLOW_S = 1.0  # default threshold: slower calls are logged
 
 _log = logging.getLogger("hsimhash.slow")
 
 
 class QueryStats:
-    """Counts what one call reads. Create it when the call begins; `end` closes it."""
+    """Counts what one call reads. Create it when the call begins, and call `end` when it is over."""
 
-    buckets = 0  # or ranges of them, those of keys too; a bucket that several queries of a batch need is read once
+    buckets = 0  # buckets or ranges read, including those of keys; a bucket that several queries need counts once
     rows = 0  # candidates
-    near = 0  # fingerprints near enough, or with a shared key
-    matches: int | None = None  # None: it failed
+    near = 0  # fingerprints that are near enough or share a key
+    matches: int | None = None  # None: the call failed
     view: object = ""  # its `str` is logged too
 
     def __init__(self, call: str) -> None:
@@ -36,13 +36,13 @@ class QueryStats:
     def end(
         self, slow_s: float | None, url: str, fingerprints: Sequence[int] | NDArray[np.uint64], distance: int
     ) -> None:
-        """Add the counts to the metrics, and log a slow call.
+        """Add the counts to the metrics, and log the call if it was slow.
 
         Args:
-            slow_s: log calls that took longer, in seconds; None or 0: log none.
-            url: of an open store, which never holds a password.
-            fingerprints: the queries; the log has the first one and the number of the others.
-            distance: in bits.
+            slow_s: Log calls that took longer than this, in seconds; None or 0 logs none.
+            url: URL of an open store, which never contains a password.
+            fingerprints: Fingerprints of the queries. The log has the first one and the number of the others.
+            distance: Distance of the queries, in bits.
         """
         metrics.current.count_reads(self.rows, self.near)
         took_s = time.perf_counter() - self._began_s

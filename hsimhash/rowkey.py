@@ -1,4 +1,4 @@
-"""Rowkeys: the 13 bytes under which every store files a row; and validation of documents.
+"""Rowkeys, the 13 bytes that identify a row in every store; and validation of documents.
 
 | offset | bytes | meaning |
 |---|---|---|
@@ -6,11 +6,11 @@
 | 4 | 1 | flag: drawer 1 to 251; 0 documents, 252 log of orphans, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
 
-In the *key drawer* the segment is the first 32 bits of a part of the key of a document that has the fingerprint; a
-whole key is its only part (`fingerprint/keys.py`). In the *log of orphans* it is an hour, counted from 1970, and the
-fingerprint is one that a document left in it.
+In the *key drawer*, the segment is the first 32 bits of a part of the key of a document with the fingerprint. A whole
+key is its only part (`fingerprint/keys.py`). In the *log of orphans*, the segment is an hour, counted from 1970, and
+the fingerprint is one that a document left in that hour.
 
-All big-endian and unsigned. The first 5 bytes are the *prefix*; the rows under one prefix are a *bucket*.
+All numbers are big-endian and unsigned. The first 5 bytes are the *prefix*; the rows with one prefix are a *bucket*.
 Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 0123456789abcdef`.
 """
 
@@ -33,13 +33,13 @@ PREFIX_BYTES = SEGMENT_BYTES + 1
 ROWKEY_BYTES = PREFIX_BYTES + FINGERPRINT_BYTES
 
 DOCUMENTS_FLAG = 0  # on disk: never reuse
-ORPHANS_FLAG = 252  # on disk: never reuse; beside it, in format 1, a drawer's number
+ORPHANS_FLAG = 252  # on disk: never reuse; in format 1 also a drawer's number
 KEY_FLAG = 253  # on disk: never reuse; in format 1 a drawer's number
 REGISTER_FLAG = 254  # on disk: never reuse
 RECORD_FLAG = 255  # on disk: never reuse
 
 RECORD_ROWKEY = bytes(SEGMENT_BYTES) + bytes([RECORD_FLAG]) + bytes(FINGERPRINT_BYTES)
-# Rows of 13 bytes, read as numbers where they lie: a tenth of the time that it takes to copy the bytes together first.
+# Rows of 13 bytes, read as numbers in place: a tenth of the time that it takes to copy the bytes together first.
 _ROWS = np.dtype(
     {
         "names": ["beginning", "fingerprint"],
@@ -85,25 +85,25 @@ def prefix_numbers(prefixes: Uint8s) -> Uint64s:
 
 
 def prefixes_of(numbers: Uint64s) -> list[bytes]:
-    """Return prefixes, given as numbers of 40 bits, as their bytes."""
+    """Return the bytes of prefixes that are given as numbers of 40 bits."""
     words = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
     return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
 
 def key_prefix(part: int) -> bytes:
-    """Return the prefix under which the key drawer files the fingerprints of documents with a part of a key."""
+    """Return the prefix under which the key drawer stores fingerprints of documents whose key has this part."""
     return (part >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])
 
 
 def key_prefixes(keying: Keying, key: int) -> list[bytes]:
-    """Return the prefixes under which the key drawer files the fingerprints of documents with a key; none for 0."""
+    """Return the prefixes under which the key drawer stores fingerprints of documents with a key; none for 0."""
     return [key_prefix(part) for part in keying.parts_of(key)]
 
 
 def key_rows(keying: Keying, keys: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
-    """Return the rows of the key drawer of documents, as prefixes (numbers of 40 bits) and fingerprints.
+    """Return the documents' rows in the key drawer, as prefixes (numbers of 40 bits) and fingerprints.
 
-    They are in the order of the documents, and may repeat.
+    They are in the order of the documents and may repeat.
     """
     parts = keying.parts(keys)
     place, column = np.nonzero(parts)
@@ -111,7 +111,7 @@ def key_rows(keying: Keying, keys: Uint64s, fingerprints: Uint64s) -> tuple[Uint
 
 
 def key_rowkeys(signatures: Signatures) -> Uint8s:
-    """Return the distinct rows of the key drawer for signatures, in order: shape (m, 13), uint8."""
+    """Return the signatures' distinct rows in the key drawer, in order: shape (m, 13), uint8."""
     return rowkeys_of(*distinct_rows(*key_rows(signatures.keying, signatures.keys, signatures.fingerprints)))
 
 
@@ -123,12 +123,12 @@ def filed_rowkeys(layout: Layout, signatures: Iterable[Signature], keying: Keyin
 
 
 def key_numbers(parts: Uint64s) -> Uint64s:
-    """Return the prefixes under which the key drawer files parts of keys, as numbers of 40 bits."""
+    """Return the prefixes under which the key drawer stores parts of keys, as numbers of 40 bits."""
     return parts >> np.uint64(32) << np.uint64(8) | np.uint64(KEY_FLAG)
 
 
 def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
-    """Return rows, given as prefixes (numbers of 40 bits) and fingerprints, in order and each once."""
+    """Return the distinct rows, in order, of rows given as prefixes (numbers of 40 bits) and fingerprints."""
     order = np.lexsort((fingerprints, prefixes))
     prefixes, fingerprints = prefixes[order], fingerprints[order]
     is_new = np.append(True, (prefixes[1:] != prefixes[:-1]) | (fingerprints[1:] != fingerprints[:-1]))[: len(order)]
@@ -136,7 +136,7 @@ def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Ui
 
 
 def rowkeys_of(prefixes: Uint64s, fingerprints: Uint64s) -> Uint8s:
-    """Return rows, given as prefixes (numbers of 40 bits) and fingerprints of shape (m,): shape (m, 13), uint8."""
+    """Return the rowkeys of prefixes (numbers of 40 bits) and fingerprints of shape (m,): shape (m, 13), uint8."""
     rows = np.empty((len(prefixes), ROWKEY_BYTES), np.uint8)
     rows[:, :PREFIX_BYTES] = fingerprint_bytes(prefixes)[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
     rows[:, PREFIX_BYTES:] = fingerprint_bytes(fingerprints)
@@ -149,7 +149,7 @@ def listing_rowkeys(fingerprints: Uint64s) -> Uint8s:
 
 
 def register_rowkeys(segments: Uint64s, rests: Uint64s) -> Uint8s:
-    """Return the rowkeys of register rows, given as `register_numbers` does: shape (n, 13), uint8."""
+    """Return the rowkeys of register rows, from the result of `register_numbers`: shape (n, 13), uint8."""
     return rowkeys_of(segments << np.uint64(8) | np.uint64(REGISTER_FLAG), rests)
 
 
@@ -160,7 +160,7 @@ def documents_rowkey(fingerprint: int) -> bytes:
 
 
 def orphans_rowkey(hour: int, fingerprint: int) -> bytes:
-    """Return the rowkey under which the log of orphans has a fingerprint that documents left in an hour since 1970."""
+    """Return the rowkey in the log of orphans for a fingerprint that documents left in an hour (counted from 1970)."""
     packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
     return hour.to_bytes(SEGMENT_BYTES, "big") + bytes([ORPHANS_FLAG]) + packed
 
@@ -172,7 +172,7 @@ def register_rowkey(doc_id: bytes) -> bytes:
 
 
 def register_numbers(doc_ids: Iterable[bytes]) -> tuple[Uint64s, Uint64s]:
-    """Return the parts of register rows before and after the flag, for document ids: shape (n,), uint64, each."""
+    """Return the parts of register rowkeys before and after the flag, for document ids: two arrays (n,), uint64."""
     digests = np.frombuffer(b"".join([mmh3.mmh3_x64_128_digest(one, 0) for one in doc_ids]), ">u4").reshape(-1, 4)
     numbers = digests.astype(np.uint64)
     return numbers[:, 0], numbers[:, 1] << np.uint64(32) | numbers[:, 2]
@@ -184,10 +184,10 @@ def bucket_range(prefix: bytes) -> tuple[bytes, bytes]:
 
 
 def splits(layout: Layout, regions: int, *, sample: Uint64s | None = None) -> list[bytes]:
-    """Return the `regions - 1` keys, 4 bytes each and ascending, at which a table is split.
+    """Return the `regions - 1` keys, 4 bytes each and ascending, at which to split a table.
 
-    Without a sample the segments' whole range is cut evenly; with one, at the quantiles of the segments that the
-    sample's fingerprints have in all drawers, so that every region gets the same number of rows.
+    Without a sample, the whole range of segments is cut evenly. With one, it is cut at the quantiles of the segments
+    that the sample's fingerprints have in all drawers, so that every region gets the same number of rows.
 
     Raises:
         ValueError: `regions` is outside [1, 65536], or the sample has too few distinct segments.
@@ -209,7 +209,7 @@ def splits(layout: Layout, regions: int, *, sample: Uint64s | None = None) -> li
 
 
 def check_doc_id(doc_id: object) -> bytes:
-    """Return a document id's UTF-8 bytes; `TypeError` or `ValueError` says what is wrong with it.
+    """Return a document id's UTF-8 bytes; raise `TypeError` or `ValueError` if it is invalid.
 
     An id has 1 to 2,048 bytes of UTF-8 and no control characters (U+0000 to U+001F, U+007F to U+009F).
     """
@@ -238,10 +238,10 @@ def check_documents(
     doc_ids: Sequence[str],
     first_seen: Sequence[int] | Int64s | int,
 ) -> tuple[Signatures, list[bytes], Int64s]:
-    """Return documents' signatures, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
+    """Return signatures, ids as UTF-8, and times; raise `ValueError` or `TypeError` if one is invalid."""
     for name, given in (("signatures", signatures), ("doc_ids", doc_ids)):
         if isinstance(given, Set):
-            raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
+            raise TypeError(f"{name} is a {type(given).__name__}, which is not ordered; pass a list")
     values, encoded = as_signatures(signatures), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
         raise ValueError(f"{len(values)} signatures for {len(encoded)} document ids")
@@ -249,7 +249,7 @@ def check_documents(
 
 
 def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
-    """Return document ids as UTF-8; `ValueError` or `TypeError` names what is wrong."""
+    """Return document ids as UTF-8; raise `ValueError` or `TypeError` if one is invalid."""
     if isinstance(doc_ids, (str, bytes)):
         raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
     return list(map(check_doc_id, doc_ids))

@@ -1,8 +1,8 @@
 """Settings in one frozen object: flags override the environment, which overrides the file and the defaults.
 
-The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). Only the first existing one of these is read: the
-file asked for, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment a key is
-`HSIMHASH_` and its name in capitals. An empty variable counts as not set, and `null` as no value.
+The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). Only the first of these that exists is read: the
+file passed to `load`, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment, a
+key is `HSIMHASH_` and its name in capitals. An empty variable counts as not set, and `null` as no value.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from hsimhash.query_log import SLOW_S
 from hsimhash.store import check_url
 from hsimhash.store.urls import masked, may_be_url
 
-DEFAULT = "default"  # the source of what nobody set
+DEFAULT = "default"  # source of settings that were not set
 PREFIX = "HSIMHASH_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA", f"{PREFIX}NATIVE")  # known, and no settings
-# What Kubernetes and `docker run --link` set in a container for a service whose name is or begins with hsimhash.
+OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA", f"{PREFIX}NATIVE")  # known variables that are not settings
+# Variables that Kubernetes and `docker run --link` set in a container for a service whose name begins with hsimhash.
 _SERVICE_VARIABLE = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?|NAME|ENV_\w+)", re.ASCII
 )
@@ -43,7 +43,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def _refused_by(check: Callable[[str], object]) -> AfterValidator:
-    """Return what refuses a value for which `check` raises `ValueError`."""
+    """Return a validator that rejects values for which `check` raises `ValueError`."""
 
     def checked(text: str) -> str:
         check(text)
@@ -53,13 +53,13 @@ def _refused_by(check: Callable[[str], object]) -> AfterValidator:
 
 
 def _utf8(password: SecretStr) -> SecretStr:
-    """Return a password; `UnicodeEncodeError` where it cannot be sent."""
+    """Return a password; raise `UnicodeEncodeError` if it cannot be sent."""
     password.get_secret_value().encode()
     return password
 
 
 def _bits_or_off(text: str | None) -> int | None:
-    """Return a number of a sketch's bits, None for `off`."""
+    """Parse a number of sketch bits; return None for `off`."""
     if text is None:
         return MAX_SKETCH
     if text == "off":
@@ -85,7 +85,7 @@ def host_names(text: str) -> tuple[str, ...]:
     """Parse host names in `name,name`; raise `ValueError` for anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
-        raise ValueError("it should be names of hosts with commas between them, such as search,search.example.com")
+        raise ValueError("it should be host names separated by commas, such as search,search.example.com")
     return tuple(names)
 
 
@@ -93,12 +93,12 @@ def web_origins(text: str) -> tuple[str, ...]:
     """Parse origins in `https://name,http://name:port`; raise `ValueError` for anything else."""
     origins = [origin.strip().lower() for origin in text.split(",")]
     if not all(re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", origin) for origin in origins):
-        raise ValueError("it should be origins of web pages with commas between them, such as https://app.example.com")
+        raise ValueError("it should be origins of web pages separated by commas, such as https://app.example.com")
     return tuple(origins)
 
 
 class Settings(BaseModel):
-    """The settings of all commands. `model_fields_set` has the keys that were set, whatever the value."""
+    """The settings of all commands. `model_fields_set` has the keys that were set, even if to their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -131,7 +131,7 @@ KEYS = tuple(Settings.model_fields)
 class Loaded:
     """Settings, and the source of every key: `default`, `file:line`, a variable or a flag.
 
-    `warnings` name the variables that look like settings and are none.
+    `warnings` name variables that look like settings but are not.
     """
 
     settings: Settings
@@ -140,7 +140,7 @@ class Loaded:
 
 
 class _Given(NamedTuple):
-    value: str | None  # text, wherever it is from: `Settings` knows which are numbers
+    value: str | None  # always text; `Settings` converts numbers
     source: str
 
 
@@ -160,14 +160,15 @@ def load(
     """Load the settings from flags, environment and file.
 
     Args:
-        flags: values by key.
-        environment: variables by name. Those that do not begin with `HSIMHASH_` are ignored, and so are those that
-            Kubernetes and Docker set for a service of that name; any other unknown one gives a warning.
-        config: the settings file to read.
+        flags: Values by key.
+        environment: Variables by name. Variables that do not begin with `HSIMHASH_` are ignored, and so are those that
+            Kubernetes and Docker set for a service of that name. Any other unknown variable gives a warning.
+        config: Settings file to read.
 
     Raises:
-        SettingsError: an unknown key, a bad value or an unreadable file; the message names file and line, or variable.
-        ValueError: a bad flag.
+        SettingsError: There is an unknown key, an invalid value or an unreadable file. The message names file and line,
+            or the variable.
+        ValueError: A flag is invalid.
     """
     flags, environment = flags or {}, environment or {}
     given = {
@@ -180,7 +181,7 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         value = given[key].value or ""
-        if key != "store" and may_be_url(value):  # parts of which the reason may quote
+        if key != "store" and may_be_url(value):  # whose parts the reason may quote
             reason = "it should not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
@@ -189,7 +190,7 @@ def load(
 
 
 def _refusal(error: ValidationError) -> tuple[str, str]:
-    """Return the first key that is refused, and why."""
+    """Return the first key that is invalid, and the reason."""
     problem = error.errors(include_url=False)[0]
     reason = problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should")
     if problem["type"] == "string_unicode" or isinstance(reason, UnicodeError):
@@ -198,7 +199,7 @@ def _refusal(error: ValidationError) -> tuple[str, str]:
 
 
 def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Path, str]:
-    """Return path and text of the settings file; without one, an empty text."""
+    """Return path and text of the settings file; if there is none, an empty text."""
     asked = config or environment.get(CONFIG_VARIABLE)
     home = environment.get("HOME")
     usual = [Path(FILE_NAME), *([Path(home, ".config", "hsimhash", FILE_NAME)] if home else [])]
@@ -207,12 +208,12 @@ def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Pat
         if text is not None:
             return path, text
     if asked:
-        raise SettingsError(f"there is no settings file {asked} ({'--config' if config else CONFIG_VARIABLE} names it)")
+        raise SettingsError(f"settings file {asked} does not exist (from {'--config' if config else CONFIG_VARIABLE})")
     return Path(FILE_NAME), ""
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of a file, None where nothing has that name; a link that leads nowhere has it."""
+    """Return the text of a file, or None if it does not exist. A dangling link is an error."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -241,7 +242,7 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
 
 
 def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the keys and values of a YAML file as they are written there: nodes know their lines."""
+    """Return the keys and values of a YAML file as nodes, which have their line numbers."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
@@ -274,7 +275,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    """Return the value of a setting for a message, without what may be secret in it."""
+    """Return the value of a setting for a message, without secrets."""
     if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
         return "…"
     is_url = isinstance(value, str) and (name not in KEYS or name == "store" or may_be_url(value))

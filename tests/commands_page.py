@@ -1,4 +1,4 @@
-"""The reference of commands, made of their help: `python -m tests.commands_page` writes it."""
+"""The command reference, generated from the help texts: `python -m tests.commands_page` writes it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from hsimhash.store.capabilities import BacksUp, Collects, Compacts, HasTable, L
 PAGE = Path(__file__).parents[1] / "docs" / "pages" / "reference" / "commands.md"
 HEAD = """# Commands
 
-What `--help` says of each command. `python -m tests.commands_page` writes this page; a test holds it to the program.
+The `--help` text of every command. `python -m tests.commands_page` generates this page; a test checks that it is up to
+date.
 """
 
 
-# What commands do with the capabilities of stores.
+# What commands do with each optional capability of a store.
 WHAT = {
-    "`bulk-load`, `relayout --stage`: files written beside the servers": LoadsFiles,
-    "`check`, `count`, `expire` by several processes that resume": WalksRanges,
-    "`describe` and `status` of regions": HasTable,
+    "`bulk-load`, `relayout --stage`: load HFiles": LoadsFiles,
+    "`check`, `describe --count`, `expire` with several processes": WalksRanges,
+    "`describe`, `status`: regions": HasTable,
     "`collect`": Collects,
     "`compact`": Compacts,
     "`backup`": BacksUp,
@@ -35,12 +36,12 @@ URLS = {
 
 
 def text() -> str:
-    """Return the page as the program's help makes it."""
+    """Return the page, generated from the program's help."""
     return HEAD + matrix() + "".join(map(_section, ["", *COMMANDS, "settings show"]))
 
 
 def matrix() -> str:
-    """Return the table of what works on which store, as their backends say it."""
+    """Return the table of what works on which store, according to their backends."""
     kinds = {name: backends()[name] for name in URLS}
     rows = [[what, *(_answer(one, capability) for one in kinds.values())] for what, capability in WHAT.items()]
     head = ["what", *(one.title for one in kinds.values())]
@@ -49,8 +50,8 @@ def matrix() -> str:
     return f"""
 ## What works on which store
 
-Every command works on every store, but for these. Where a store lacks one, the command says what to do instead. The
-help of a flag that is for some stores alone begins with their names.
+Every command works on every store, with these exceptions. If a store does not support a command, the command prints
+what to do instead. If a flag is only for some stores, its help begins with their names.
 
 {table}"""
 
@@ -61,7 +62,7 @@ def _answer(backend: Backend, capability: type) -> str:
     instead = backend.instead(capability, URLS[backend.name], "copy")
     if instead is None:
         return ""
-    return "prints the lines" if instead.lines else "not needed"
+    return "prints the commands" if instead.lines else "not needed"
 
 
 def _section(command: str) -> str:

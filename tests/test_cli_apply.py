@@ -56,7 +56,7 @@ def test_records_come_as_they_stand_and_in_their_order(
     assert done.stdout == b"".join(JSON_LINES[number] + b"\n" for number in numbers)
     assert b"wrote 2 documents, left out 2" in done.stderr
     assert b"left out 1 record with an id seen before" in done.stderr
-    assert b"left out 1 bad record" in done.stderr
+    assert b"left out 1 invalid record" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
@@ -289,7 +289,7 @@ def test_a_record_whose_text_dedup_rejected_is_left_out_in_favour_of_a_later_one
     given = source.read_bytes() if is_piped else b""
     done = run_apart("apply", "-" if is_piped else str(source), "--from", str(out), given=given)
     assert (done.returncode, done.stdout.decode().splitlines()) == (7, lines[1:])
-    assert b"left out 2 bad records" in done.stderr
+    assert b"left out 2 invalid records" in done.stderr
 
 
 @thorough

@@ -78,7 +78,7 @@ def test_the_other_commands_read_the_same_fields(tmp_path: Path) -> None:
     assert json.loads(run("dedup", path, "--out", out, *FIELDS).stdout)["documents"] == 3
     kept = run("apply", path, "--from", out)
     assert {line["id"] for line in lines_of(kept.stdout)} <= expected().keys()
-    assert "left out 2 bad records" in kept.stderr
+    assert "left out 2 invalid records" in kept.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_other_commands_read_the_same_fields(tmp_path: Path) -> None:
         (("--field", "title=x"), "invalid field 'title^x'; write title^3+body"),
         (("--field", "a=1", "--field", "a=2"), "field a is given twice"),
         (("--field", "title", "--profile", "jieba-topn-1"), "tfidf-float does not support fields"),
-        (("--features-field", "tags", "--profile", "auto-2"), "profile auto-2 takes texts; --features-field goes with"),
+        (("--features-field", "tags", "--profile", "auto-2"), "profile auto-2 is for texts: --features-field needs"),
         (("--profile", "words-1:tie=two"), "tie 'two' is unknown; did you mean one?"),
         (("--profile", "1e0n-1"), "did you mean 1e0ng-1?"),
     ],

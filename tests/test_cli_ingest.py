@@ -52,7 +52,7 @@ def test_the_sample_goes_in_with_one_command(url: str) -> None:
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert summary["documents"] == summary["added"] + summary["short"]
-    assert f"made {url} with layout 4 and profile auto-3-rarity-" in result.stderr
+    assert f"created {url} with layout 4 and profile auto-3-rarity-" in result.stderr
     assert len(ids_in(url)) == summary["added"]
 
 
@@ -347,7 +347,7 @@ def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: st
             process.send_signal(signal.SIGTERM)
             _, talk = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 130, talk.decode()
-            assert b"the same command continues" in talk
+            assert b"run the same command again to resume" in talk
         assert index.count() == 0
     assert run_apart(*arguments).returncode == 0
     assert len(ids_in(url)) == 5
@@ -371,7 +371,7 @@ def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate()
     assert process.returncode == 130, talk.decode()
-    assert b"the same command continues" in talk
+    assert b"run the same command again to resume" in talk
     done = run_apart(*arguments)
     assert done.returncode == 0
     assert done.stderr.count(b"resuming at ") == 1

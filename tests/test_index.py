@@ -152,7 +152,7 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.query("1"), TypeError, "not str"),
         (lambda index: index.remove(["a", 5]), TypeError, "got int"),
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "not one str"),
-        (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids is a set, which has no order"),
+        (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids is a set, which is not ordered"),
         (lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]), TypeError, "signatures is a dict_keys"),
         (lambda index: index.query(1, limit=1.5), TypeError, "must be a whole number, got float: 1.5"),
         (lambda index: index.query_many([1], limit=True), TypeError, "got bool"),

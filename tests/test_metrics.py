@@ -103,7 +103,7 @@ def test_a_command_that_runs_is_scraped(tmp_path: Path) -> None:
     store = ("--store", f"lmdb://{tmp_path / 'index'}", "--rate", "1000")
     process = own_process("ingest", str(source), "--on-duplicate", "skip", "--metrics-port", "0", *store)
     told = b""
-    while not (found := re.search(rb"numbers at http://127\.0\.0\.1:(\d+)/metrics", told)):
+    while not (found := re.search(rb"metrics at http://127\.0\.0\.1:(\d+)/metrics", told)):
         line = process.stderr.readline()
         assert line, told.decode()
         told += line

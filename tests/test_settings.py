@@ -199,9 +199,9 @@ def test_bad_flag_is_a_wrong_argument() -> None:
 
 
 def test_file_that_was_asked_for_must_be_there_and_readable() -> None:
-    with pytest.raises(SettingsError, match=r"no settings file gone\.yaml \(--config"):
+    with pytest.raises(SettingsError, match=r"settings file gone\.yaml does not exist \(from --config"):
         load(config=Path("gone.yaml"))
-    with pytest.raises(SettingsError, match=r"no settings file gone\.yaml \(HSIMHASH_CONFIG"):
+    with pytest.raises(SettingsError, match=r"settings file gone\.yaml does not exist \(from HSIMHASH_CONFIG"):
         load(None, {"HSIMHASH_CONFIG": "gone.yaml"})
     Path("latin.yaml").write_bytes(b"store: lmdb://\xe4\n")
     with pytest.raises(SettingsError, match="not UTF-8"):

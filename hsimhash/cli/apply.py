@@ -1,4 +1,4 @@
-"""`hsimhash apply`: write the documents that a `dedup` keeps, unchanged."""
+"""`hsimhash apply`: write the documents that `dedup` kept, unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import COPIED_KINDS
 
-# Options that apply had before it read them from DIR: accepted for one release where they say the same.
+# Options that apply had before it read them from DIR. Accepted for one more release if they agree with DIR.
 _OLD_OPTIONS = {
     "--format": "format",
     "--id-field": "id_field",
@@ -45,13 +45,13 @@ def _old_options(command: Callable[..., object]) -> Callable[..., object]:
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder that 'hsimhash dedup' wrote.",
+    help="Output folder of 'hsimhash dedup'.",
 )
 @click.option(
-    "--out", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+    "--out", metavar="FILE", default="-", help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst."
 )
 @click.option("--dropped", is_flag=True, help="Write the dropped documents instead of the kept ones.")
-@click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each with its cluster.")
+@click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each marked with its cluster.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @_old_options
 def apply_command(
@@ -64,17 +64,17 @@ def apply_command(
     fields: tuple[str, ...],
     **old: str | None,
 ) -> ExitCode:
-    """Write the documents that 'hsimhash dedup' keeps, unchanged and in their order.
+    """Write the documents that 'hsimhash dedup' kept, unchanged and in input order.
 
     \b
     Example: hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
 
-    Pass the inputs that dedup read, in the same order. DIR remembers how it read them. If several records have the
-    same id, the first one counts, as in dedup. Invalid records are left out, and the exit code is then 7.
+    Pass the inputs of dedup again, in the same order. DIR records the options that dedup used to read them. If several
+    records have the same id, apply writes only the first one. Invalid records are left out, and the exit code is 7.
 
-    For a folder of texts, apply writes the paths of the files, one per line. Tables and web archives cannot be copied
-    line by line: use the ids in keep.txt instead.
+    For a folder of texts, apply writes the paths of the files, one per line. It cannot copy tables and web archives
+    line by line; for these, use the ids in keep.txt instead.
 
     With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
     cluster, and true or false. FILE appears only when it is complete.
@@ -101,7 +101,7 @@ def apply_command(
 
 
 def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | None], fields: tuple[str, ...]) -> None:
-    """Refuse an option that says something else than the dedup did."""
+    """Reject an option that contradicts what dedup used."""
     used = asdict(reading) | {"features_field": reading.text_field if reading.has_features else None}
     contradictions = [
         f"{flag} {old[name]}" for flag, name in _OLD_OPTIONS.items() if old[name] not in (None, "auto", used[name])
@@ -116,7 +116,7 @@ def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | Non
 
 
 def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
-    """Raise if the output is an input, lies within one, or is a result of dedup, also through a link."""
+    """Raise if the output is an input, is inside one, or is a result of dedup, even through a link."""
     path = Path(out)
     if out == "-" or (path.exists() and not path.is_file()):
         return
@@ -126,7 +126,7 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
 
 
 def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
-    """Raise if FILE is named as a format that no input has: their lines are copied as they are."""
+    """Raise if the name of FILE is for a format that no input has: lines are copied unchanged."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
     if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
         refuse_format(out, "--out", list(dict.fromkeys(writes)))
@@ -139,4 +139,4 @@ def _report(count: Applied) -> None:
     if count.missing:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
-        say(f"left out {plural(count.rejected, 'bad record')}")
+        say(f"left out {plural(count.rejected, 'invalid record')}")

@@ -1,11 +1,11 @@
-"""Interpret TEXT, FILE, FP and ID arguments, by one rule for every command.
+"""Interpret TEXT, FILE, FP and ID arguments, with the same rules for every command.
 
 1. The path of a file means the text of that file.
 2. Any other argument is a text, a fingerprint or a document id, depending on the command.
-3. The options --text, --file and --id say what their value is, so rule 1 does not apply to them.
+3. The options --text, --file and --id define what their value is, so rule 1 does not apply to them.
 
-Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) gives its main text.
-The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to delete.
+Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) is reduced to its main
+text. The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to delete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, unpacked_whole
 from hsimhash.inputs.reader import content_of_file
 
-ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` looks whether it is an id
+ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` checks whether it is an id
 
 
 class Named(NamedTuple):
@@ -57,7 +57,7 @@ def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids:
 
 
 def refuse_records(words: Iterable[str]) -> None:
-    """Reject an argument that is a file of many documents: nobody wants it as one text."""
+    """Reject an argument that is a file of many documents, because using it as one text is probably a mistake."""
     for word in words:
         if kind_by_name(word) and is_file(word):
             raise click.UsageError(
@@ -84,8 +84,8 @@ def read_text(path: str, extract: str = "auto") -> str:
     """Return the text of a file, or of stdin for `-`.
 
     Raises:
-        HsimhashError: it is not UTF-8, too long, or damaged.
-        OSError: it cannot be read.
+        HsimhashError: The text is not UTF-8, too long, or damaged.
+        OSError: The file cannot be read.
     """
     if path == STDIN:
         check_stdin()

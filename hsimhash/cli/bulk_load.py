@@ -39,7 +39,7 @@ from hsimhash.cli.stage_options import (
 from hsimhash.inputs import Input
 from hsimhash.load import IngestLimits, IngestOptions, default_job
 
-_RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
+_RUN_BYTES = 500  # approximate memory per document while a run is sorted
 
 
 @click.command("bulk-load", cls=Command)
@@ -53,10 +53,10 @@ _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 @fingerprint_field_option
 @first_seen_field_option
 @field_options
-@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run got further or finished.")
+@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 def bulk_load_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -71,25 +71,26 @@ def bulk_load_command(
     as_json: bool,
     quiet: bool,
 ) -> ExitCode:
-    """Load documents into an index on HBase as HFiles, many times as fast as 'hsimhash ingest'.
+    """Load documents into an index on HBase as HFiles, many times faster than 'hsimhash ingest'.
 
     \b
     Example: hsimhash bulk-load pages.jsonl.gz --store hbase://gw1:9091/pages --stage /data/stage
              hsimhash bulk-load fps.tsv --format fingerprints --store hbase://gw1:9091/pages --stage hdfs://nn/tmp/stage
 
-    INPUTs are those of 'hsimhash ingest'. Their documents are sorted in the job folder and written as HFiles to the
-    stage. HBase's own BulkLoadHFilesTool then hands the files to the region servers, which serve them at once. The
-    rows come first and the registers last, so no query sees half a document.
+    Accepts the same INPUTs as 'hsimhash ingest'. bulk-load sorts their documents in the job folder and writes them as
+    HFiles to the stage. HBase's own BulkLoadHFilesTool then hands the files to the region servers, which serve them
+    immediately. The rows are loaded first and the registers last, so no query sees half a document.
 
-    The index can be used meanwhile. If others change a document of INPUTs after the load began, their change wins, as
-    far as the servers' clocks agree. Documents that are already stored keep their first_seen. To find them, bulk-load
-    reads the registers of all ids, unless the index is empty or you pass --first-load. If an id comes twice, the last
-    document counts. Run the same command again to resume; a stream must be sent again from its beginning.
+    The index can be used during the load. If another process changes a document of INPUTs after the load began, that
+    change wins, as far as the servers' clocks agree. Documents that are already stored keep their first_seen. To find
+    them, bulk-load reads the registers of all ids, unless the index is empty or you pass --first-load. If an id occurs
+    twice, the last document counts. Run the same command again to resume; send a stream again from its beginning.
 
-    Texts are fingerprinted with the profile of the index; create it with --profile auto-3:rarity=TABLE to use word
-    weights that 'hsimhash fit' learnt from your own texts.
+    Texts are fingerprinted with the profile of the index. To use word weights that 'hsimhash fit' learnt from your own
+    texts, create the index with --profile auto-3:rarity=TABLE.
 
-    With --print-commands the two commands are printed instead of run; run this command again after them.
+    With --print-commands, bulk-load prints the two commands that load the files instead of running them. Then run this
+    command again.
     """
     check_on_hbase(settings.store)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
@@ -112,13 +113,13 @@ def bulk_load_command(
 
 
 def _limits(memory_mib: int, workers: int) -> IngestLimits:
-    """Return the limits of a caller of `main`, or those for so much memory."""
+    """Return the limits that a caller of `main` passed, or those for this much memory."""
     given: IngestLimits | None = click.get_current_context().obj
     return given or IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
 
 
 def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path:
-    """Return the job's folder; refuse one that cannot be written, or that is the stage."""
+    """Return the job folder; reject one that cannot be written, or that is the stage."""
     job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
     check_job(job)
     if "://" not in stage and Path(stage).absolute() == job.absolute():

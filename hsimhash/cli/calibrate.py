@@ -28,29 +28,31 @@ REJECTS_SHOWN = 10
 @click.command("calibrate", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots to FILE."
+    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write an HTML report to FILE."
 )
 @click.option(
     "--pairs",
     "labels",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="LABELS",
-    help="Labels to compare with: lines of id<TAB>id<TAB>1 or 0, or of id<TAB>cluster below that header.",
+    help="File of labels: lines of id<TAB>id<TAB>1 or 0, or a header line id<TAB>cluster and then such lines.",
 )
-@click.option("--edits", "is_planted", is_flag=True, help="Edit texts to get near pairs. The default without --pairs.")
+@click.option(
+    "--edits", "is_planted", is_flag=True, help="Create near pairs by editing texts. The default without --pairs."
+)
 @click.option(
     "--profile",
     "profiles",
     type=utf8,
     multiple=True,
     metavar="NAME",
-    help="A profile to compare. Repeatable. Default: those that suit the scripts of the texts.",
+    help="Profile to compare. Repeatable. Default: those that suit the scripts of the texts.",
 )
 @click.option(
     "--documents",
     type=Count(2, MOST_DOCUMENTS),
     metavar="N",
-    help="How many documents to plan for: 50M, 1e8. Default: those in the inputs, and at least 1M.",
+    help="Number of documents to plan for, such as 50M or 1e8. Default: as many as in the inputs, but at least 1M.",
 )
 @click.option(
     "--sample",
@@ -58,7 +60,7 @@ REJECTS_SHOWN = 10
     default=SAMPLED,
     show_default=True,
     metavar="N",
-    help="How many documents to compare.",
+    help="Number of documents to compare.",
 )
 @with_settings("format", "id_field", "text_field", "extract", "workers")
 @json_option
@@ -80,21 +82,22 @@ def calibrate_command(
              hsimhash calibrate pages.jsonl.gz --documents 100M
              hsimhash calibrate pages.jsonl.gz --pairs labels.tsv --profile auto-2 --profile zh-1 --json
 
-    INPUTs are those of 'hsimhash ingest' with texts. calibrate takes a sample of them and compares all its pairs.
+    Accepts the same INPUTs as 'hsimhash ingest', if they contain texts. calibrate takes a sample of the documents and
+    compares all pairs in it.
 
-    Without labels, it edits texts: it adds and removes sentences, replaces words, adds a header and a footer, and cuts
-    off the end. A text and its edited copy are a near pair. Precision and F1 are those of a collection of N documents,
-    each with one near copy. False pairs are pairs that are found although their texts share less than a fifth of their
-    shingles, or although LABELS says that they are not near.
+    Without labels, calibrate creates near pairs by editing texts: it adds and removes sentences, replaces words, adds a
+    header and a footer, and cuts off the end. Precision and F1 are those of a collection of N documents in which each
+    has one near copy. A false pair is one that is found although its texts share less than a fifth of their shingles,
+    or although LABELS marks it as not near.
 
-    A profile that weighs words by how rare they are, such as auto-3, is compared twice: fitted to the sample, and not
-    fitted, with the weights of general text.
+    Profiles that weigh words by how rare they are, such as auto-3, are compared twice: with weights fitted to the
+    sample, and with the weights of general text.
 
-    calibrate recommends the defaults unless something else gains enough: an F1 that is better by more than .01, or the
-    same F1 with queries that cost at least 20 % less. If the sample has no false pair at some distance, it says only
-    how many there are at most in a collection of a million documents.
+    calibrate recommends the defaults unless another choice is clearly better: its F1 is higher by more than .01, or its
+    F1 is the same and its queries cost at least 20 % less. If the sample has no false pairs at some distance, calibrate
+    prints only an upper bound for a collection of a million documents.
 
-    --report writes a page with plots, all numbers, and pairs of your documents to look at.
+    --report writes a page with plots, all numbers, and example pairs of your documents.
     """
     _refuse_contradictions(labels, report, is_planted=is_planted)
     reading = reading_of(settings, None)
@@ -127,7 +130,7 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def _rejected(found: Calibration) -> ExitCode:
-    """Say which records were rejected."""
+    """Print the first rejected records, and return the exit code."""
     named = (*found.sample.reasons, *found.label_rejects)
     for reason in named[:REJECTS_SHOWN]:
         say(f"rejected: {reason}")

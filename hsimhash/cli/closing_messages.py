@@ -1,4 +1,4 @@
-"""The closing lines of a command on a terminal: what it did, where to look, and the next command to paste."""
+"""The closing lines of a command on a terminal: what it did, where the results are, and the next command to paste."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hsimhash.load import Summary
 
 MILLION = 1_000_000
-MOST_WORDS = 30  # of inputs in a command to paste; more are left to the user
+MOST_WORDS = 30  # most inputs in a command to paste; if there are more, the user must insert them
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
@@ -69,7 +69,7 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
     if count.missing:
         print_line(f"The inputs lack {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
-        reading = replace(reading, format="auto") if suffix_of(out) else reading  # its name tells
+        reading = replace(reading, format="auto") if suffix_of(out) else reading  # the name determines the format
         tell_next("ingest", out, *reading.flags, "--store", "lmdb://index")
 
 
@@ -147,7 +147,7 @@ def say_rejected(count: int, path: Path) -> None:
 
 
 def first_reject(path: Path) -> str:
-    """Return the place and reason of the first reject in a list; empty if a user deleted the list."""
+    """Return the location and reason of the first reject in a list, or an empty string if the list was deleted."""
     if not path.exists():
         return ""
     with path.open(encoding="utf-8") as lines:
@@ -181,7 +181,7 @@ def program() -> str:
 
 
 def shell_word(word: str | os.PathLike[str]) -> str:
-    """Quote a word for a shell, without characters that control a terminal."""
+    """Quote a word for a shell, with terminal control characters escaped."""
     text = os.fspath(word)
     if text.isprintable():
         return shlex.quote(text)
@@ -194,7 +194,7 @@ def _given(names: Sequence[str]) -> Sequence[str]:
 
 
 def _kept_name(found: Sequence[Input], folder: Path) -> Path:
-    """Return a name for the kept records: in the current folder, unless that is read or has such a file."""
+    """Return a file for the kept records, in the current folder unless that is an input or already has such a file."""
     first = found[0]
     packing = packing_of(first.name) if packing_of(first.name) in PACKED_OUTPUTS else ""
     suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing

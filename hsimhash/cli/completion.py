@@ -20,7 +20,7 @@ _STARTS_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 
 
 class _Place(NamedTuple):
-    """Where a shell looks for its completion script, and the file that loads it; fish needs none."""
+    """The path of a shell's completion script, and the start-up file that loads it; None for fish."""
 
     script: Path
     start_up: Path | None
@@ -36,9 +36,9 @@ def completion_command(what: str, shell: str | None) -> None:
     Example: hsimhash completion install
              hsimhash completion bash > hsimhash.bash
 
-    'install' sets up your shell, the one in $SHELL unless you name another: it writes the script to your data folder
-    and adds one line to ~/.bashrc or ~/.zshrc. fish loads the script without such a line. The name of a shell prints
-    its script instead.
+    'install' sets up the shell in $SHELL, or the one you name. It writes a script to your data folder and adds a line
+    that loads it to ~/.bashrc or ~/.zshrc; fish does not need that line. To print the script instead, pass the name of
+    a shell.
     """
     if what != "install":
         if shell:

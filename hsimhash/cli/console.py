@@ -15,7 +15,7 @@ import click
 from hsimhash.cli.standard_streams import writing_stdout
 from hsimhash.progress import UNWATCHED, Observer, Progress
 
-PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
+PROGRESS_INTERVAL_S = 10.0  # between two progress lines if stderr is not a terminal
 _TITLES = {
     "read": "reading",
     "fit": "learning which words are rare",
@@ -26,7 +26,7 @@ _TITLES = {
     "merge": "merging",
     "write": "writing",
 }
-PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
+PIPED_COLUMNS = 1_000  # table width if stdout is not a terminal: wide enough not to break lines
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -42,7 +42,7 @@ def print_line(text: str) -> None:
 
 
 def send() -> None:
-    """Flush what was printed; whoever sends requests may wait for these answers."""
+    """Flush stdout: the sender of the requests may be waiting for these answers."""
     with writing_stdout():
         sys.stdout.flush()
 
@@ -66,7 +66,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield names and values; the parts of a value that is a dict each as one of their own."""
+    """Yield names and values. Each item of a dict value is yielded separately."""
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name} ")
@@ -75,7 +75,7 @@ def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _shown(name: str, value: object) -> str:
-    """Return a value as people read it; facts in bytes have names that say so."""
+    """Format a value for people. Names of values in bytes end in `_bytes`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -87,7 +87,7 @@ def _shown(name: str, value: object) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table; columns whose names end in `>` are right-aligned. Nothing is truncated."""
-    from rich import box, console, table  # here: only who prints a table waits for them
+    from rich import box, console, table  # here: only tables need them
 
     width = None if sys.stdout.isatty() else PIPED_COLUMNS
     shown = table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -122,9 +122,9 @@ def plural(count: int, noun: str) -> str:
 
 @contextmanager
 def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bool = False) -> Iterator[Observer]:
-    """Yield an observer that says what a job says, and unless `quiet` shows how far it is.
+    """Yield an observer that prints a job's messages and, unless `quiet`, its progress.
 
-    On a terminal a bar on stderr, elsewhere a line every 10 s.
+    Progress is a bar if stderr is a terminal, otherwise a line every 10 s.
     """
     if quiet or not sys.stderr.isatty():
         yield Observer(stop, UNWATCHED.progress if quiet else progress_lines(), say)
@@ -132,7 +132,7 @@ def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bo
     from rich import console, progress
 
     columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[words]}"))
-    # rich would print what goes to stdout on its own console: wrapped, and on the terminal even if stdout is a file.
+    # Otherwise rich would print stdout on its own console: wrapped, and on the terminal even if stdout is a file.
     shown = progress.Progress(*columns, console=console.Console(stderr=True), transient=True, redirect_stdout=False)
     with shown as bar:
         task, in_words = bar.add_task(_title(stage), total=None, words=""), _wording()
@@ -165,7 +165,7 @@ def _title(stage: str) -> str:
 
 
 def _wording() -> Callable[[Progress], str]:
-    """Return what puts progress into words, while reading with the documents a second since the first call."""
+    """Return a function that puts progress into words; while reading, with documents/s since its first call."""
     began: tuple[float, int] | None = None
 
     def words(one: Progress) -> str:
@@ -185,5 +185,5 @@ def log_to_stderr(verbosity: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logger = logging.getLogger("hsimhash")
-    logger.handlers = [handler]  # once, even where one process runs many commands
+    logger.handlers = [handler]  # only one, even if a process runs many commands
     logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

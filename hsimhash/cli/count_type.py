@@ -24,9 +24,9 @@ class Count(click.ParamType[int | float]):
     """A count of documents or records.
 
     Args:
-        least: the smallest one.
-        most: the largest one; None: any.
-        is_whole: whether it is a whole number, an `int`; else it is a `float` above `least`.
+        least: Smallest count.
+        most: Largest count; None allows any.
+        is_whole: Whether the count is a whole number, an `int`. Otherwise it is a `float` above `least`.
     """
 
     name = "count"
@@ -35,7 +35,7 @@ class Count(click.ParamType[int | float]):
         self._least, self._most, self._is_whole = least, most, is_whole
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
-        """Return the number; a default is a number already."""
+        """Return the number. A default value is already a number."""
         found = count_in(str(value))
         if self._is_whole:
             is_valid = found is not None and found == found.to_integral_value() and found >= self._least

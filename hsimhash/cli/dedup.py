@@ -45,7 +45,7 @@ _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
 
 
 class _Plain(TypedDict):
-    """The options that a run is given as they are."""
+    """Options that are passed on to the run unchanged."""
 
     clusters: Method
     max_cluster_size: int | None
@@ -82,40 +82,43 @@ def named_folder(text: str) -> Path:
     type=click.Choice(["star", "components"]),
     default="star",
     show_default=True,
-    help="star: every document is near the kept one; components: connected by a chain of near ones.",
+    help="star: every document is near the kept one; components: documents are connected by chains of near pairs.",
 )
-@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
 @click.option(
     "--keep",
     type=utf8,
     multiple=True,
     metavar="POLICY",
-    help="Which document to keep: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id or https. "
-    "Repeat it to break ties; the smallest id decides in the end.",
+    help="Document to keep in a cluster: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id or "
+    "https. Repeat the option to break ties; the smallest id breaks any that remain.",
 )
-@click.option("--against", type=utf8, metavar="URL", help="Also drop documents near one in this index.")
+@click.option("--against", type=utf8, metavar="URL", help="Also drop documents that are near one in this index.")
 @fit_option
 @click.option(
-    "--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used."
+    "--memory",
+    type=byte_count,
+    metavar="SIZE",
+    help="Memory for finding pairs, such as 512M or 2G. Larger inputs also use disk.",
 )
 @click.option(
     "--table-format",
     metavar="auto|parquet|jsonl",
     default="auto",
-    help="Format of the tables. Default: Parquet if pyarrow is installed.",
+    help="Format of the result tables. Default: Parquet if pyarrow is installed, else JSON lines.",
 )
 @click.option(
     "--pairs",
     type=click.Choice(get_args(PairsListed)),
     default="kept",
     show_default=True,
-    help="Pairs to list. kept: each dropped document with the one kept for it; all: all near pairs, which grow with "
-    "the square of a cluster.",
+    help="Pairs to list. kept: each dropped document with the one kept in its place; all: every near pair, a number "
+    "that grows with the square of a cluster's size.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the results in DIR.")
+@click.option("--overwrite", is_flag=True, help="Replace existing results in DIR.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 def dedup_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -136,23 +139,26 @@ def dedup_command(
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
 
-    INPUTs are those of 'hsimhash ingest', and they are not changed. 'hsimhash apply' writes the documents to keep.
+    Accepts the same INPUTs as 'hsimhash ingest' and does not change them. Run 'hsimhash apply' afterwards to write the
+    documents to keep.
 
-    Documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they share a key
-    (with auto-3: three of their five heaviest words). If both have sketches, these must agree too. Profiles without
-    keys and sketches, such as auto-1, compare only fingerprints. Before a document is dropped for its key alone, its
-    text is read again, and the document is kept if less than half of its shingles are in the text kept for it; a text
-    that cannot be read again, such as that of stdin, is not compared. --max-sketch off compares neither.
+    Two documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they share a key
+    (with auto-3: three of their five heaviest words). If both have sketches, the sketches must agree as well. Profiles
+    without keys and sketches, such as auto-1, compare only fingerprints.
 
-    The results in DIR are report.html to look at, keep.txt and drop.txt with ids, the tables pairs and clusters, and
-    stats.json, which appears last. A document too short for a fingerprint is kept, and listed in short.jsonl.
+    Before dedup drops a document that only shares a key, it reads the text again. It keeps the document if less than
+    half of its shingles occur in the text kept in its place. Texts that cannot be read again, such as those from stdin,
+    are not compared. --max-sketch off turns off both comparisons, of sketches and of texts.
 
-    If several records have the same id, the first one counts; a later record with other content is rejected. Rejected
-    records are listed in rejects.jsonl, and the exit code is then 7.
+    DIR then contains report.html for you to read, keep.txt and drop.txt with ids, the tables pairs and clusters, and
+    stats.json, which appears last. Documents that are too short for a fingerprint are kept and listed in short.jsonl.
 
-    --against compares with an index, using its profile and distance. A document with a match there is dropped, and the
-    table of matches lists its nearest one, or with --pairs all every one. A stored document with the same id as an
-    input's document is ignored.
+    If several records have the same id, dedup uses the first one and rejects later ones with different content.
+    Rejected records are listed in rejects.jsonl, and the exit code is 7.
+
+    --against also compares the documents with an index, using its profile and distance. Documents that match a stored
+    one are dropped. The table of matches lists the nearest match of each, or every match with --pairs all. Stored
+    documents whose ids occur in the inputs are ignored.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)
@@ -166,7 +172,7 @@ def dedup_command(
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
-    """Return what to do: by default within the index's distance; sketches are read where the profile makes them."""
+    """Return the options of the run: by default the index's distance, and sketches if the profile makes them."""
     profile, distance = (known, DEFAULT_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
     return DedupOptions(
         max_distance=distance if settings.max_distance is None else settings.max_distance,

@@ -30,14 +30,14 @@ from hsimhash.store.base import Match
 
 DEMO_STORE = "lmdb://.demo/index"
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
-_LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
+_LONG = re.compile("(.{40}).+(.{40})")  # a long unchanged stretch; only its two ends are shown
 
 TextPair = tuple[str, str]
 
 
 @click.command("demo", cls=Command)
 @click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="The index to create.")
-@click.option("--fresh/--keep", default=True, help="Start over, or use the index of an earlier demo.")
+@click.option("--fresh/--keep", default=True, help="Start over (default), or reuse the index of an earlier demo.")
 def demo_command(store: str, fresh: bool) -> None:
     """Show what hsimhash finds in a small sample.
 
@@ -45,8 +45,8 @@ def demo_command(store: str, fresh: bool) -> None:
     Example: hsimhash demo
              hsimhash demo --store lmdb:///tmp/demo --keep
 
-    demo indexes some 370 short documents in Chinese and English, prints near-duplicates of each kind, and compares all
-    pairs that it finds with the known truth.
+    demo indexes about 370 short documents in Chinese and English, prints a pair of near-duplicates of each kind, and
+    compares all pairs that it finds with the known ones.
     """
     started = time.perf_counter()
     with sample.documents().open(encoding="utf-8") as lines:
@@ -56,7 +56,7 @@ def demo_command(store: str, fresh: bool) -> None:
 
 
 def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
-    """Return the index at `store`, the sample in it."""
+    """Return the index at `store`, with the sample in it."""
     try:
         index = HSimIndex.open(store)
     except IndexNotFoundError:
@@ -71,7 +71,7 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
         if fresh and index.count():
             click.echo(f"starting over: {index.remove(list(texts))} documents of an earlier demo removed", err=True)
         if not index.count():
-            options = IngestOptions(workers=1, fresh=True)  # another process would take longer to start than this takes
+            options = IngestOptions(workers=1, fresh=True)  # starting another process would take longer than the work
             ingest(index, find_inputs([str(sample.documents())], options.reading), options)
     except BaseException:
         index.close()
@@ -81,12 +81,12 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """The pairs found in the sample, and the true ones, in the order of the documents."""
+    """The pairs found in the sample and the true ones, in the order of the documents."""
 
     texts: dict[str, str]
     truth: dict[TextPair, str]  # pair → kind
-    found: dict[TextPair, Match]  # as one of the two finds the other
-    refuted: list[TextPair]  # what would be found besides, if sketches were not compared
+    found: dict[TextPair, Match]  # pair → the second document as a match of the first
+    refuted: list[TextPair]  # pairs that would also be found without comparing sketches
 
     @property
     def right(self) -> list[TextPair]:
@@ -103,7 +103,7 @@ def _evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
 
 
 def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[TextPair, Match]:
-    """Return the pairs that queries for all documents find, in their order."""
+    """Return the pairs that queries for all documents find, in the order of the documents."""
     ids = [document.doc_id for document in documents]
     answers = index.query_many([document.signature for document in documents], exclude=ids, max_sketch=max_sketch)
     place = {doc_id: number for number, doc_id in enumerate(ids)}
@@ -117,7 +117,7 @@ def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) 
 
 
 def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
-    """Print the whole report to stdout; plain text unless stdout is a terminal."""
+    """Print the whole report to stdout, as plain text unless stdout is a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(
         f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "
@@ -133,7 +133,7 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
 
 
 def _shown(outcome: DemoOutcome) -> Iterator[TextPair]:
-    """Yield one found pair of each kind, alternately English and Chinese; the user's own language comes first."""
+    """Yield one found pair of each kind, alternately English and Chinese, starting with the user's own language."""
     languages = ("zh", "en") if _user_locale().startswith("zh") else ("en", "zh")
     for number, kind in enumerate(SHOWN_KINDS):
         pairs = [pair for pair in outcome.right if outcome.truth[pair] == kind]
@@ -142,7 +142,7 @@ def _shown(outcome: DemoOutcome) -> Iterator[TextPair]:
 
 
 def _user_locale() -> str:
-    """Return the locale of messages, such as `zh_CN.UTF-8`; empty if none is set."""
+    """Return the locale of messages, such as `zh_CN.UTF-8`, or an empty string."""
     return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
@@ -170,12 +170,12 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
 
 
 def _shorten(text: str) -> str:
-    """Return both ends of an unchanged stretch, in one line."""
+    """Return the two ends of an unchanged stretch, as one line."""
     return _LONG.sub(r"\1…\2", re.sub(r"\n+", " ", text)).replace("… ", "…")
 
 
 def _marked(text: str, is_equal: bool, colours: bool) -> Text:
-    """Return a part, marked where it differs: by colour, or else by brackets; line breaks are made visible."""
+    """Return a part, marked with colour or brackets if it differs. Line breaks are made visible."""
     if is_equal:
         return Text(_shorten(text))
     before = " " if text.startswith(" ") else ""
@@ -207,10 +207,10 @@ def _print_score(console: Console, outcome: DemoOutcome) -> None:
 
 
 def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> None:
-    """Say what was wrong or missed, and what the sketches kept out."""
+    """Print what was wrong or missed, and what the sketches kept out."""
     right = set(outcome.right)
     for first, second in (pair for pair in outcome.found if pair not in right):
-        console.print(f"Not the same, though found: {first}, {second} (one form, other facts).")
+        console.print(f"Found, but not the same: {first}, {second} (same form, different facts).")
     true = sum(pair in outcome.truth for pair in outcome.refuted)
     if outcome.refuted:
         console.print(
@@ -220,12 +220,12 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
     if missed := len(outcome.truth.keys() - right):
         console.print(
             f"The {missed} pairs missed are more than {index.distance} bits apart and have other keys, or their "
-            f"sketches differ: in texts as short as these a changed word or an added line weighs much."
+            f"sketches differ: in texts this short, a changed word or an added line makes a big difference."
         )
 
 
 def _print_next(console: Console, index: HSimIndex, doc_id: str) -> None:
-    """Print commands to try, as they can be pasted."""
+    """Print commands to try, ready to paste."""
     console.print()
     console.print(f"The index is at {index.url}. Try next:", soft_wrap=True)
     for arguments in (

@@ -18,7 +18,7 @@ from hsimhash.store.reports import Survey, TableFacts, key_in_words
 
 @click.command("describe", cls=Command)
 @with_settings("store")
-@click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents, which reads all registers.")
+@click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents; this reads all registers.")
 @walk_workers_option
 @json_option
 def describe_command(settings: Settings, is_counted: bool, workers: int | None, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
 
 
 def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object]:
-    """Return the facts for people: one distance, and the profile's name without its parts."""
+    """Return the facts to show to people: a single distance, and the profile's name without its parts."""
     parts = {
         "max_distance": index.distance,
         "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)},
@@ -76,23 +76,23 @@ def _print_table(table: TableFacts) -> None:
 @with_settings("store")
 @json_option
 def status_command(settings: Settings, as_json: bool) -> None:
-    """Count the rows of an index, name crowded fingerprints and, on HBase, show how evenly its regions share the rows.
+    """Count the rows of an index, list crowded fingerprints and, on HBase, show how evenly its regions share the rows.
 
     \b
     Example: hsimhash status --store hbase://gw1/crawl:pages
              hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
              hsimhash status --store lmdb://pages --json | jq .crowds
 
-    Crowded fingerprints are each shared by 1,000 documents or more: error pages, templates, spam. A query near one
-    reads all of its documents unless it has a limit. 'query FINGERPRINT --distance 0 --limit 10' shows some of them. In
-    a large index, status looks for crowded fingerprints in a sample of about 20,000 documents. It can miss one that
-    less than 0.1 % of the documents have (on PostgreSQL 1 %, if they were added together).
+    A crowded fingerprint is shared by 1,000 documents or more: error pages, templates, spam. A query near it reads all
+    of its documents unless it has a limit. 'query FINGERPRINT --distance 0 --limit 10' shows some of them. In a large
+    index, status looks for crowded fingerprints in a sample of about 20,000 documents. It can miss those shared by less
+    than 0.1 % of the documents (on PostgreSQL 1 %, if they were added together).
 
-    On HBase the counts are estimates from samples, and exact for a small table. "skew" is the size of the fullest
-    region as a multiple of the mean. Above 2, create a new table with 'create-table --splits-from'. Hot buckets have
-    over 100 rows in the samples. What region servers report on their info port (16030, or info_port= in the URL) is
-    shown too: the store files of each region, its requests since it was opened, and for each server how many files are
-    local and look-ups cached.
+    On HBase, the counts are estimates from samples; they are exact for a small table. "skew" is the size of the fullest
+    region divided by the mean. If it is above 2, create a new table with 'create-table --splits-from'. Hot buckets have
+    over 100 rows in the samples. status also shows what region servers report on their info port (16030, or info_port=
+    in the URL): the store files of each region, its requests since it was opened, and for each server the percentage of
+    local files and of cache hits.
     """
     with open_index(settings) as index:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None

@@ -18,7 +18,7 @@ from hsimhash.store.checkup import Check
 
 @click.command("doctor", cls=Command)
 @with_settings("store")
-@click.option("--write", "writes", is_flag=True, help="HBase: also write a cell to each server, and delete it.")
+@click.option("--write", "writes", is_flag=True, help="HBase: also write a cell on each server, then delete it.")
 @click.option("--quick", "is_quick", is_flag=True, help="Check only whether the index can be read: exit code 0 or 4.")
 @click.option(
     "--load",
@@ -27,7 +27,7 @@ from hsimhash.store.checkup import Check
     is_flag=False,
     flag_value=100,
     metavar="N",
-    help="HBase: open the connections of N processes (default 100) and time the last one.",
+    help="HBase: open as many connections as N processes (default 100) and time the last one.",
 )
 @json_option
 def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
@@ -38,13 +38,13 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
              hsimhash doctor --store hbase://gw1/crawl:pages --quick
              hsimhash doctor --store hbase://gw1,gw2/crawl:pages --load 200
 
-    doctor prints a line per check: ok, warn or fail. For an embedded index it checks folder, record, writer, free pages
-    and disk. On HBase it checks each gateway, the table and its settings, the record, the regions and the round trips;
-    with --write also a write to each server and its clock. On PostgreSQL it checks the server, its version and
-    durability, vacuum and the tables. On Redis it checks the server, persistence, eviction, memory and the record. The
-    last lines are settings to paste into hsimhash.yaml.
+    doctor prints a line per check: ok, warn or fail. For an embedded index, it checks folder, record, writer, free
+    pages and disk. On HBase, it checks each gateway, the table and its settings, the record, the regions and the round
+    trips. With --write, it also checks that each server accepts a write, and its clock. On PostgreSQL, it checks the
+    server, its version and durability, vacuum and the tables. On Redis, it checks the server, persistence, eviction,
+    memory and the record. The last lines are settings to paste into hsimhash.yaml.
 
-    Exit codes: 0 nothing failed, 4 unreachable, 5 no index there, 6 something else failed.
+    Exit codes: 0 nothing failed, 4 unreachable, 5 no index, 6 something else failed.
     """
     refuse_memory(settings)
     refuse_flags(settings.store, *(["--write"] if writes else []), *(["--load"] if processes is not None else []))
@@ -67,7 +67,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
     if is_quick:
         return ExitCode.STORE_UNREACHABLE
-    # A gateway that is down is no reason to call the index unreachable while another one answers.
+    # If one gateway is down and another answers, the index is not unreachable.
     behind = [check for check in found if not check.name.startswith("gateway")]
     codes = [exit_code_of(check.error) for check in behind or found if check.error]
     known = (ExitCode.STORE_UNREACHABLE, ExitCode.MISMATCH)

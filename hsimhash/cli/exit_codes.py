@@ -18,8 +18,8 @@ from hsimhash import errors
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-END_S = 2.0  # that a command may take to end once it is interrupted
-AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then other code runs
+END_S = 2.0  # time for a command to end after an interrupt
+AGAIN_S = 0.05  # a lost signal is sent again after this time, when other code is running
 
 
 class ExitCode(IntEnum):
@@ -49,7 +49,7 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ..
     ((errors.StoreUnavailableError, errors.StoreBusyError, errors.InputUnavailableError), ExitCode.STORE_UNREACHABLE),
     (_MISMATCHES, ExitCode.MISMATCH),
     (errors.StoreReadOnlyError, ExitCode.MISUSED),
-    (ValueError, ExitCode.MISUSED),  # the package's word for a wrong argument
+    (ValueError, ExitCode.MISUSED),  # what the package raises for invalid arguments
 )
 
 
@@ -76,20 +76,20 @@ def message_of(error: Exception) -> str:
             f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug, 'hsimhash -v …' shows where"
         )
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
-        text += "; the current folder was deleted: change to one that is there"
+        text += "; the current folder was deleted: change to an existing one"
     return " ".join(text.splitlines())
 
 
 def _limit(error: OSError) -> str | None:
-    """Return what to do where an error says that a limit of the system is reached."""
-    if isinstance(error, BlockingIOError) and error.filename is None:  # other calls that would block name a file
+    """Return what to do if an error reports that a system limit is reached, or None."""
+    if isinstance(error, BlockingIOError) and error.filename is None:  # in other calls, the error names a file
         return errors.MORE_PROCESSES
     return errors.LIMITS.get(error.errno or 0)
 
 
 def _is_current_folder_gone() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109 (nothing else asks the system)
+        os.getcwd()  # noqa: PTH109 (no other call asks the system)
     except FileNotFoundError:
         return True
     return False
@@ -97,8 +97,8 @@ def _is_current_folder_gone() -> bool:
 
 @contextmanager
 def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Install `answer` for both signals; an ignored one, as in a shell's background job, stays ignored."""
-    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    """Install `answer` for both signals. A signal that is ignored, as in a shell's background job, stays ignored."""
+    is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
     before = {
         number: signal.signal(number, answer)
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -114,7 +114,7 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, for example for a dead server.
 
-    That is what a kill would do: whatever was acknowledged is kept, and jobs resume.
+    This is like a kill: whatever was acknowledged is kept, and jobs resume.
     """
     signal.signal(signal.SIGALRM, _end)
     signal.setitimer(signal.ITIMER_REAL, END_S)
@@ -129,9 +129,9 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let both signals raise `KeyboardInterrupt`, again if the first one was lost.
+    """Let both signals raise `KeyboardInterrupt`, and raise it again if the first one was lost.
 
-    It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
+    It is lost if the signal arrives during a finaliser or a callback of the garbage collector, for example in imports.
     """
     before = sys.unraisablehook
 

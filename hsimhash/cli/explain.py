@@ -29,15 +29,15 @@ from hsimhash.fingerprint.bits import fitting, formats_named
 from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
-PLANNED = 1_000_000  # documents for which a query's buckets are chosen if there is no index
-WIDE_COLUMNS = 110  # of a terminal, from which on a row has room for the ends of a bucket
+PLANNED = 1_000_000  # assumed number of documents if there is no index
+WIDE_COLUMNS = 110  # width of a terminal from which a row has room for the ends of a bucket
 
 
 @click.command("explain", cls=Command)
 @click.argument("words", metavar="[A [B]]", nargs=-1, type=utf8)
-@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document of the index.")
-@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
-@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="Use a document of the index.")
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Use this text.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="Use the text in FILE; - is stdin.")
 @click.option("--query", "fingerprint", type=utf8, hidden=True)
 @with_settings("store", "layout", "profile", "max_distance", "max_sketch", "extract", "fingerprint_format")
 @json_option
@@ -50,7 +50,7 @@ def explain_command(
     fingerprint: str | None,
     as_json: bool,
 ) -> None:
-    """Show how two documents differ, and whether a query by one finds the other; or what the query of one reads.
+    """Show how two documents differ and whether a query by one finds the other, or what a query reads.
 
     \b
     Example: hsimhash explain old.txt new.txt
@@ -59,19 +59,19 @@ def explain_command(
              hsimhash explain --id https://example.org/a --store lmdb://pages
              hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
 
-    An argument that is the path of a file stands for its text. Any other argument is a fingerprint if it is the only
-    one. Of two, it is the id of a document if the index of --store has one; else a fingerprint if it is written as one
-    (16 hex digits, 0x…, or decimal; write -- before a negative number); else, without --store, a text. --id, --text and
-    --file say which.
+    If an argument is the path of a file, explain uses the text in it. Otherwise a single argument must be a
+    fingerprint: 16 hex digits, 0x…, or decimal, with -- before a negative number. With two arguments, each is the id of
+    a document if the index of --store has one with that id; else a fingerprint if it looks like one; else, without
+    --store, a text. Use --id, --text or --file to be explicit.
 
-    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ by block,
-    the drawers in which they meet, the features that moved the bits, and the words that differ. Bits are numbered from
-    0, the lowest. Profile, layout and distance are those of --store if it is set. An index keeps no texts, so only the
-    signatures of its documents can be compared.
+    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ in each
+    block, the drawers in which they share a bucket, the features that moved the bits, and the words that differ. Bit 0
+    is the lowest. With --store, profile, layout and distance are those of the index. An index does not keep texts, so
+    only the signatures of its documents can be compared.
 
-    For one document, explain prints each drawer with the buckets that a query reads, their rows, and how many are near.
-    On HBase it also names the region and its server. The drawers are read one after the other, each with its time; a
-    query reads them all at once, and its own time comes last. The drawer "key" is the bucket of the document's key.
+    For one document, explain prints the buckets that a query reads in each drawer, their rows, and how many of these
+    are near. On HBase it also prints the region and its server. explain reads and times the drawers one after another.
+    A query reads them in parallel; its time is printed last. The drawer "key" is the bucket of the document's key.
     """
     refuse_records(words)
     named = [
@@ -117,7 +117,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
 
 
 def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
-    """Print a row for each drawer; on a narrow terminal omit columns that would wrap."""
+    """Print a row for each drawer. On a narrow terminal, omit columns that would wrap."""
     is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
     left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()
     names = [name for name in probes[0] if name not in left_out]
@@ -145,7 +145,7 @@ def _explained(
 
 
 def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:
-    """Return one of the two documents; its name says what the argument was taken for."""
+    """Return one of the two documents. Its name shows how the argument was interpreted."""
     profile.verify()
     if named.kind == "unclear":
         named = named._replace(kind=_kind_of(named.value, settings, index))
@@ -164,7 +164,7 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
 
 
 def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> ArgumentKind:
-    """Return what one of two arguments is that is not a file."""
+    """Return the kind of an argument that is not a file."""
     if index is not None and index.get(word) is not None:
         return "id"
     if fitting(word, formats_named(settings.fingerprint_format)):
@@ -239,7 +239,7 @@ def _print_words(found: TwoDocuments) -> None:
 
 
 def _marked(is_equal: bool, text: str) -> str:
-    """Return a part of a passage in one line, in brackets where it differs."""
+    """Return a part of a passage as one line, in brackets if it differs."""
     line = text.replace("\n", " ")
     words = line.strip()
     return line if is_equal or not words else line.replace(words, f"[{words}]", 1)

@@ -18,29 +18,30 @@ from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, re
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
 
-PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
+PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
 
 
 @click.command("export", cls=Command)
 @click.option(
-    "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+    "--output",
+    metavar="FILE",
+    default="-",
+    help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst.",
 )
-@click.option(
-    "--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines; see below."
-)
-@click.option("--compress", is_flag=True, help="For --to: write fewer bytes; queries then take longer.")
+@click.option("--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines.")
+@click.option("--compress", is_flag=True, help="With --to: write fewer bytes; queries then take longer.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables of --to, if they exist.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(SHARD_FORMATS),
-    help="Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
+    help="Output format. Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
 )
 @click.option(
     "--shards",
     type=click.IntRange(min=1, max=MOST_SHARDS),
     metavar="N",
-    help="HBase: write N files into the folder FILE, by several processes.",
+    help="HBase: write N files into the folder FILE, with several processes.",
 )
 @click.option(
     "--workers",
@@ -48,7 +49,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
     metavar="N",
     help="Number of processes for --shards. Default: one per core.",
 )
-@shard_option("write every Nth file of --shards, from the Kth on; each machine writes others.")
+@shard_option("write every Nth file of --shards, from the Kth on; other machines write the others.")
 @with_settings("store")
 def export_command(
     settings: Settings,
@@ -70,17 +71,17 @@ def export_command(
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
 
     jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
-    and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv
-    has the id, a tab and the fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field
-    fingerprint' creates the same index from it. FILE appears only when it is complete.
+    and "key" if a document has them. parquet has the same columns, with fingerprint and first_seen as numbers. tsv has
+    the id, a tab and the fingerprint, without sketches, keys and first_seen. 'hsimhash ingest --fingerprint-field
+    fingerprint' recreates the index from jsonl or parquet. FILE appears only when it is complete.
 
-    With --to, export writes an index that never changes. Its folder can be copied, or served from a read-only disk, and
-    --store tables://FOLDER answers the same queries as the index. The folder must be new or empty, or have tables that
-    --overwrite replaces; processes that have opened those keep them. With --compress, a row takes 5 to 6 bytes instead
-    of 8. After Ctrl-C nothing is left.
+    With --to, export writes an index that never changes. You can copy its folder, or serve it from a read-only disk;
+    --store tables://FOLDER answers the same queries as the original. The folder must be new or empty, or have tables
+    that --overwrite replaces; processes that have the old tables open keep using them. With --compress, a row takes 5
+    to 6 bytes instead of 8. An interrupted export leaves nothing behind.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
-    same command again to write those that are missing. To share the work between 16 machines that reach the same
+    same command again to write those that are missing. To share the work between 16 machines that can reach the same
     folder, add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
     """
     if target is not None:
@@ -106,7 +107,7 @@ def export_command(
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     with open_index(settings, is_job=True) as index:
-        # By the fingerprint: to count them first, HBase would read them all.
+        # The fingerprint shows the progress: counting the documents first would make HBase read all of them.
         _export(index.documents(), output, form, lambda document: document.fingerprint >> 32)
 
 
@@ -123,7 +124,7 @@ def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrit
 
 
 def _form(output: str, form: str | None) -> str:
-    """Return the format of one file; refuse one that its name contradicts."""
+    """Return the format of a single file; reject one that its name contradicts."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "parquet": (".parquet",)}
     if form is None:
         refuse_format(output, "--output", [one for of_form in suffixes.values() for one in of_form])
@@ -134,7 +135,7 @@ def _form(output: str, form: str | None) -> str:
 
 
 def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwrite: bool) -> None:
-    """Refuse what does not go with one file of lines."""
+    """Reject options that do not apply to a single file of lines."""
     if workers is not None:
         raise click.UsageError("--workers is for --shards; leave it out")
     if form not in ("jsonl", "tsv", "parquet"):
@@ -146,7 +147,7 @@ def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwri
 
 
 def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
-    """Write documents, which come in order of a place below 2**32."""
+    """Write documents that are in order of `place`, a number below 2**32 that shows the progress."""
     with watching("export") as observer:
 
         def watched() -> Iterator[Document]:
@@ -168,7 +169,7 @@ def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[
         for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                write(codecs.BOM_UTF8)  # a reader does not take the first one of a file for a part of the id
+                write(codecs.BOM_UTF8)  # readers drop a file's first one, so the id keeps its own
             write(line)
     return done
 
@@ -192,8 +193,8 @@ def _export_shards(
     if output == "-":
         raise click.UsageError("--shards writes files; name their folder with --output")
     if overwrite:
-        raise click.UsageError("--shards writes over nothing; choose another --output, or delete that folder")
-    with open_index(settings):  # what is wrong with it is said once
+        raise click.UsageError("--shards does not overwrite files; choose another --output, or delete that folder")
+    with open_index(settings):  # reports problems once, not in every process
         pass
     with watching("export") as observer:
         done = export_shards(settings.store, Path(output), count, form, workers, observer, shard)

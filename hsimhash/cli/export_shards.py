@@ -45,10 +45,10 @@ class ExportFile:
 def export_shards(
     url: str, folder: Path, count: int, form: str, workers: int | None, observer: Observer, shard: Shard | None = None
 ) -> int:
-    """Write the missing files of `folder`, or of a shard of them; return how many documents were written.
+    """Write the missing files of `folder`, or those of one shard; return how many documents were written.
 
     Raises:
-        ValueError: the folder has something else, or needs a package that is not there.
+        ValueError: The folder contains something else, or a package is missing.
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or choose another --format")
@@ -57,7 +57,7 @@ def export_shards(
     mine = [one for one in files if shard is None or shard.has(one.number)]
     left = [one for one in mine if not one.path.exists()]
     if len(left) < len(mine):
-        say(f"{plural(len(mine) - len(left), 'file')} of {folder} are there, and kept")
+        say(f"{plural(len(mine) - len(left), 'file')} of {folder} already written, and kept")
     done = 0
     with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
         for number, one in enumerate(completed([pool.submit(write_file, one) for one in left]), start=1):
@@ -67,14 +67,14 @@ def export_shards(
 
 
 def _begin(first: ExportFile) -> None:
-    """Note in the folder what its files are, unless another machine has done so."""
+    """Record in the folder what its files are, unless another machine has done so."""
     plan = {"store": store_name(first.url), "shards": first.count, "format": first.form}
     folder, path = first.folder, first.folder / PLAN
     draft = folder / f".{PLAN}.{secrets.token_hex(4)}"
     if not path.exists():
         there = [one.name for one in folder.iterdir()] if folder.exists() else []
         if any(not name.startswith(f".{PLAN}.") for name in there) and not path.exists():
-            raise ValueError(f"{folder} is not empty, and no export was begun there; choose another --output")
+            raise ValueError(f"{folder} is not empty and does not contain an export; choose another --output")
         make_folder(folder)
         write_json(draft, plan)
         try:
@@ -90,7 +90,7 @@ def _begin(first: ExportFile) -> None:
 
 
 def write_file(one: ExportFile) -> int:
-    """Write one file; return how many documents it has."""
+    """Write one file; return its number of documents."""
     with opened_index(one.url, Opening(JOB_DEADLINE_S)) as index:
         pages = index.store.registered(one.number, one.count)
         if one.form == "parquet":
@@ -140,5 +140,5 @@ def json_line(document: Document) -> bytes:
 
 
 def tsv_line(document: Document) -> bytes:
-    """Return id, tab, fingerprint."""
+    """Return a document as a line: id, tab, fingerprint."""
     return f"{document.doc_id}\t{document.fingerprint:016x}\n".encode()

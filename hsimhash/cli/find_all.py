@@ -1,6 +1,6 @@
 """`hsimhash find-all` and `find-clusters`, with the options, messages and exit codes of simhash-cpp's two programs.
 
-Scripts are written around those programs, so these two commands keep their exit codes; any other failure ends in 1.
+Existing scripts rely on those programs, so these two commands keep their exit codes. Any other failure exits with 1.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class PeerCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """The differences between the two commands: help, messages, and the function that makes the lines."""
+    """The differences between the two commands: help, messages, and the function that returns the lines."""
 
     purpose: str
-    given: str  # an example of fingerprints
-    blocks_must_be: str  # in relation to the distance
+    given: str  # example fingerprints
+    blocks_must_be: str  # operator that compares blocks with the distance
     computing: str
-    writing: str  # to a file
-    lines_of: str  # the function of `simhash_cpp_format` from fingerprints and distance to lines
+    writing: str  # word for the results in the message about a file
+    lines_of: str  # name of the function in `simhash_cpp_format` that returns the lines
 
 
 class PeerError(Exception):
@@ -87,7 +87,7 @@ class PeerCommand(click.Command):
 def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all pairs, as simhash-find-all does."""
     purpose = """\
-Find all pairs within DISTANCE bits of each other; write each as a line, [206, 238], the lower number first."""
+Find all pairs within DISTANCE bits of each other. Write each as a line, [206, 238], with the lower number first."""
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n51\n", ">=", "matches", "matches", "pair_lines"))
 
 
@@ -96,8 +96,8 @@ Find all pairs within DISTANCE bits of each other; write each as a line, [206, 2
 def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all clusters, as simhash-find-clusters does."""
     purpose = """\
-Join all fingerprints within DISTANCE bits of each other, step by step; write each cluster of two or more as a line,
-[255, 239, 238, 206], in order of the input."""
+Join all fingerprints within DISTANCE bits of each other, step by step. Write each cluster of two or more as a line,
+[255, 239, 238, 206], in the order of the input."""
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", "cluster_lines"))
 
 
@@ -131,20 +131,20 @@ usage: {program} --blocks BLOCKS --distance DISTANCE --input INPUT --output OUTP
 
 {purpose} Equal numbers count once.
 
-  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result is the same for any number.
-  -d, --distance DISTANCE  How many bits may differ.
-  -i, --input INPUT        Fingerprints, one unsigned decimal number a line; - is stdin, the default.
-  -o, --output OUTPUT      A file, which appears once it is complete; - is stdout, the default.
-  -h, --help               Show this.
+  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result does not depend on it.
+  -d, --distance DISTANCE  Number of bits that may differ.
+  -i, --input INPUT        File of fingerprints, one unsigned decimal number per line; - is stdin, the default.
+  -o, --output OUTPUT      File to write, which appears once it is complete; - is stdout, the default.
+  -h, --help               Show this message and exit.
 
-Options and exit codes are simhash-cpp's: 0 done, 1 unknown option or other failure, 2 blocks, 3 distance, 4 input or
-5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
+Options and exit codes are those of simhash-cpp: 0 success, 1 unknown option or other failure, 2 blocks, 3 distance,
+4 input or 5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
 
 Example: printf '{given}' | {program} --blocks 4 --distance 3"""
 
 
 def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
-    """Return the options by their long names, None if help is asked for."""
+    """Return the options by their long names, or None if help was requested."""
     short, long = "".join(f"{letter}:" for letter in _OPTIONS), [f"{name}=" for name in _OPTIONS.values()]
     try:
         given, _ = getopt.gnu_getopt(list(arguments), f"{short}h", [*long, "help"])
@@ -160,7 +160,7 @@ def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def _complaint(error: getopt.GetoptError) -> str:
-    """Return what getopt_long says of a short or a long option where Python's getopt has other words."""
+    """Return the message of getopt_long for a short or long option if Python's getopt words it differently."""
     for python_words, short, long in _COMPLAINTS:
         if python_words in error.msg:
             return (short if len(error.opt) == 1 else long).format(error.opt)
@@ -185,14 +185,14 @@ def _checked_distance(options: dict[str, str], finder: Finder) -> int:
 
 
 def _number(text: str) -> int:
-    """Return the number that a text begins with, 0 where it begins with none."""
+    """Return the number at the start of a text, or 0 if there is none."""
     match = _NUMBER.match(text)
     return int(match[1]) if match else 0
 
 
 def _refuse_input(name: str, output: str) -> None:
-    """Raise where the output is the input, be it through a link: scripts that do so would lose their numbers."""
-    with suppress(OSError):  # one of them is not there
+    """Raise if the output is the input, even through a link: writing it would destroy the numbers."""
+    with suppress(OSError):  # one of them does not exist
         if output != "-" and Path(output).is_file() and os.path.samefile(0 if name == "-" else name, output):  # noqa: PTH121 (a descriptor)
             raise PeerError(PeerCode.WRITING, f"Error writing {output}: it is the input; choose another file")
 
@@ -233,7 +233,7 @@ def _write(name: str, what: str, lines: Iterator[bytes]) -> None:
 
 
 def _searched(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines; errors of the search are not reported as errors of the output."""
+    """Yield the lines. Errors of the search are not reported as errors of the output."""
     try:
         yield from lines
     except OSError as error:

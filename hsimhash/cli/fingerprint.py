@@ -17,12 +17,14 @@ from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
 
 @click.command("fingerprint", cls=Command)
 @click.argument("words", type=utf8, metavar="[FILE|TEXT…|-]", nargs=-1)
-@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text, even if a file has that name.")
-@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@click.option(
+    "--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Use this text, even if a file has that name."
+)
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="Use the text in FILE; - is stdin.")
 @with_settings("profile", "text_field", "id_field", "extract", "fingerprint_format")
 @field_options
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature with its weight, share and hash.")
-@click.option("--signature", "shows_signature", is_flag=True, help="Print the sketch and the key too.")
+@click.option("--signature", "shows_signature", is_flag=True, help="Also print the sketch and the key.")
 @json_option
 def fingerprint_command(
     settings: Settings,
@@ -40,16 +42,16 @@ def fingerprint_command(
              hsimhash fingerprint "A text of some length" --features
              hsimhash fingerprint - --profile zh-1 < pages.jsonl
 
-    An argument that is the path of a file stands for its text; any other argument is a text. Compressed files are
-    unpacked, and for a page in HTML the main text counts.
+    If an argument is the path of a file, fingerprint uses the text in it; any other argument is a text. Compressed
+    files are unpacked, and for HTML pages only the main text is used.
 
-    With - the texts come from stdin, one JSON object per line: {"text": …, "id": …}. The answers are JSON lines with
-    "line", "id" and "fingerprint", which is null if the text is too short. On the command line, a text that is too
-    short is an error.
+    With -, fingerprint reads one JSON object per line from stdin: {"text": …, "id": …}. It prints JSON lines with
+    "line", "id" and "fingerprint", which is null if the text is too short. If a text on the command line is too short,
+    the exit code is 1.
 
-    --signature adds the sketch and the key, separated by tabs; - stands for one that is missing. --features shows
-    which features vote, and marks those at the profile's cap. If a text has fewer features than the profile needs, none
-    of them votes ("is_vote" is false) and the fingerprint is a hash of the whole text.
+    --signature adds the sketch and the key, separated by tabs; a missing one is printed as -. --features shows which
+    features vote, and marks those at the profile's cap. If a text has fewer features than the profile needs, none of
+    them votes ("is_vote" is false) and the fingerprint is a hash of the whole text.
     """
     named = [*understood(words, "text"), *by_options(texts=texts, paths=paths)]
     if not named or ("-" in words and len(named) > 1):
@@ -82,7 +84,7 @@ def _request(named: Named, extract: str) -> Request:
 
 
 def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, as_json: bool) -> int:
-    """Print a line for each request; return how many are too short for a fingerprint."""
+    """Print a line for each request; return how many texts are too short for a fingerprint."""
     signatures = requested_signatures(requests, profile)
     for request, signature in zip(requests, signatures, strict=True):
         parts = _parts(signature, names) if signature else {}
@@ -96,7 +98,7 @@ def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Se
 
 
 def _print_features(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, is_for_people: bool) -> int:
-    """Print what votes in each request; return how many are too short for a fingerprint."""
+    """Print the features of each request; return how many texts are too short for a fingerprint."""
     signatures = requested_signatures(requests, profile)
     for request, signature in zip(requests, signatures, strict=True):
         if signature is None:
@@ -112,14 +114,14 @@ def _print_features(profile: Profile, requests: Sequence[Request], names: Sequen
 
 
 def _parts(signature: Signature, names: Sequence[str]) -> dict[str, str]:
-    """Return those of a signature's parts that have one of these names and are there."""
+    """Return the parts of a signature with these names, except for missing ones."""
     return {name: part for name, part in signature.to_json().items() if name in names}
 
 
 def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float, float, str, bool]]:
-    """Return text, weight, share of the vote, hash, and whether the weight is what the profile allows at most.
+    """Return text, weight, share of the vote, hash, and whether the weight is the maximum that the profile allows.
 
-    Capped features all weigh the same: the cap, which is 1/cap of the total before, so at least that of what is left.
+    Capped features all have the same weight: 1/cap of the total before capping, so at least 1/cap of the total now.
     """
     total = sum(feature.weight for feature in features)
     heaviest = max((feature.weight for feature in features), default=0)

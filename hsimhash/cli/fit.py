@@ -29,7 +29,7 @@ REJECTS_SHOWN = 10
     "--sample",
     type=Count(),
     metavar="N",
-    help=f"Learn from at most N documents, chosen by their text. The default is a tenth of them, but at least "
+    help=f"Learn from at most N documents, chosen by hashes of their texts. Default: a tenth of them, but at least "
     f"{LEAST_SAMPLE:,} and at most {MOST_SAMPLE:,}.",
 )
 @with_settings("profile", "format", "id_field", "text_field", "extract", "workers")
@@ -42,12 +42,12 @@ def fit_command(
     Example: hsimhash fit pages.jsonl.gz --output pages.rarity
              hsimhash create-table --store lmdb://pages --profile auto-3:rarity=pages.rarity
 
-    Words that many documents have in common, such as those of a template, then count for less when documents are
-    compared, and rare ones for more. INPUTs are those of 'hsimhash ingest', of any size. The sample does not depend on
-    the order of the documents.
+    With such a table, words that many documents have in common, such as those of a template, count less when documents
+    are compared, and rare words count more. Accepts the same INPUTs as 'hsimhash ingest', of any size. The sample does
+    not depend on the order of the documents.
 
-    The profile, auto-3 by default, must be one that weighs words by how rare they are. An index created with the table
-    keeps it. The first rejected records are shown on stderr, and the exit code is then 7.
+    The profile (default: auto-3) must weigh words by how rare they are. An index created with the table keeps it. If
+    records are rejected, the first ones are shown on stderr, and the exit code is 7.
     """
     refuse_format(output, "--output", (".rarity", ".txt"))
     if not overwrite:
@@ -77,7 +77,7 @@ def fit_command(
 
 
 class _Rejects:
-    """Says which records were rejected, the first few of them, and counts all."""
+    """Prints the first few rejected records, and counts all of them."""
 
     count = 0
 
@@ -89,7 +89,7 @@ class _Rejects:
 
 @contextmanager
 def _rejects() -> Iterator[_Rejects]:
-    """Give a place for rejected records; at the end say how many were not shown."""
+    """Yield a collector for rejected records; at the end, print how many were not shown."""
     rejects = _Rejects()
     try:
         yield rejects

@@ -6,9 +6,9 @@ import click
 
 from hsimhash.cli.console import print_line
 
-FEW = 8  # options that need no groups
+FEW = 8  # up to this many options are not grouped
 
-# The groups of a long command's options, by the names of their parameters. Whatever has no group comes last.
+# The groups of options in long help texts, by parameter name. Options without a group come last.
 _GROUPS = {
     "Index": ("store", "target", "layout", "to_layout"),
     "Results": (

@@ -18,13 +18,19 @@ from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.session import RedisSession
 
-_AT_ONCE = 1_000  # keys, or members, looked at by one call
-_PAGE = 20_000  # fingerprints
+_AT_ONCE = 1_000  # keys or members read by one call
+_PAGE = 20_000  # fingerprints per batch
 
 
 @click.command("import-redis", cls=Command)
 @click.argument("source", type=utf8, metavar="URL")
-@click.option("--match", type=utf8, default="*", metavar="PATTERN", help="Read only sets whose keys match, as in SCAN.")
+@click.option(
+    "--match",
+    type=utf8,
+    default="*",
+    metavar="PATTERN",
+    help="Read only sets whose keys match this pattern, as in SCAN.",
+)
 @with_settings("store")
 def import_redis_command(settings: Settings, source: str, match: str) -> None:
     """Import fingerprints from sets in Redis.
@@ -33,10 +39,10 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
     Example: hsimhash create-table --store redis://cache:6379/0?prefix=pages
              hsimhash import-redis redis://cache:6379/0 --match 'simhash:*' --store redis://cache:6379/0?prefix=pages
 
-    This reads the scheme that many articles describe: one set per segment, whose members are fingerprints in hex. The
-    scheme has no ids, so a document's id is its fingerprint in 16 hex digits. The index must exist, with the profile
-    that made the fingerprints. The sets are not changed and can be written meanwhile; run the command again to import
-    what is new.
+    import-redis reads the scheme that many articles describe: one set per segment, whose members are fingerprints in
+    hex. The scheme does not have ids, so a document's id is its fingerprint in 16 hex digits. The index must exist,
+    with the profile that made the fingerprints. The sets are not changed, and other programs can write to them during
+    the import. Run the command again to import what is new.
     """
     try:
         RedisAddress.parse(source)
@@ -51,12 +57,13 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
 
 
 def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
-    """Yield the fingerprints of all sets whose keys match a pattern of Redis, in pages, each page's once.
+    """Yield the fingerprints of all sets whose keys match a Redis pattern, in batches of distinct fingerprints.
 
-    Another page may have them again: the scheme files each one under several segments. The server is only read.
+    A fingerprint may occur again in another batch, because the scheme stores each one under several segments. The
+    server is only read.
 
     Raises:
-        ValueError: a member is no fingerprint in hex.
+        ValueError: A member is not a fingerprint in hex.
     """
     with closing(RedisSession(RedisAddress.parse(url), JOB_DEADLINE_S)) as session:
         page: list[int] = []
@@ -69,7 +76,7 @@ def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
 
 
 def _sets(session: RedisSession, match: str) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield sets' keys and members, in parts; what changes meanwhile may be there or not."""
+    """Yield the keys of sets with some of their members. Concurrent changes may or may not be included."""
     for _, keys in _scanned(session, "SCAN", ("MATCH", match, "COUNT", _AT_ONCE, "TYPE", "set")):
         for key in keys:
             for _, members in _scanned(session, "SSCAN", ("COUNT", _AT_ONCE), key):
@@ -94,7 +101,7 @@ def _fingerprint(key: bytes, member: bytes) -> int:
         value = -1
     if not 0 <= value < 1 << 64:
         raise ValueError(
-            f"member {member[:40]!r} of set {key[:80]!r} is no fingerprint in hex; name the keys of the sets that have "
-            f"them with --match"
+            f"member {member[:40]!r} of set {key[:80]!r} is not a fingerprint in hex; select the sets of fingerprints "
+            f"with --match"
         )
     return value

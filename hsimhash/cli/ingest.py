@@ -49,7 +49,7 @@ from hsimhash.store import backend_of
     "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
 @exclusive_option
-@click.option("--claim", is_flag=True, help="With skip: stay exact while other processes claim too.")
+@click.option("--claim", is_flag=True, help="With skip: stay exact while other processes write with --claim.")
 @click.option(
     "--rate",
     type=Count(0, is_whole=False),
@@ -61,12 +61,15 @@ from hsimhash.store import backend_of
 @field_options
 @fit_option
 @click.option(
-    "--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="List the matches of tag in FILE."
+    "--tags",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With tag: list the matches in FILE.",
 )
-@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run got further or finished.")
+@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 def ingest_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -89,27 +92,29 @@ def ingest_command(
              hsimhash ingest crawl.warc.gz 's3://bucket/*.parquet' --id-field url --text-field html --store lmdb://pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --rate 5000
 
-    An INPUT is a text (.txt, .md) or a page (.html), JSON lines or a JSON array (.jsonl, .json), a table with column
-    names (.csv, .parquet), lines of an id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a
-    folder of any of them, or - for stdin. All but Parquet can be compressed (.gz, .zst, .bz2, .xz). URLs such as
-    s3://, hdfs:// and https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
+    An INPUT is a text (.txt, .md) or web page (.html); JSON lines or a JSON array (.jsonl, .json); a table with column
+    names (.csv, .parquet); lines with an id, a tab, and a text or fingerprint (.tsv); a web archive (.warc, .wet); a
+    folder of any of these; or - for stdin. All formats except Parquet can be compressed (.gz, .zst, .bz2, .xz). URLs
+    such as s3://, hdfs:// and https://, and patterns with *, are read through fsspec. A record can have at most 16 MiB.
 
-    For pages in HTML the main text counts, or all text with --extract none. Pages without text are listed in
-    short.jsonl. From a web archive, pages and plain texts with status 200 are read; from .wet files, all texts.
+    For HTML pages, only the main text is used, or all visible text with --extract none. Pages without text are listed
+    in short.jsonl. From web archives, ingest reads pages and plain texts with status 200, and all texts in .wet files.
 
-    By default every document is added; they become visible when the command ends. With --on-duplicate skip, a document
-    is left out if an earlier one in the index or in this run is near. With tag, it is added and its nearest match is
-    listed. A document with a known id replaces the stored one. On HBase, skip and tag are exact while no other process
-    writes; with --claim, skip is exact as long as all writers claim. Elsewhere skip is always exact.
+    By default every document is added, and all of them become visible when the command ends. With --on-duplicate skip,
+    a document is left out if it is near an earlier one in the index or in this run. With tag, it is added and its
+    nearest match is listed. A document whose id is already in the index replaces the stored one.
 
-    With profiles such as auto-3, a new index learns from the INPUTs how rare each word is, and reads them twice to do
-    so. It does not learn from a stream, or from fewer than 100 documents. What it learnt stays as it is when you add
-    documents later. --fit TABLE fails if the index exists and has another table.
+    On HBase, skip and tag are exact as long as no other process writes. With --claim, skip stays exact if all writers
+    use --claim. On other stores, skip is always exact.
 
-    Run the same command again to resume after an interruption; a stream must be sent again from its beginning. A
-    finished job is not repeated, even if documents were removed or expired since, unless you pass --fresh. The job
-    folder holds the checkpoint and the lists: inside an embedded index, or below .hsimhash/jobs for others. Invalid
-    records are listed there, and the exit code is then 7.
+    With profiles such as auto-3, ingest learns how rare each word is when it creates an index; it reads the INPUTs
+    twice to do so. It does not learn from streams or from fewer than 100 documents. The learnt weights do not change
+    when you add documents later. --fit TABLE fails if the index exists and uses another table.
+
+    Run the same command again to resume after an interruption; send a stream again from its beginning. Repeating a
+    finished job does nothing, even if documents have been removed or have expired since, unless you pass --fresh. The
+    job folder holds the checkpoint and the lists. It is inside an embedded index, or below .hsimhash/jobs for other
+    stores. Invalid records are listed there in rejects.jsonl, and the exit code is 7.
     """
     _refuse_contradictions(settings, tags, claim=claim)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
@@ -147,12 +152,12 @@ def _options(
         tags=tags,
         fresh=fresh,
         rate=rate,
-        limits=click.get_current_context().obj or IngestLimits(),  # who calls `main` may give others
+        limits=click.get_current_context().obj or IngestLimits(),  # a caller of `main` may pass others
     )
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit: str, *, quiet: bool) -> HSimIndex:
-    """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
+    """Open the index, or create it unless the ingest would then be rejected. First check the job folder."""
     backend = backend_of(settings.store)
     backend.refuse_writes(settings.store)
     if options.job or not backend.is_embedded:
@@ -170,12 +175,12 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
         if profile.learnt:
             say(f"word weights: {profile.learnt}")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
-            say(f"fingerprints are taken for those of profile {profile.name}; name another with --profile")
+            say(f"fingerprints are assumed to be those of profile {profile.name}; choose another with --profile")
     return _opened(settings, fit)
 
 
 def _opened(settings: Settings, fit: str) -> HSimIndex:
-    """Open the index; if `fit` names a file, the rarity table in it must be that of the index."""
+    """Open the index. If `fit` names a file, the index must have the rarity table in it."""
     index = open_index(settings, is_job=True)
     if fit in (FIT_AUTO, FIT_OFF):
         return index

@@ -1,4 +1,4 @@
-"""Read lines: requests as JSON lines, and ids, one per line; `-` is stdin.
+"""Read lines of a file: requests as JSON lines, or ids, one per line. `-` is stdin.
 
 An invalid line is reported on stderr with its number, and the others are processed.
 """
@@ -60,9 +60,10 @@ class Lines:
         self.rejected = 0
 
     def requests(self, settings: Settings, profile: Profile, *, has_signatures: bool) -> Iterator[list[Request]]:
-        """Yield batches of requests from JSON lines; a batch decides together how fingerprints are written.
+        """Yield batches of requests from JSON lines. The format of fingerprints is detected for a whole batch.
 
-        Texts are read as the profile takes them; with `has_signatures` sketches and keys are read beside fingerprints.
+        Texts are read as the profile requires. With `has_signatures`, sketches and keys are read along with
+        fingerprints.
         """
         narrowing = Narrowing(formats_named(settings.fingerprint_format))
         options = InputOptions(
@@ -85,7 +86,7 @@ class Lines:
                 yield doc_ids
 
     def _batches(self) -> Iterator[list[tuple[int, str]]]:
-        """Yield lines with their numbers, so many as have come, for their sender may wait for the answers."""
+        """Yield the available lines with their numbers, because the sender may be waiting for the answers."""
         with _opened(self.path) as stream, naming(self.name):
             for block in blocks_of(lambda: stream.read1(BLOCK_BYTES)):
                 lines = list(enumerate(block.lines(), block.first))
@@ -94,7 +95,7 @@ class Lines:
                     yield [(number, text) for number, text in texts if text]
 
     def _made(self, numbered: Iterable[tuple[int, S]], make: Callable[[int, S], T]) -> list[tuple[int, T]]:
-        """Return what `make` makes of the lines that it accepts; report the others."""
+        """Return the results of `make` for the lines that it accepts; report the others."""
         made = []
         for number, one in numbered:
             try:
@@ -106,7 +107,7 @@ class Lines:
 
 
 def _request(options: InputOptions, formats: Formats, line: int, record: Mapping[str, object]) -> Request:
-    """Return what a line asks for: a signature, or else a text."""
+    """Return the request on a line: a signature, or else a text."""
     doc_id = value_at(record, options.named_id_field)
     if doc_id is not None:
         doc_id = doc_id_of(doc_id, options.named_id_field)

@@ -24,16 +24,19 @@ from hsimhash.load import Summary
 from hsimhash.store import backend_of
 from hsimhash.store.capabilities import Shard, WalksRanges
 
-MOST_SHARDS = 10_000  # files of an export, and machines that share a job
-FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
-_CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # of a stream
-BATCH_S = 2.5  # that a batch may still take when it was asked to be the last
+MOST_SHARDS = 10_000  # maximum number of files of an export, and of machines that share a job
+FIRST_REJECTS = 100  # rejects to check for a common cause
+_CONTINUES = (
+    "run the same command again to resume",
+    "send the whole stream again with the same command",
+)  # by `is_stream`
+BATCH_S = 2.5  # time for the current batch after a request to stop
 
 walk_workers_option = click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="HBase: number of processes that read. Default: one per core.",
+    help="HBase: number of reader processes. Default: one per core.",
 )
 
 
@@ -51,7 +54,7 @@ class ShardType(click.ParamType[Shard]):
 
 
 def shard_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option that names this machine's shard; `what` it does."""
+    """Return the option for this machine's shard; `what` is its help."""
     return click.option("--shard", type=ShardType(), metavar="K/N", help=f"HBase: {what}")
 
 
@@ -59,7 +62,7 @@ walk_job_option = click.option(
     "--job",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="HBase: keep the state of the walk in DIR, to resume it.",
+    help="HBase: keep the progress in DIR, to resume an interrupted run.",
 )
 
 
@@ -69,7 +72,7 @@ def walks_ranges(store: str) -> bool:
 
 
 def refuse_walk(store: str, *given: object) -> None:
-    """Refuse the options of a walk where one process does it."""
+    """Reject the options of a walk if the store does not walk in ranges."""
     if not walks_ranges(store) and any(one is not None for one in given):
         raise click.UsageError(f"--workers, --job and --shard are for an index on HBase, and {store} is not")
 
@@ -89,7 +92,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None
-        with suppress(HsimhashError):  # all is written: a server that fails now takes nothing back
+        with suppress(HsimhashError):  # everything is written: a server that fails now does not undo it
             first = next(index.documents(), None)
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
@@ -106,32 +109,32 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
 
 
 def _hint(rejects: Path) -> None:
-    """Say what the records may be where none is a JSON object."""
+    """Print what the records may be if none of them is a JSON object."""
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
+        say("none of them is JSON; if lines have an id, a tab and a text, pass --format tsv")
 
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM stop after the batch; the second one, or `BATCH_S`, ends at once."""
+    """Let the first Ctrl-C or SIGTERM stop after the current batch. A second one, or `BATCH_S`, ends immediately."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
             interrupt(number, frame)
         asked.set()
-        # The store may not answer for as long as a job waits. The next run does again what this batch has done.
+        # The store may not answer for as long as a job waits. The next run repeats this batch.
         signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, BATCH_S)
-        # Straight to the file: the signal may come while a message is being written.
+        # Write to the descriptor directly: the signal may arrive while a message is being written.
         with suppress(OSError):
-            os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
+            os.write(2, b"\nhsimhash: stopping after this batch; interrupt again to stop now\n")
 
     with answering(ask):
         try:
             yield asked.is_set
         except KeyboardInterrupt:
-            say(f"ended within a batch: {_CONTINUES[is_stream]}")
+            say(f"stopped within a batch: {_CONTINUES[is_stream]}")
             raise

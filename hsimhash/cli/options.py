@@ -1,4 +1,4 @@
-"""Shared options of commands: setting flags, the index that the settings name, samples, questions."""
+"""Shared options of commands: flags for settings, opening the index, samples, confirmation."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from hsimhash.settings import Loaded
     from hsimhash.settings import Settings as Settings
 else:
-    Settings = object  # a name for the commands' annotations: with pydantic a --help would take twice as long
+    Settings = object  # a name for annotations: importing pydantic would double the time of --help
 
 Function = Callable[..., object]
 _OLD_DISTANCE, _OLD_EXCLUSIVE = "old_max_distance", "old_exclusive"
-_REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}  # where a flag is for other stores
+_REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}  # if a flag is for other stores
 
 
 def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Note the value of an option that has another name now."""
+    """Record the value of a renamed option."""
     if value is not None:
         say(f"{param.opts[0]} is now --distance; the next release will not accept the old name")
         ctx.meta[_OLD_DISTANCE] = value
 
 
 def _exclusive(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Note a flag that is an option of the URL now."""
+    """Record a flag that has become an option of the URL."""
     if value:
         ctx.meta[_OLD_EXCLUSIVE] = f"{param.opts[0]} is", EXCLUSIVE, "yes"
 
@@ -71,7 +71,7 @@ def _distance_option(command: Function) -> Function:
     return new(old(command))
 
 
-# Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
+# Their values are plain text here. Only `Settings` checks what is allowed, for flags, variables and files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
     "store": click.option(
         "--store",
@@ -82,24 +82,23 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "layout": click.option(
         "--layout",
         metavar="NAME",
-        help="How the index files fingerprints: 4, 10, 16, 20, 28, or blocks/choice such as 13,13,13,13,12/2. "
-        "'hsimhash plan' compares them.",
+        help="How the index arranges fingerprints: 4, 10, 16, 20, 28, or blocks/choice such as 13,13,13,13,12/2. "
+        "'hsimhash plan' compares layouts.",
     ),
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="How texts become fingerprints: auto-3, auto-2, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
+        help="How texts become fingerprints: auto-3, auto-2, zh-1, …. Override parts of a profile like this: "
+        "words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": _distance_option,
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
-        help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 20. "
-        "Where only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
+        help="Reject matches whose sketches differ in more than BITS bits, 0 to 64; off accepts all. Default: 20. "
+        "If only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
     ),
-    "workers": click.option(
-        "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."
-    ),
+    "workers": click.option("--workers", metavar="N", help="Number of worker processes. Default: one per core."),
     "lock_timeout_s": click.option("--lock-timeout", "lock_timeout_s", hidden=True),
     "on_duplicate": click.option(
         "--on-duplicate",
@@ -108,39 +107,40 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "match (--tags). Default: add.",
     ),
     "text_field": click.option(
-        "--text-field", metavar="NAME", help="The field or column with the text. Default: text."
+        "--text-field", metavar="NAME", help="Field or column that holds the text. Default: text."
     ),
     "id_field": click.option(
         "--id-field",
         metavar="NAME",
-        help="The field or column with the id. Default: id, and records without one are named FILE:LINE. In web "
+        help="Field or column that holds the id. Default: id; records without one are named FILE:LINE. For web "
         "archives: url (default) or record-id.",
     ),
     "format": click.option(
         "--format",
         metavar="auto|jsonl|tsv|fingerprints|files|lines|parquet|csv|warc",
-        help="What the inputs contain. Default: auto, by name. files: each file is one text; lines: a text per line.",
+        help="Format of the inputs. auto (default): detect it from the name; files: each file is one text; lines: each "
+        "line is one text.",
     ),
     "extract": click.option(
         "--extract",
         metavar="auto|html|text|none",
-        help="How to read HTML. auto: the main text of whole pages, the text of fragments; html: every value is HTML; "
-        "text: none is; none: all visible text of pages.",
+        help="How to treat HTML. auto (default): take the main text of pages and the visible text of fragments; html: "
+        "treat every value as HTML; text: treat no value as HTML; none: like auto, but take all visible text of pages.",
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",
         metavar="auto|hex|decimal|signed|binary",
-        help="How fingerprints are written. Default: auto, decided by the first ones of each input.",
+        help="How fingerprints are written. auto (default): detect it from the first ones in each input.",
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
-    "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
+    "listen": click.option("--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8343."),
     "allow_origin": click.option(
         "--allow-origin",
         metavar="ORIGIN[,…]",
-        help="With a token: let web pages of these origins call this server, e.g. https://app.example.com.",
+        help="With a token: accept requests from web pages of these origins, such as https://app.example.com.",
     ),
     "host": click.option(
-        "--host", metavar="NAME[,…]", help="Without a token: also answer requests that call this server by these names."
+        "--host", metavar="NAME[,…]", help="Without a token: also accept requests that use these host names."
     ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="Require the token in FILE, sent as Authorization: Bearer TOKEN."
@@ -149,17 +149,17 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--slow-query",
         "slow_query_s",
         metavar="SECONDS",
-        help="Log queries that take longer than SECONDS, with what they read. Default: 1; 0 logs none.",
+        help="Log queries that take longer than SECONDS, and what they read. Default: 1; 0 turns this off.",
     ),
 }
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, also on a terminal.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON even on a terminal.")
 yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation.")
 
 
 def utf8(value: str) -> str:
     """Return the value of an option or argument that must be UTF-8, unlike file names.
 
-    Python may have read the bytes by another encoding: LC_ALL=C with PYTHONUTF8=0 knows ASCII only.
+    Python may have decoded the bytes with another encoding: LC_ALL=C with PYTHONUTF8=0 supports only ASCII.
     """
     try:
         return value.encode(errors="surrogateescape").decode()
@@ -172,8 +172,8 @@ fit_option = click.option(
     type=utf8,
     default=FIT_AUTO,
     metavar="auto|off|TABLE",
-    help="Word weights for profiles such as auto-3. auto (default): learn from the inputs how rare each word is; off: "
-    "use those of general text; TABLE: use a file that 'hsimhash fit' wrote.",
+    help="Word weights for profiles such as auto-3. auto (default): learn them from the inputs; off: use those of "
+    "general text; TABLE: use a table written by 'hsimhash fit'.",
 )
 fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."
@@ -186,28 +186,28 @@ _FIELD_OPTIONS = (
         type=utf8,
         multiple=True,
         metavar="NAME=WEIGHT",
-        help="A field of documents with several texts, and its weight: title=3. Repeatable. The profile keeps the "
-        "fields, so queries use the same ones.",
+        help="Combine several text fields: the name of one and its weight, such as title=3. Repeatable. The profile "
+        "records the fields, so queries use the same ones.",
     ),
     click.option(
         "--features-field",
         type=utf8,
         metavar="NAME",
-        help='Read features with weights from this field instead of texts: {"cat": 0.9} or [["cat", 0.9]]. Default '
-        "profile: features-1.",
+        help='Read weighted features from this field instead of texts: {"cat": 0.9} or [["cat", 0.9]]. The default '
+        "profile is then features-1.",
     ),
 )
 first_seen_field_option = click.option(
     "--first-seen-field",
     type=utf8,
     metavar="NAME",
-    help="The field with the time a document was first seen, in ms since 1970 or ISO 8601. Default with "
+    help="Field that holds the time a document was first seen, in ms since 1970 or ISO 8601. Default for inputs with "
     "fingerprints: first_seen.",
 )
 
 
 def metrics_option(command: Function) -> Function:
-    """Add the flag for metrics, which are served while the command runs."""
+    """Add --metrics-port, which serves metrics while the command runs."""
 
     @click.option(
         "--metrics-port",
@@ -225,14 +225,14 @@ def metrics_option(command: Function) -> Function:
         except ValueError as error:
             raise click.BadParameter(f"{metrics_port!r}: {in_shell(error)}", param_hint="'--metrics-port'") from error
         with metrics.served(host, port) as chosen:
-            say(f"numbers at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
+            say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
             return command(**given)
 
     return run
 
 
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
-    """Add the flags of these settings to a command; of all settings by default."""
+    """Add the flags of these settings to a command; by default, those of all settings."""
 
     def decorate(command: Function) -> Function:
         for key in reversed(keys or tuple(_FLAGS)):
@@ -242,7 +242,7 @@ def setting_flags(*keys: str) -> Callable[[Function], Function]:
     return decorate
 
 
-# Which settings say how documents are read and fingerprinted, for commands that load INPUTs.
+# Settings for reading and fingerprinting documents, for commands that load INPUTs.
 READING = ("format", "id_field", "text_field", "extract", "fingerprint_format", "workers")
 
 
@@ -285,18 +285,18 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
 
 
 def _with_features(settings: Settings, features_field: str | None) -> Settings:
-    """Return the settings that read features from a field; a profile that nobody set becomes one that takes them."""
+    """Return the settings that read features from a field. Without --profile, the profile becomes one for features."""
     if features_field is None:
         return settings
     name = settings.profile if "profile" in settings.model_fields_set else FEATURES_PROFILE
     if Profile.named(name).tokens != "features":
-        raise click.UsageError(f"profile {name} takes texts; --features-field goes with one such as {FEATURES_PROFILE}")
+        raise click.UsageError(f"profile {name} is for texts: --features-field needs one such as {FEATURES_PROFILE}")
     values = settings.model_dump() | {"profile": name, "text_field": features_field}
     return type(settings).model_construct(settings.model_fields_set | {"text_field"}, **values)
 
 
 def load_settings(flags: dict[str, object]) -> Loaded:
-    """Return the settings of this invocation; a flag that is None was not given."""
+    """Return the settings of this invocation. A flag that is None was not passed."""
     from hsimhash import settings
 
     context = click.get_current_context()
@@ -317,7 +317,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
 
 
 def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Settings:
-    """Return the settings with an option in the URL of the index, if its kind of store has it; say what was old."""
+    """Return the settings with an option in the URL of the index, if its store has it; report what is deprecated."""
     say(f"{old} now {name}={value} in the URL of the index; the next release will accept nothing else")
     if name not in backend_of(settings.store).options:
         return settings
@@ -326,12 +326,12 @@ def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Set
 
 
 def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
-    """Open the index that the settings name; a layout or profile set explicitly must be the index's.
+    """Open the index of the settings. If layout or profile are set explicitly, they must be the index's.
 
     Args:
-        settings: which.
-        is_job: the command works for minutes, and waits as long for a cluster that lost a server; no batch of its
-            queries is logged as slow.
+        settings: Settings with the URL of the index.
+        is_job: Whether the command works for minutes. It then waits longer for a cluster that lost a server, and does
+            not log batches of queries as slow.
     """
     asked = settings.model_fields_set
     return opened_index(
@@ -345,7 +345,7 @@ def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
 
 
 def password_of(settings: Settings) -> str | None:
-    """Return the password for a store on Redis if the settings have one; it goes to no other server."""
+    """Return the password for a store on Redis, or None. It is never sent to another server."""
     return None if settings.redis_password is None else settings.redis_password.get_secret_value()
 
 
@@ -361,7 +361,7 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
 def create_index(
     settings: Settings, distance: int | None = None, ttl_s: int | None = None, profile: Profile | None = None
 ) -> None:
-    """Create the index of the settings, with their layout and profile; queries use `distance` by default."""
+    """Create the index of the settings, with their layout and profile. `distance` is the default for queries."""
     refuse_memory(settings)
     profile = profile or Profile.named(settings.profile)
     warn_of(profile)
@@ -373,7 +373,7 @@ def create_index(
         password=password_of(settings),
         ttl_s=ttl_s,
     ) as index:
-        say(f"made {settings.store} {how_made(index.store.record)}")
+        say(f"created {settings.store} {how_made(index.store.record)}")
 
 
 def how_made(record: Record) -> str:
@@ -382,7 +382,7 @@ def how_made(record: Record) -> str:
 
 
 def wanted_record(settings: Settings, distance: int | None) -> Record:
-    """Return the record that the settings ask for; an existing index may differ in what was not set."""
+    """Return the record that the settings require. An existing index may differ in settings that were not set."""
     layout = None if settings.layout is None else Layout.parse(settings.layout)
     record = new_record(settings.store, Profile.named(settings.profile).to_json(), layout=layout, distance=distance)
     assumed = record.assumed if "profile" in settings.model_fields_set else record.assumed | {"profile"}
@@ -390,18 +390,18 @@ def wanted_record(settings: Settings, distance: int | None) -> Record:
 
 
 def warn_of(profile: Profile) -> None:
-    """Print the warning of a profile."""
+    """Print the warning of a profile, if it has one."""
     if profile.warning:
         say(profile.warning)
 
 
 def opening_of(settings: Settings) -> Opening:
-    """Return how the settings want an index to be opened."""
+    """Return how to open an index according to the settings."""
     return Opening(password=password_of(settings))
 
 
 def refuse_flags(url: str, *given: str) -> None:
-    """Refuse flags that were given and are for other kinds of stores."""
+    """Reject flags that are only for other kinds of stores."""
     for flag in given:
         if flag not in backend_of(url).flags:
             remedy = _REMEDIES.get(flag, "leave it out")
@@ -409,7 +409,7 @@ def refuse_flags(url: str, *given: str) -> None:
 
 
 def tell_instead(url: str, capability: type, target: str = "") -> bool:
-    """Whether the store at a URL lacks a capability; if so, say what to do instead."""
+    """Return whether the store at a URL lacks a capability; if so, print what to do instead."""
     backend = backend_of(url)
     if capability in backend.capabilities:
         return False
@@ -425,15 +425,15 @@ def tell_instead(url: str, capability: type, target: str = "") -> bool:
 
 
 def refuse_memory(settings: Settings) -> None:
-    """Refuse an index in memory, which ends with the command."""
+    """Reject an index in memory, which ends with the command."""
     if not backend_of(settings.store).is_lasting:
-        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+        raise click.UsageError(f"{settings.store} exists only during this command; use lmdb://…")
 
 
 def reading_of(
     settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
 ) -> InputOptions:
-    """Return how to read inputs: for the profile of the index at a URL if it exists, else of the settings."""
+    """Return how to read inputs, for the profile of the index at a URL if it exists, else for that of the settings."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -465,11 +465,11 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints of a file, one per line, alone or after a tab; `flag` named the file."""
+    """Return the fingerprints of a file: one per line, alone or after a tab. `flag` is the option with its name."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:
-        raise click.BadParameter(f"{path} has no fingerprint", param_hint=f"'{flag}'")
+        raise click.BadParameter(f"{path} contains no fingerprints", param_hint=f"'{flag}'")
     asked = formats_named(fingerprint_format)
     formats = decided_formats(str(path), asked, (word for _, word in words))
     if formats != asked:
@@ -484,7 +484,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
 
 
 def confirm(question: str, *, is_confirmed: bool) -> bool:
-    """Ask before destroying something; without a terminal, require --yes."""
+    """Ask for confirmation before destroying something; without a terminal, require --yes."""
     if is_confirmed:
         return True
     if not sys.stdin.isatty():

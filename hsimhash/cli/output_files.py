@@ -1,4 +1,4 @@
-"""Write output files: a file appears when it is complete, and is compressed if its name says so."""
+"""Write output files: a file appears when it is complete, and its name determines the compression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PACKED_OUTPUTS = (".gz", ".zst")
-# Ends of names that promise a format which a program would read by them.
+# Suffixes that promise a format, because programs choose how to read a file by them.
 _PROMISING = (
     *(*JSON_LINES, ".tsv", ".csv", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx", ".warc", ".wet"),
     *(".html", ".htm", ".xml", ".yaml", ".pickle", ".npy", ".npz", ".db", ".sqlite", ".bz2", ".xz", ".lz4", ".zip"),
@@ -51,7 +51,7 @@ def refuse_existing(output: str, option: str) -> None:
 
 @contextmanager
 def written(output: str) -> Iterator[Callable[[bytes], object]]:
-    """Give a stream that writes to `output`, compressed if the name says so; otherwise like `complete`."""
+    """Yield a function that writes to `output`, compressed if it ends in .gz or .zst. Otherwise like `complete`."""
     suffix = "" if output == "-" or _is_pipe(output) else Path(os.path.realpath(output)).suffix
     with complete(output) as stream, _packed(stream, suffix) as write:
         yield write
@@ -59,25 +59,25 @@ def written(output: str) -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def complete(output: str) -> Iterator[BinaryIO]:
-    """Give a stream for `output`; a file gets its name only if the block ends without an error."""
+    """Yield a stream for `output`. A file gets its name only if the block ends without an error."""
     if output == "-":
         with writing_stdout():
             yield sys.stdout.buffer
-            sys.stdout.buffer.flush()  # before anybody says that it is written
+            sys.stdout.buffer.flush()  # before success is reported
     elif _is_pipe(output):
         with naming(output), Path(output).open("wb") as stream:
             yield stream
     else:
         path = Path(os.path.realpath(output))
-        part = path.with_name(f".{path.name}.{token_hex(4)}")  # a process number comes again, in containers at once
+        part = path.with_name(f".{path.name}.{token_hex(4)}")  # not the pid: it is reused, and equal in containers
         with naming(output), _naming_part(part, output):
-            part.touch(0o600 if path.exists() else 0o666, exist_ok=False)  # nobody else reads it before it is `path`
+            part.touch(0o600 if path.exists() else 0o666, exist_ok=False)  # private until it becomes `path`
             with replace_file(path, part, _put) as stream:
                 yield stream
 
 
 def _put(part: Path, path: Path) -> None:
-    """Give a complete file its name; or its content to the file that has the name, where that must stay the same."""
+    """Rename a complete file to `path`, or copy its content there if the existing file must be kept."""
     with _keeping(part):
         if not path.exists() or (path.stat().st_nlink == 1 and copy_owner(path, part)):
             part.replace(path)
@@ -87,27 +87,27 @@ def _put(part: Path, path: Path) -> None:
                 target.flush()
                 os.fsync(target.fileno())
             part.unlink()
-    with suppress(PermissionError):  # a folder that may be written but not listed
+    with suppress(PermissionError):  # a folder that is writable but cannot be listed
         sync_folder(path.parent)
 
 
 @contextmanager
 def _keeping(part: Path) -> Iterator[None]:
-    """Say where the complete part is when the block fails: the file that it was to be may be truncated by then."""
+    """If the block fails, report where the complete part is: the target file may be truncated by then."""
     kept = f"the complete content is in {part}"
     try:
         with naming(part, kept):
             yield
     except OSError:
         raise
-    except BaseException:  # Ctrl-C, whose message is not ours
+    except BaseException:  # Ctrl-C, whose message we do not write
         say(kept)
         raise
 
 
 @contextmanager
 def _naming_part(part: Path, output: str) -> Iterator[None]:
-    """Give errors that name the part the name of the file that it was to be."""
+    """In errors that name the part, replace its name with that of the output."""
     try:
         yield
     except OSError as error:
@@ -117,7 +117,7 @@ def _naming_part(part: Path, output: str) -> Iterator[None]:
 
 
 def _is_pipe(output: str) -> bool:
-    """Whether it is a pipe or a device, which cannot be renamed, and may have no path but this link."""
+    """Whether the output is a pipe or device, which cannot be renamed and may only be reachable through this link."""
     return Path(output).exists() and not Path(output).is_file()
 
 

@@ -1,4 +1,4 @@
-"""`hsimhash plan`: estimate what an index costs on each store, and recommend a layout."""
+"""`hsimhash plan`: estimate the costs of an index on each store, and recommend a layout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 
-MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
+MOST_DOCUMENTS = 10**15  # beyond this, tables and sizes are not readable any more
 
 
 def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    """Return the name of a kind of store, by which a URL may begin."""
+    """Return the name of a kind of store, given by name or URL."""
     if value is None or value in backends():
         return value
     with suppress(ValueError):
@@ -34,23 +34,27 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 @click.command("plan", cls=Command)
 @click.option(
-    "--documents", type=Count(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many: 10_000, 50M, 2.5B, 1e8."
+    "--documents",
+    type=Count(1, MOST_DOCUMENTS),
+    required=True,
+    metavar="N",
+    help="Number of documents: 10_000, 50M, 2.5B, 1e8.",
 )
 @click.option(
-    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(backends())} or a URL."
+    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(backends())}, or a URL."
 )
 @click.option(
     "--distance",
     type=click.IntRange(min=0),
     metavar="BITS",
-    help=f"The distance of queries, 0 to {MOST_DISTANCE}. Default: that of a new index, "
+    help=f"Distance of queries in bits, 0 to {MOST_DISTANCE}. Default: that of a new index, "
     f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in backends().items())}.",
 )
 @click.option(
     "--sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Your own fingerprints, one per line (or id<TAB>fingerprint), to find hot buckets.",
+    help="File of your own fingerprints, one per line (or id<TAB>fingerprint), to find hot buckets.",
 )
 @with_settings("profile", "fingerprint_format")
 @json_option
@@ -65,14 +69,16 @@ def plan_command(
              hsimhash export --store lmdb://pages --format tsv | shuf -n 100000 > sample.tsv
              hsimhash plan --documents 1e9 --sample sample.tsv
 
-    Without --store, plan prints the recommended layout for each kind of store. With --store, it compares all layouts
-    on that one.
+    Without --store, plan prints the recommended layout for each kind of store. With --store, it compares all layouts on
+    that kind.
 
-    A layout decides how many rows a document takes, and how many buckets and candidates a query reads. A query beyond
-    the layout's own distance also reads neighbouring buckets. With keys, rows and reads include one for each part of a
-    key. Times are for one query and one added document, with
-    everything in memory. Sizes assume ids of 35 bytes; on HBase they are uncompressed and for one replica. Without a
-    sample, fingerprints are assumed to be uniform; real ones are skewed.
+    The layout determines how many rows a document takes, and how many buckets and candidates a query reads. A query
+    beyond the layout's own distance also reads neighbouring buckets. With keys, rows and reads include one for each
+    part of a key.
+
+    Times are for one query and one added document together, with everything in memory. Sizes assume ids of 35 bytes; on
+    HBase they are for one uncompressed replica. Without a sample, plan assumes that fingerprints are uniform; real ones
+    are skewed.
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     profile = Profile.named(settings.profile)
@@ -98,7 +104,7 @@ def plan_command(
 
 
 def _fields(costs: Sequence[Cost]) -> dict[str, object]:
-    """Return what is recommended of a store's layouts, and what each of them costs."""
+    """Return the recommended layout of a store, and the cost of each layout."""
     (best, reason), greater = recommend(costs), outgrown(costs)
     return {
         "distance": best.cover.distance,
@@ -123,7 +129,7 @@ def _fields(costs: Sequence[Cost]) -> dict[str, object]:
 
 
 def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
-    """Print a row for each store: the layout to choose, and what it costs."""
+    """Print a row for each store: the layout to choose, and its cost."""
     best = {name: recommend(of_store)[0] for name, of_store in costs.items()}
     is_sampled = any(one.hottest_bucket is not None for one in best.values())
     rows = [[name, str(one.cover.distance), *_cells(one, is_sampled=is_sampled)] for name, one in best.items()]
@@ -136,7 +142,7 @@ def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
 
 
 def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
-    """Print a row for each layout, and which one to choose."""
+    """Print a row for each layout, and the one to choose."""
     (best, reason), greater = recommend(costs), outgrown(costs)
     is_sampled = costs[0].hottest_bucket is not None
     rows = [["*" if one is best else "", *_cells(one, is_sampled=is_sampled)] for one in costs]

@@ -1,4 +1,4 @@
-"""The `hsimhash` program: imports a command when it runs, and turns errors into exit codes."""
+"""The `hsimhash` program: imports a command on first use, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, messa
 from hsimhash.cli.help import help_command
 from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
-TASKS = {  # the help's sections; of each command its module and one line. The help imports none of them
+TASKS = {  # sections of the help: each command's module and summary. The help does not import commands
     "Start here": {
         "demo": ("demo", "Show what hsimhash finds in a small sample."),
         "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),
         "apply": ("apply", "Write the documents that dedup keeps."),
         "ingest": ("ingest", "Add documents to an index."),
-        "query": ("query", "Find the documents in an index that are near a text or document."),
+        "query": ("query", "Find documents in an index that are near a text or another document."),
     },
     "Tune": {
         "calibrate": ("calibrate", "Find the profile and distance that suit your texts."),
         "plan": ("plan", "Estimate the size and speed of an index."),
         "explain": ("explain", "Show how two documents differ, or what a query reads."),
         "fingerprint": ("fingerprint", "Print the fingerprints of texts and files."),
-        "fit": ("fit", "Learn from your texts how rare each word is."),
+        "fit": ("fit", "Learn word weights from your own texts."),
     },
     "Serve": {
         "serve": ("serve", "Answer queries and add documents over HTTP."),
@@ -43,14 +43,14 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "doctor": ("doctor", "Diagnose an index that fails or is slow."),
         "check": ("upkeep", "Check an index for problems, and repair them."),
         "collect": ("upkeep", "Delete leftovers of moved and removed documents."),
-        "compact": ("upkeep", "Shrink an index to the space it needs."),
+        "compact": ("upkeep", "Reclaim unused space in an index."),
         "backup": ("upkeep", "Copy an index while it is in use."),
         "remove": ("removal", "Remove documents by id."),
         "expire": ("removal", "Remove documents older than a date."),
         "export": ("export", "Write the ids and fingerprints of all documents."),
-        "relayout": ("relayout", "Copy an index to one with another layout."),
+        "relayout": ("relayout", "Copy an index to a new one with another layout."),
         "settings": ("settings", "Show the settings and where they come from."),
-        "completion": ("completion", "Complete commands in your shell with Tab."),
+        "completion": ("completion", "Set up Tab completion in your shell."),
     },
     "Large jobs": {
         "bulk-load": ("bulk_load", "Load documents into HBase as HFiles."),
@@ -89,22 +89,23 @@ class Program(click.Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options before the command, and keep all words for `_without_passwords`."""
+        """Parse the options before the command, and keep all words for `_without_passwords`."""
         ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
+        """Run a command. Its return value is the exit code; None means done. SIGTERM ends it like Ctrl-C."""
         code = ExitCode.DONE
         try:
             with interruptible():
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 send()
-        except BrokenPipeError:  # the reader, such as `head`, has what it wanted
+        except BrokenPipeError:  # the reader, such as `head`, has ended
             drop_stdout()
         except (KeyboardInterrupt, click.Abort):
-            # Else CPython ends by SIGINT, whatever the exit code, if Ctrl-C fell into an exec(), such as a dataclass's.
+            # Otherwise, if Ctrl-C arrived during an exec(), such as a dataclass's, CPython ends by SIGINT, whatever the
+            # exit code.
             exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
@@ -125,8 +126,8 @@ class Program(click.Group):
 
 
 def _without_passwords(text: str, ctx: click.Context) -> str:
-    """Return an error of click without passwords: it quotes a URL that is where none belongs."""
-    from hsimhash.store.urls import masked, may_be_url  # here: only errors wait for it
+    """Return an error of click without passwords: it may quote a misplaced URL."""
+    from hsimhash.store.urls import masked, may_be_url  # here: only errors need it
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
@@ -136,7 +137,7 @@ def _without_passwords(text: str, ctx: click.Context) -> str:
 
 
 def _write_utf8() -> None:
-    """Write UTF-8 into pipes and files, whatever the locale, and escape the characters that a terminal lacks."""
+    """Write UTF-8 to pipes and files, whatever the locale, and escape characters that a terminal cannot show."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
@@ -154,14 +155,19 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 
 @click.group(
     cls=Program,
-    commands={name: click.Command(name) for name in COMMANDS},  # only their names, to suggest the nearest one
+    commands={name: click.Command(name) for name in COMMANDS},  # only the names, to suggest the nearest one
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     subcommand_metavar="COMMAND …",
 )
-@click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors show a traceback.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read the settings from FILE.")
+@click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors include a traceback.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read settings from FILE.")
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command reads it from the context)
     """Find near-duplicate documents. Start with: hsimhash dedup DIR --out RESULT
@@ -171,13 +177,13 @@ def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command 
              hsimhash ingest pages.jsonl.gz --store lmdb://pages
              hsimhash query page.html --store lmdb://pages
 
-    'hsimhash help COMMAND' shows what a command does, with examples.
+    Run 'hsimhash help COMMAND' for details and examples.
 
     Results go to stdout; progress and messages go to stderr. "-" reads from stdin.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 invalid settings, 4 store unreachable, 5 wrong index, layout or
-    profile, 6 check found problems, 7 done, but some records were rejected, 8 nothing found (query --exit-code), 130
-    interrupted.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 invalid settings, 4 store unreachable, 5 missing index or wrong
+    layout or profile, 6 problems found by check or doctor, 7 done, but some records were rejected, 8 nothing found
+    (query --exit-code), 130 interrupted.
     """  # noqa: D415 (a command to copy)
     if verbose:
         log_to_stderr(verbose)

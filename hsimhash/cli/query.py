@@ -22,14 +22,19 @@ from hsimhash.store.base import Match
 @click.command("query", cls=Command)
 @click.argument("words", type=utf8, metavar="[FILE|FP…|-]", nargs=-1)
 @click.option(
-    "--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document of the index; it does not match itself."
+    "--id",
+    "doc_ids",
+    type=utf8,
+    multiple=True,
+    metavar="ID",
+    help="Query by a document of the index; it does not match itself.",
 )
-@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
-@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Query by this text.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="Query by the text in FILE; - is stdin.")
 @with_settings("store", "max_distance", "max_sketch", "text_field", "id_field", "extract", "fingerprint_format")
 @click.option("--limit", type=Count(), metavar="N", help="Return only the N nearest documents.")
-@click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
-@click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found.")
+@click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out of the results.")
+@click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing is found.")
 @json_option
 def query_command(
     settings: Settings,
@@ -50,19 +55,21 @@ def query_command(
              hsimhash query --text "A text of some length" --store lmdb://pages
              hsimhash query - --json < queries.jsonl
 
-    An argument is the path of a file, or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
-    and for a page in HTML the main text counts. Write -- before a negative number.
+    Each argument is the path of a file or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
+    and for HTML pages only the main text is used. Put -- before a negative number.
 
-    Finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2), a
-    text or a document also finds those that share a key, and not those with a different sketch.
+    query finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2),
+    a query by text or document also finds documents that share a key, and leaves out those whose sketches differ too
+    much (--max-sketch).
 
-    A terminal gets a table. A pipe gets one JSON line per query: {"fingerprint", "matches": [{"distance", "id",
-    "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in ms since 1970,
-    "similarity" is about the share of equal shingles, and "found_by" is "distance" or "key".
+    On a terminal, query prints a table. Otherwise it prints one JSON line per query: {"fingerprint", "matches":
+    [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in
+    ms since 1970, "similarity" estimates the share of equal shingles, and "found_by" is "distance" or "key".
 
-    With -, reads queries from stdin, one JSON object per line: {"text": …}, or {"fingerprint": …} with an optional
-    "sketch" and "key". A query with an "id" does not match that document. Answers repeat "line" and "id"; "fingerprint"
-    is null if the text is too short. Invalid lines are reported on stderr, and the exit code is then 7.
+    With -, query reads one JSON object per line from stdin: {"text": …}, or {"fingerprint": …} with an optional
+    "sketch" and "key". A query with an "id" does not match the document with that id. Each answer repeats the "line"
+    number and the "id" of its query; "fingerprint" is null if the text is too short. Invalid lines are reported on
+    stderr, and the exit code is 7.
     """
     _check_asked(words, id=doc_ids, text=texts, file=paths)
     refuse_records(words)
@@ -84,7 +91,7 @@ def query_command(
 
 
 def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
-    """Return what one argument or option asks for."""
+    """Return the request for one argument or option."""
     if named.kind == "fingerprint":
         return Request(Signature(fingerprint_in(named.value, settings.fingerprint_format)))
     if named.kind == "id":
@@ -95,7 +102,7 @@ def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
 
 
 def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
-    """Print the answers of a batch; return how many matches there are."""
+    """Print the answers of a batch; return the number of matches."""
     found = 0
     for request, fingerprint, matches in answers:
         if is_table:
@@ -109,7 +116,7 @@ def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_tabl
 
 
 def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
-    """Refuse all but one question; `options` are the values of --id, --text and --file, each as often as given."""
+    """Reject all but one kind of query. `options` are the values of --id, --text and --file, which may be repeated."""
     given = [
         *(["arguments"] if words else []),
         *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
@@ -126,7 +133,7 @@ def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
 def _answers(
     index: HSimIndex, requests: Sequence[Request], settings: Settings, *, exclude: str | None, limit: int | None
 ) -> Iterator[tuple[Request, str | None, list[Match]]]:
-    """Yield each request with its fingerprint as it is printed, None where its text is too short, and its matches."""
+    """Yield each request with its printed fingerprint (None if its text is too short) and its matches."""
     signatures = requested_signatures(requests, index.profile)
     asked = [(one, signature) for one, signature in zip(requests, signatures, strict=True) if signature is not None]
     answers = iter(

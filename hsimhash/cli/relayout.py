@@ -23,14 +23,14 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 
 @click.command("relayout", cls=Command)
 @with_settings("store", "workers", "lock_timeout_s", "job")
-@click.option("--to", "target", required=True, metavar="URL", help="The new index; created if needed.")
+@click.option("--to", "target", required=True, metavar="URL", help="The new index, created if needed.")
 @click.option("--to-layout", required=True, metavar="NAME", help="The new layout: 4, 10, 16, 20, 28, or blocks/choice.")
 @click.option("--distance", type=int, metavar="BITS", help="The default distance of queries on the new index.")
-@click.option("--stage", metavar="DIR", help="HBase: load as HFiles, written to this folder; see bulk-load.")
+@click.option("--stage", metavar="DIR", help="HBase: load HFiles through this folder, as bulk-load does.")
 @program_option
 @memory_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 def relayout_command(
     settings: Settings,
     target: str,
@@ -47,11 +47,12 @@ def relayout_command(
     Example: hsimhash relayout --store lmdb://pages --to lmdb://pages-10 --to-layout 10
              hsimhash relayout --store hbase://gw1/pages --to hbase://gw1/pages16 --to-layout 16 --stage hdfs://nn/tmp/s
 
-    Texts are not needed: fingerprints, sketches, keys and first_seen stay the same. The old index is not changed. Stop
-    its writers first, because what they write meanwhile can be missed. The new index can be on another store. On HBase,
-    create its table with create-table first if you want to choose its regions or a TTL.
+    relayout does not need the texts: fingerprints, sketches, keys and first_seen stay the same. It does not change the
+    old index. Stop its writers first, because documents written during the copy can be missed. The new index can be on
+    another store. On HBase, use create-table first if you want to choose the regions or a TTL of the new table.
 
-    Run the same command again to resume. At the end, relayout counts both indexes and prints what is left to do.
+    Run the same command again to resume. At the end, relayout counts the documents of both indexes and prints what is
+    left to do.
     """
     if stage is not None:
         refuse_flags(target, "--stage")
@@ -68,13 +69,13 @@ def relayout_command(
     ):
         added = relayout(old, new, job, stage=options, observer=observer)
         if added is None:
-            say("interrupted: the same command continues")
+            say("interrupted: run the same command again to resume")
             return ExitCode.INTERRUPTED
         counts = old.count(workers=workers), new.count(workers=workers)
     have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
     say(f"{have}, of them {added:,} new or changed")
     if counts[0] != counts[1]:
-        say("others wrote meanwhile, or the new index had documents before; the same command brings what is missing")
+        say("others wrote during the copy, or the new index was not empty; run the command again to copy the rest")
         return ExitCode.FAILED
     say(f"to switch over: use {target} wherever {settings.store} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
     say(f"then, once nobody needs the old one: hsimhash drop-table --store {settings.store}")
@@ -82,10 +83,10 @@ def relayout_command(
 
 
 def _made(old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
-    """Make the new index, or open it where it is there."""
+    """Create the new index, or open it if it exists."""
     try:
         with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
-            say(f"made {target} {how_made(made.store.record)}")
+            say(f"created {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass
     if EXCLUSIVE in backend_of(target).options:

@@ -27,8 +27,8 @@ from hsimhash.store import capable
 from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
-BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
-BEGUN = "expire.json"  # in the folder of a job on HBase: the moment, and when it was said
+BATCH_DOCUMENTS = 100_000  # per batch, in key order; each batch rewrites most pages of the index once
+BEGUN = "expire.json"  # in the job folder on HBase: the moment, and when the job started
 
 
 @click.command("remove", cls=Command)
@@ -46,9 +46,9 @@ def remove_command(
     Example: hsimhash remove https://example.org/a --store lmdb://pages
              hsimhash remove --file gone.txt --yes --store lmdb://pages
 
-    Every argument is an id, also if a file has that name: --file reads ids from a file, and - from stdin, one per line.
-    An invalid line is reported on stderr, the others count, and the exit code is then 7. After an interruption, run the
-    same command again.
+    Every argument is an id, even if a file has that name. --file reads ids from a file, and - reads them from stdin,
+    one per line. Invalid lines are reported on stderr and skipped, and the exit code is 7. After an interruption, run
+    the same command again.
     """
     if bool(doc_ids) == (path is not None) or ("-" in doc_ids and len(doc_ids) > 1):
         raise click.UsageError("nothing to remove: pass ids, or --file, or only - for ids on stdin")
@@ -73,19 +73,19 @@ def remove_command(
 
 
 class _Moment(NamedTuple):
-    """A time as it was said, and in ms since 1970."""
+    """A time as it was written, and in ms since 1970."""
 
     said: str
     milliseconds: int
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment:  # noqa: ARG001
-    """Return the moment of an ISO 8601 date or time, UTC unless it says otherwise, or of an age."""
+    """Parse an ISO 8601 date or time, in UTC unless it has a zone, or an age."""
     if re.fullmatch(r"[\d.]+m", value, re.ASCII):
         raise click.BadParameter(
             f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
         )
-    age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number has no unit that goes without saying
+    age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number does not have an obvious unit
     moment = milliseconds_of(value) if age_s is None else 1_000 * (time.time() - age_s)
     if moment is None:
         raise click.BadParameter(
@@ -100,10 +100,10 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment: 
     callback=_moment,
     metavar="DATE",
     required=True,
-    help="A date (2026-01-31, 2026-01-31T12:00Z) or an age (30d, 12h).",
+    help="Date (2026-01-31, 2026-01-31T12:00Z) or age (30d, 12h).",
 )
 @with_settings("store", "lock_timeout_s")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count the documents.")
 @walk_workers_option
 @walk_job_option
 @yes_option
@@ -117,16 +117,16 @@ def expire_command(
     is_confirmed: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Remove the documents first seen before a date (UTC) or longer ago than an age: min, h, d or w.
+    """Remove documents first seen before a date (UTC) or longer ago than an age in min, h, d or w.
 
     \b
     Example: hsimhash expire --before 90d --dry-run --store lmdb://pages
              hsimhash expire --before 2026-01-31 --yes --store lmdb://pages
 
-    Others can read and write meanwhile. After an interruption, run the same command again.
+    Other processes can read and write at the same time. After an interruption, run the same command again.
 
-    On HBase, several processes read the table in ranges. A folder below .hsimhash/jobs keeps track of them, so within a
-    day the same command resumes there, and an age counts from the first start.
+    On HBase, several processes read the table in ranges and record their progress in a folder below .hsimhash/jobs.
+    Within a day, the same command resumes there; an age then counts from the first start.
     """
     refuse_walk(settings.store, workers, job)
     folder = (job or default_job(settings.store, []).with_suffix(".expire")) if walks_ranges(settings.store) else None
@@ -147,7 +147,7 @@ def expire_command(
 
 
 def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: int, *, is_dry_run: bool) -> int:
-    """Remove the documents first seen before, or only count them; return how many."""
+    """Remove the documents first seen before the moment, or only count them; return their number."""
     if folder is None and not is_dry_run:
         return _remove_old(index, before.milliseconds)
     with watching("expire") as observer:
@@ -164,7 +164,7 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
 
 
 def _begun(folder: Path, asked: _Moment) -> _Moment:
-    """Return the moment of a run that was interrupted in the folder, if said so too, within a day; or `asked`."""
+    """Return the moment of an interrupted run in the folder, if it was written alike within a day; else `asked`."""
     path = folder / BEGUN
     if not path.exists():
         return asked
@@ -175,11 +175,11 @@ def _begun(folder: Path, asked: _Moment) -> _Moment:
 
 
 def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -> int:
-    """Remove the documents first seen before, batch by batch; no read transaction is open while a batch is removed."""
+    """Remove the documents first seen before `before`, in batches, without a read transaction open during a removal."""
     removed = 0
     old = index.documents(before=before)
     with watching("expire") as observer:
         while batch := [document.doc_id for document in islice(old, at_once)]:
-            removed += index.remove(batch, before=before)  # a page of the walk may be old by now
+            removed += index.remove(batch, before=before)  # what the walk read may be outdated by now
             observer.report("expire", documents=removed)
     return removed

@@ -35,11 +35,11 @@ try:
 except ImportError as missing:
     raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
 
-_TOKEN_CHARS = 4_096  # more are not read: the file may be a device without end
-_BACKLOG = 2_048  # connections that wait to be taken
-_IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
-_SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
-STOP_S = 3  # in which calls that are under way may end, and the workers another second
+_TOKEN_CHARS = 4_096  # no more is read, because the file may be an endless device
+_BACKLOG = 2_048  # connections that wait to be accepted
+_IDLE_S = 75  # an idle connection is closed after this time, which is longer than proxies keep theirs
+_SILENT_S = 60  # a worker that does not answer its parent for this long is killed and restarted
+STOP_S = 3  # time for running calls to end; the workers have another second
 
 
 @click.command("serve", cls=Command)
@@ -52,32 +52,34 @@ def serve_command(settings: Settings) -> ExitCode:
              hsimhash serve --listen 0.0.0.0:8343 --token-file token.txt --store hbase://gw1:9091/pages
              curl -d '{"text": "A text of some length"}' -H 'Content-Type: application/json' localhost:8343/query
 
-    POST /query, /claim, /add, /remove and /fingerprint take a JSON object with a "fingerprint" (16 hex digits) or a
-    "text", and an "id" if there is one. Send many objects as application/x-ndjson, one per line, and they are answered
-    line by line. /claim adds a document unless a near one is stored. GET /openapi.json describes all of them, GET
-    /healthz and /readyz tell whether the server runs and reaches its store, and GET /metrics has numbers for Prometheus
-    if 'hsimhash[metrics]' is installed.
+    POST /query, /claim, /add, /remove and /fingerprint accept a JSON object with a "fingerprint" (16 hex digits) or a
+    "text", and an optional "id". To send many objects, use application/x-ndjson with one object per line; the response
+    has one line for each. /claim adds a document unless a near one is stored. GET /openapi.json describes all
+    endpoints. GET /healthz and /readyz report whether the server is running and can reach its store. GET /metrics
+    returns metrics for Prometheus if 'hsimhash[metrics]' is installed.
 
-    Invalid requests get status 4xx. If the store is away or busy, the status is 503 with Retry-After. Every
-    acknowledged write is durable. On shutdown, running requests are answered first.
+    Invalid requests get status 4xx. If the store is unreachable or busy, the status is 503 with Retry-After. Every
+    acknowledged write is durable. On shutdown, the server finishes running requests first.
 
-    By default only this machine can connect. For other networks, pass a token and put a proxy with TLS in front.
-    Without a token, requests must call the server localhost, an IP address, or a name given with --host: otherwise web
-    pages could reach it through your browser.
+    By default, only this machine can connect. To serve other networks, pass a token and put a proxy with TLS in front.
+    Without a token, requests must address the server as localhost, by an IP address, or by a name passed with --host.
+    This keeps web pages from reaching it through your browser.
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
     if settings.allow_origin and token is None:
-        raise click.UsageError("--allow-origin needs --token-file, by which this server knows who may call it")
-    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # who calls `main` may give others
-    open_index(settings).close()  # what is wrong with it is said here, once
+        raise click.UsageError(
+            "--allow-origin needs --token-file: add it, so that only callers with the token are accepted"
+        )
+    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass others
+    open_index(settings).close()  # reports problems once, not in every worker
     with _listening(settings.listen) as listener:
         host, port = listener.getsockname()[:2]
         workers = settings.workers or os.cpu_count() or 1
         verbosity = int(click.get_current_context().find_root().params.get("verbose", 0))
-        say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, by {workers} workers")
+        say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, with {workers} workers")
         if token is None and not ip_address(host).is_loopback:
-            say("whoever reaches that address may read and write; give a --token-file")
+            say("anyone who can reach this address can read and write; pass --token-file to prevent that")
         with _counting() as folder:
             _serve(partial(_app, settings, token, limits, folder, verbosity), limits, listener, workers, folder)
     return ExitCode.DONE
@@ -85,13 +87,13 @@ def serve_command(settings: Settings) -> ExitCode:
 
 @contextmanager
 def _counting() -> Iterator[Path | None]:
-    """Yield a folder in which the workers count together, during the block; None where prometheus_client is missing."""
+    """Yield a folder in which the workers count together, or None if prometheus_client is missing."""
     if find_spec("prometheus_client") is None:
         yield None
         return
     before = os.environ.get(metrics.SHARED)
     with TemporaryDirectory(prefix="hsimhash-metrics-") as folder:
-        os.environ[metrics.SHARED] = folder  # the workers import prometheus_client, which looks once
+        os.environ[metrics.SHARED] = folder  # prometheus_client reads it when the workers import it
         try:
             yield Path(folder)
         finally:
@@ -101,12 +103,12 @@ def _counting() -> Iterator[Path | None]:
 
 
 class _Supervisor(Multiprocess):
-    """Starts workers again that die; what one had under way then is forgotten.
+    """Restarts workers that die. What they were working on is lost.
 
     Args:
-        config: of the workers.
-        listener: they share.
-        folder: in which they count, if they do.
+        config: Configuration of the workers.
+        listener: Socket that they share.
+        folder: Folder in which they count together, or None.
     """
 
     def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
@@ -114,7 +116,7 @@ class _Supervisor(Multiprocess):
         self._folder = folder
 
     def join_all(self) -> None:
-        """Wait for the workers to end; kill those that still wait for their store."""
+        """Wait for the workers to end; kill those that are still waiting for their store."""
         deadline = time.monotonic() + STOP_S + 1
         for one in self.processes:
             one.process.join(max(0.0, deadline - time.monotonic()))
@@ -130,7 +132,7 @@ class _Supervisor(Multiprocess):
 
 
 def _token_in(path: Path) -> str:
-    """Return the token in a file; `HsimhashError` where it has none that a header can carry."""
+    """Return the token in a file; raise `HsimhashError` unless it can be sent in a header."""
     with path.open(encoding="utf-8") as file:
         token = file.read(_TOKEN_CHARS).strip()
     if not re.fullmatch("[!-~]+", token):
@@ -145,23 +147,23 @@ def _listening(address: str) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
         )
     except OSError as error:
-        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; give another --listen") from error
+        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; choose another --listen") from error
 
 
 def _serve(
     app: Callable[[], ASGIApp], limits: ServeLimits, listener: socket.socket, workers: int, folder: Path | None
 ) -> None:
-    """Serve until a signal ends it; a worker that dies is started again."""
+    """Serve until a signal ends it; restart workers that die."""
     config = Config(
         app,
         factory=True,
         workers=workers,
         loop="uvloop",
-        http=partial(TimedConnection, limits),  # type: ignore[arg-type]  # uvicorn calls it, and no more
+        http=partial(TimedConnection, limits),  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="error",  # what is no HTTP is answered, not logged
+        log_level="error",  # invalid HTTP is answered, not logged
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -173,11 +175,11 @@ def _serve(
     supervisor = _Supervisor(config, listener, folder)
     supervisor.run()
     if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
-        raise HsimhashError("a worker could not start; what it said is above")
+        raise HsimhashError("a worker could not start; its error is shown above")
 
 
 def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Path | None, verbosity: int) -> ASGIApp:
-    """Return the application, in a worker."""
+    """Return the application for this worker process."""
     end_with_parent()
     log_to_stderr(verbosity)
     if folder is not None:

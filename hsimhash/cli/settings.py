@@ -1,4 +1,4 @@
-"""`hsimhash settings show`: show the value of every setting, and where it came from."""
+"""`hsimhash settings show`: show the value and source of every setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def settings_command() -> None:
     Example: hsimhash settings show
              HSIMHASH_STORE=lmdb://pages hsimhash settings show
 
-    A flag overrides the environment (HSIMHASH_…), which overrides the settings file, which overrides the default.
+    Flags override environment variables (HSIMHASH_…), which override the settings file, which overrides the defaults.
     """
 
 
@@ -32,7 +32,7 @@ def show(as_json: bool, **flags: object) -> None:
     \b
     Example: HSIMHASH_STORE=lmdb://pages hsimhash settings show
 
-    The flags are those of the other commands, to see what they would change.
+    Pass flags of other commands to see what they change.
     """
     loaded = load_settings(flags)
     rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings.model_dump(mode="json").items()]

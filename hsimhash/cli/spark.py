@@ -54,7 +54,7 @@ try:
     from pyspark.sql import SparkSession
 
     from hsimhash import spark as jobs
-except ImportError as error:  # only a job needs it, not --help
+except ImportError as error:  # only jobs need it, not --help
     _missing = error
 
 _CAUSE_CHARACTERS = 600
@@ -62,27 +62,27 @@ _LOCAL = {  # settings of a session on one machine
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "hsimhash.cli.spark_workers",
-    "spark.sql.shuffle.partitions": "32",  # Spark joins small ones
-    # That remain of more than 8 MB: by default as many as cores, so one slow task leaves others idle.
+    "spark.sql.shuffle.partitions": "32",  # Spark merges small ones
+    # Minimum number of partitions after merging. The default is one per core, so one slow task leaves others idle.
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
 }
-_FEW_BYTES = 32 << 20  # of inputs: Spark takes longer to start and to plan than its tasks take
+_FEW_BYTES = 32 << 20  # size of inputs up to which Spark takes longer to start and plan than to run its tasks
 _LOCAL_FEW = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # it makes a job of each stage
+    "spark.sql.adaptive.enabled": "false",  # it turns each stage into a job
 }
-# Java's second compiler, and checks of the bytecode of an installed Spark, take seconds and save nothing here.
+# Java's second compiler and the verification of Spark's bytecode take seconds, and save nothing here.
 _JAVA_FEW = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine, in 1.5 GB; on a cluster, fewer fit
-_POLL_S = 1.0  # between two looks at the tasks
+_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine in 1.5 GB; on a cluster, fewer fit
+_POLL_S = 1.0  # between two checks of the tasks
 
 
 def _session_options(job: Function) -> Function:
-    """Give a command the options of the session. It fails with a message if PySpark is missing."""
+    """Add the options of the session to a command. The command fails with a message if PySpark is missing."""
 
     @functools.wraps(job)
     def checked(*given: object, **named: object) -> object:
@@ -106,8 +106,10 @@ def _session_options(job: Function) -> Function:
 
 
 def _job_options(command: Function) -> Function:
-    """Give a command the options of a job whose results are files."""
-    out = click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results there.")
+    """Add the options of a job whose results are files to a command."""
+    out = click.option(
+        "--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results to this folder or URL."
+    )
     return out(_session_options(command))
 
 
@@ -117,7 +119,7 @@ _format_option = click.option(
     type=click.Choice(["auto", "parquet", "json"]),
     default="auto",
     show_default=True,
-    help="Format of the inputs; auto: JSON lines if the name ends in .jsonl or .json, else Parquet.",
+    help="Format of the inputs. auto: JSON lines if the name ends in .jsonl or .json, else Parquet.",
 )
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 _fingerprint_option = click.option(
@@ -133,18 +135,18 @@ def spark_command() -> None:
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
 
-    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default the commands run on all cores of this
-    machine. Use --master, or spark-submit with hsimhash/__main__.py, to run them on a cluster; hsimhash must be
-    installed for the Python of its executors.
+    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default, the commands run on all cores of this
+    machine. To run them on a cluster, use --master, or spark-submit with hsimhash/__main__.py, and install hsimhash for
+    the Python of its executors.
     """
 
 
 @contextmanager
 def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> Iterator[SparkSession]:
-    """Give the session of a job; what Spark says of a failure becomes one line."""
+    """Yield the session of a job. Spark's errors are reduced to one line."""
     builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC")  # in which times without a zone are compared
+    builder = builder.config("spark.sql.session.timeZone", "UTC")  # the zone of times that do not have one
     is_local = (master or "local").startswith("local")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -167,14 +169,14 @@ def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> I
 
 
 def _are_few(inputs: Sequence[str]) -> bool:
-    """Whether the inputs are small files of this machine."""
+    """Whether the inputs are small files on this machine."""
     files = [Path(name) for name in inputs]
     return all(one.is_file() for one in files) and sum(one.stat().st_size for one in files) <= _FEW_BYTES
 
 
 @contextmanager
 def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
-    """Yield an observer that shows the stage of a job, and how many tasks of it are done."""
+    """Yield an observer that shows the stage of a job, and how many of its tasks are done."""
     tracker, is_over, now = spark.sparkContext.statusTracker(), Event(), Progress("read")
     with watching(now.stage, quiet=quiet) as shown, ThreadPoolExecutor(1) as pool:
 
@@ -198,7 +200,7 @@ def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
 
 
 def _cause(text: str) -> str:
-    """Return what an error of Spark says, without the stacks."""
+    """Return the message of a Spark error, without stack traces."""
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java did not start; Spark needs Java 17 or 21: install it, or set JAVA_HOME"
     lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
@@ -212,7 +214,7 @@ def _cause(text: str) -> str:
 @_fingerprint_option
 @_format_option
 @click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
-@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
 @click.option(
     "--pairs",
     type=click.Choice(get_args(PairsListed)),
@@ -220,12 +222,10 @@ def _cause(text: str) -> str:
     show_default=True,
     help="As for 'hsimhash dedup'.",
 )
-@click.option(
-    "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
-)
+@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep, as for 'hsimhash dedup'.")
 @fit_option
 @_overwrite_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Do not show progress.")
 @_job_options
 def spark_dedup_command(
     settings: Settings,
@@ -249,9 +249,9 @@ def spark_dedup_command(
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
 
-    The results are those of 'hsimhash dedup', but no texts are compared: sketches alone decide about documents that
-    only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are folders of Parquet:
-    pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
+    The results are those of 'hsimhash dedup', except that texts are not compared: sketches alone decide about documents
+    that only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are Parquet
+    folders: pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
@@ -287,16 +287,16 @@ def spark_tables_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write documents as tables: a read-only index, as 'hsimhash export --to' writes it.
+    """Write documents as tables: a read-only index, as written by 'hsimhash export --to'.
 
     \b
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
              hsimhash query --text "some text" --store tables://pages.tables
 
-    The folder must be new or empty; if it is not on a disk of the machine that queries, copy it there. Each task writes
-    a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash ingest' does it
-    for a new index. If an id comes twice, the first document counts.
+    The folder must be new or empty. If it is not on a disk of the machine that runs the queries, copy it there. Each
+    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash
+    ingest' does for a new index. If an id occurs twice, the first document counts.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
@@ -349,8 +349,8 @@ def spark_bulk_load_command(
 
     Tasks write HFiles to the stage, which the driver, the executors and the region servers must be able to open.
     Executors compare the documents with the table through its gateways. The driver then runs HBase's own program; with
-    --print-commands it prints the commands instead. Run the same command again to resume, also on another machine. If
-    an id comes twice, the last document counts.
+    --print-commands, it prints the commands instead. Run the same command again to resume, even on another machine. If
+    an id occurs twice, the last document counts.
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()

@@ -1,7 +1,7 @@
-"""Starts the Python processes of Spark's tasks without pandas; `hsimhash spark` names this module to Spark.
+"""Start the Python processes of Spark's tasks without pandas. `hsimhash spark` configures Spark to use this module.
 
-pyarrow imports pandas when it first converts a value, which takes over a second in each process. No task of ours needs
-it. Only modules without threads are imported here, because the processes are forked.
+pyarrow imports pandas when it first converts a value, which takes over a second in each process, and hsimhash's tasks
+do not need it. Only modules without threads are imported here, because the processes are forked.
 """
 
 import sys

@@ -22,10 +22,10 @@ stage_option = click.option(
     "--stage",
     required=True,
     metavar="DIR",
-    help="A folder for the HFiles, or a URL such as hdfs://…, that the region servers can open.",
+    help="Folder or URL (hdfs://…) for the HFiles; the region servers must be able to open it.",
 )
 first_load_option = click.option(
-    "--first-load", is_flag=True, help="Do not look for these documents in the index: none is there yet."
+    "--first-load", is_flag=True, help="Do not look up these documents in the index: none of them is stored yet."
 )
 print_option = click.option(
     "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."
@@ -43,7 +43,7 @@ memory_option = click.option(
     default=1024,
     show_default=True,
     metavar="MIB",
-    help="Memory for all processes together, about.",
+    help="Approximate memory for all processes together, in MiB.",
 )
 
 
@@ -56,17 +56,17 @@ def stage_options(
     is_first: bool,
     tell_commands: Callable[[Sequence[str]], None] | None,
 ) -> StageOptions:
-    """Return how documents are staged; see `loading_words`."""
+    """Return the options for staging documents; see `loading_words`."""
     words = loading_words(stage, hbase_command, is_run=tell_commands is None)
     return StageOptions(stage, words, is_first, workers, tell_commands, (memory_mib << 20) // 4 // workers)
 
 
 def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
-    """Return the command that runs HBase's loader; the program only has to exist if hsimhash runs it.
+    """Return the command that runs HBase's loader. The program only has to exist if hsimhash runs it.
 
     Raises:
-        click.BadParameter: the stage cannot be used; nothing was begun.
-        HsimhashError: no program is found that could load the files.
+        click.BadParameter: The stage cannot be used; nothing was started.
+        HsimhashError: No program is found that can load the files.
     """
     check_stage(stage)
     try:
@@ -74,25 +74,25 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
     except HsimhashError:
         if is_run:
             raise
-        return shlex.split(hbase_command or "hbase")  # where others run it
+        return shlex.split(hbase_command or "hbase")  # someone else runs it
 
 
 def tell_lines(lines: Sequence[str]) -> ExitCode:
     """Print the commands that operators must run."""
-    say("the files are written; run these commands in this order, then this one again:")
+    say("the files are written; run these commands in this order, then run this one again:")
     for line in lines:
         print_line(line)
     return ExitCode.DONE
 
 
 def check_on_hbase(store: str) -> None:
-    """Refuse a store that no files can be loaded into."""
+    """Reject a store that cannot load files."""
     if LoadsFiles not in backend_of(store).capabilities:
         raise click.UsageError(f"{store} is not on HBase; use 'hsimhash ingest' instead")
 
 
 def check_stage(place: str) -> None:
-    """Raise `click.BadParameter` if a stage cannot be reached or written, or has other files."""
+    """Raise `click.BadParameter` if a stage cannot be reached or written, or contains other files."""
     try:
         open_stage(place).claim()
     except HsimhashError as error:

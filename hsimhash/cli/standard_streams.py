@@ -1,7 +1,7 @@
-"""Handle standard streams that are closed or whose other end is gone.
+"""Handle standard streams that are closed, or whose other end is gone.
 
 If the caller closed a stream, no file opened later may get its number, and writing to a closed stdout is an error. If
-nobody reads stderr any more, or its disk is full, messages are lost and the work continues.
+stderr is no longer read, or its disk is full, messages are lost and the work continues.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ _closed: set[str] = set()
 
 
 def check_stdin() -> None:
-    """Reject stdin if the caller had closed it."""
+    """Raise `click.UsageError` if the caller closed stdin."""
     if "stdin" in _closed:
         raise click.UsageError("- is stdin, and stdin is closed; name a file")
 
 
 def open_closed_streams() -> None:
-    """Open the null device on each closed one of 0, 1, 2, and give `sys` an object for it."""
+    """Open the null device for each closed descriptor of 0, 1 and 2, and set its object in `sys`."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             _closed.add(name)
-            # It takes the lowest free number: this one. What is written to a stdout for reading alone fails.
+            # This takes the lowest free number, which is this one. Writing to stdout then fails, because it is
+            # read-only.
             os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
@@ -46,7 +47,7 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def writing_stdout() -> Iterator[None]:
-    """Name stdout in errors of writing to it; after an error, drop the rest of its buffer."""
+    """Add the name of stdout to write errors; after an error, drop the rest of its buffer."""
     try:
         with naming("standard output"):
             yield
@@ -56,7 +57,7 @@ def writing_stdout() -> Iterator[None]:
 
 
 def flush_or_drop() -> None:
-    """Flush stdout; if that fails, drop the rest, because the interpreter would exit with 120."""
+    """Flush stdout; if that fails, drop the rest, because otherwise the interpreter would exit with 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -64,14 +65,14 @@ def flush_or_drop() -> None:
 
 
 def drop_stdout() -> None:
-    """Drop what stdout still holds."""
+    """Drop what is still in the buffer of stdout."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 class _Stderr(io.FileIO):
-    """Stderr, on which nothing fails."""
+    """Stderr without write errors."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         with suppress(OSError):

@@ -47,7 +47,9 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
         return None
     seconds = seconds_in(value)
     if not seconds or seconds % 1:
-        raise click.BadParameter(f"{value!r} is not a time such as 90d, 12h or 3600s, at least 1 s and no part of one")
+        raise click.BadParameter(
+            f"{value!r} is not a valid time: expected whole seconds, at least 1, such as 90d, 12h or 3600s"
+        )
     return int(seconds)
 
 
@@ -69,13 +71,13 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.command("create-table", cls=Command)
 @with_settings("store", "layout", "profile", "max_distance", "fingerprint_format")
 @click.option(
-    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: number of regions to start with."
+    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: initial number of regions."
 )
 @click.option(
     "--splits-from",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="SAMPLE",
-    help="HBase: your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
+    help="HBase: file of your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
 )
 @click.option(
     "--ttl",
@@ -91,17 +93,17 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     callback=_pairs,
     multiple=True,
     metavar="KEY=VALUE",
-    help="HBase: a setting of all column families, such as IN_MEMORY=true.",
+    help="HBase: set an attribute of all column families, such as IN_MEMORY=true.",
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only print what would be created.")
 @click.option(
     "--print-commands",
     "print_commands",
     is_flag=True,
-    help="HBase, PostgreSQL: print the commands for hbase shell or psql instead.",
+    help="HBase, PostgreSQL: print commands for hbase shell or psql instead of running them.",
 )
 @click.option(
-    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain table if only Thrift1 runs."
+    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain, slower table if only Thrift1 runs."
 )
 def create_table_command(
     settings: Settings,
@@ -121,12 +123,13 @@ def create_table_command(
              hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl
 
-    If the same index exists, nothing happens. If it differs, the differences are printed and the exit code is 5.
+    If the same index already exists, nothing happens. If it differs, create-table prints the differences, and the exit
+    code is 5.
 
-    On HBase the table is created with its settings. An existing table without an index, such as one made with
-    --print-commands, becomes one. --dry-run prints + for what would be created, ~ for what should be altered in hbase
-    shell, and = for what is right. On PostgreSQL three tables are created in one transaction. --print-commands needs
-    no server.
+    On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
+    made with --print-commands, into an index. --dry-run marks with + what would be created, with ~ what you should
+    alter in hbase shell, and with = what is already right. On PostgreSQL, it creates three tables in one transaction.
+    --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
@@ -155,7 +158,7 @@ def create_table_command(
 
 
 def _given_flags(settings: Settings) -> list[str]:
-    """Return the flags of the command line that are no settings."""
+    """Return the flags on the command line that are not settings."""
     context = click.get_current_context()
     return [
         parameter.opts[0]
@@ -166,7 +169,7 @@ def _given_flags(settings: Settings) -> list[str]:
 
 
 def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None:
-    """Make an index, unless the same one is there."""
+    """Create an index unless the same one exists."""
     try:
         create_index(settings, settings.max_distance, ttl_s)
     except IndexExistsError as error:
@@ -178,14 +181,14 @@ def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None
                     raise IndexExistsError(f"the index at {settings.store} has a TTL {said}, not {ttl_s} s")
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
-            raise error from None  # what is there is not an index
+            raise error from None  # something else exists there, not an index
 
 
 def _create_table(
     settings: Settings, record: Record, wanted: TableSettings, *, is_dry_run: bool, is_plain_allowed: bool
 ) -> Plan:
-    """Make the table, or print the plan of it; return the plan."""
-    from hsimhash.store.hbase import operations  # here: thriftpy2 would slow down the making of an embedded index
+    """Create the table, or only print the plan; return the plan."""
+    from hsimhash.store.hbase import operations  # here: importing thriftpy2 would slow down creating an embedded index
 
     if is_dry_run:
         plan = operations.plan(settings.store, record, wanted)
@@ -200,18 +203,18 @@ def _create_table(
         with open_store(settings.store, opening_of(settings)) as store:
             say(f"{settings.store} already exists {how_made(store.record)}")
     else:
-        what = "wrote the index's record into" if plan.regions else "made"
+        what = "wrote the index's record into" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
     return plan
 
 
 def _tell(plan: Plan) -> None:
-    """Say how the table that exists differs."""
+    """Print how the existing table differs."""
     differing = [step for step in plan.steps if step.sign == "~"]
     for step in differing:
         say(f"the table exists: {step.text}")
     if differing:
-        say("hsimhash alters no table; in hbase shell:")
+        say("hsimhash does not alter tables; in hbase shell:")
     for line in shell_lines(differing):
         click.echo(line, err=True)
     for note in plan.notes:
@@ -219,7 +222,7 @@ def _tell(plan: Plan) -> None:
 
 
 next(one for one in create_table_command.params if one.name == "max_distance").help = (
-    f"Queries match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}, unless they say otherwise. "
+    f"The default distance of queries: they match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. "
     f"Default: {DEFAULT_DISTANCE} for layout 4, except on HBase; else the layout's own."
 )
 
@@ -228,16 +231,16 @@ next(one for one in create_table_command.params if one.name == "max_distance").h
 @with_settings("store", "lock_timeout_s")
 @yes_option
 def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
-    """Delete an index and everything in it, even if it is damaged. Anything else is refused.
+    """Delete an index and everything in it, even if it is damaged. Refuses anything that is not an index.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
              hsimhash drop-table --store hbase://gw1/crawl:old
 
-    On HBase the table is disabled and dropped, after the hbase shell line for a snapshot is shown. A table with the
-    column families of an index, but without its record and settings, is refused. On PostgreSQL the tables of the index
-    are dropped; on Redis, its keys are deleted. An embedded index is deleted with its job folders;
-    other files in its folder stay.
+    On HBase, drop-table prints the hbase shell line for a snapshot, then disables and drops the table. It refuses a
+    table that has the column families of an index but neither its record nor its settings. On PostgreSQL, it drops the
+    tables of the index; on Redis, it deletes the keys of the index. It deletes an embedded index with its job folders,
+    and leaves other files in the folder.
     """
     refuse_memory(settings)
 

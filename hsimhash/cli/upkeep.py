@@ -48,7 +48,7 @@ from hsimhash.store.urls import holds_password
 )
 @walk_workers_option
 @walk_job_option
-@shard_option("read only the Kth of N parts into --job, beside other machines that read others.")
+@shard_option("read only the Kth of N parts into --job; other machines read the others.")
 @json_option
 @metrics_option
 def check_command(
@@ -67,15 +67,17 @@ def check_command(
              hsimhash check --store hbase://gw1:9091/pages --sample 10K
 
     check compares registers, documents and drawer rows. Problems are documents that a query can miss, and rows that
-    cannot be right: the exit code is then 6, or 0 if --repair fixed them. A file that cannot be read at all also gives
-    6; restore a backup then. Leftovers of interrupted work are harmless. Others can read and write meanwhile.
+    cannot be right. If there are any, the exit code is 6, or 0 if --repair fixed them. If a file cannot be read at all,
+    the exit code is also 6: restore a backup. Leftovers of interrupted work are harmless. Other processes can read and
+    write during a check.
 
-    On HBase only leftovers over an hour old are deleted. Several processes read the table in ranges and keep what they
-    find in a folder, by default below .hsimhash/jobs. It takes about 70 bytes per document and 8 per drawer row. Within
-    a day the same command resumes there.
+    On HBase, --repair deletes leftovers only if they are over an hour old. Several processes read the table in ranges
+    and keep their findings in a job folder, by default below .hsimhash/jobs. The folder takes about 70 bytes per
+    document and 8 per drawer row. To resume, run the same command again within a day.
 
-    Several machines can share the reading: give --shard 1/16 on the first, --shard 2/16 on the second, and so on, with
-    a --job folder that all of them reach. When they have ended, the command without --shard compares what they read.
+    To share the reading between machines, pass --shard 1/16 on the first, --shard 2/16 on the second, and so on, with a
+    --job folder that all of them can reach. When all have finished, run the command without --shard to compare what
+    they read.
     """
     _refuse_mixed(settings, sample, is_repair=repair, is_walk=any(one is not None for one in (workers, job, shard)))
     refuse_walk(settings.store, workers, job, shard)
@@ -99,7 +101,7 @@ def check_command(
 
 def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
     if is_sample:
-        say("a sample: the counts are those of the rows looked at")
+        say("this was a sample: the counts are those of the rows that were checked")
     facts = report.to_json()
     if as_json:
         print_json(facts)
@@ -116,7 +118,7 @@ def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: boo
 def _read_shard(
     settings: Settings, shard: Shard, job: Path | None, workers: int | None, *, is_repair: bool, as_json: bool
 ) -> ExitCode:
-    """Read a shard of a check, and say what is left to do."""
+    """Read a shard of a check, and print what is left to do."""
     if job is None:
         raise click.UsageError("--shard needs --job, a folder that all machines reach")
     check_job(job)
@@ -131,7 +133,7 @@ def _read_shard(
 
 
 def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is_walk: bool) -> None:
-    """Refuse options of `check` that do not go together, or with the store; `is_walk`: --workers or --job is given."""
+    """Reject options of `check` that exclude each other or the store. `is_walk`: an option of the walk was passed."""
     if sample is not None and is_walk:
         raise click.UsageError("--workers, --job and --shard are for a whole check; leave them out, or --sample")
     if sample is not None and is_repair:
@@ -150,15 +152,15 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     Example: hsimhash collect --store hbase://gw1:9091/pages
              17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
 
-    Writes log what they leave behind, and collect reads that log, never the whole index. On HBase, run it every hour.
-    It prints the log entries it read, the cells it deleted, and the entries that are still too young. An interrupted
-    run does no harm. Others can read and write meanwhile.
+    Every write logs what it leaves behind. collect reads that log, never the whole index. On HBase, run it every hour.
+    It prints how many log entries it read, how many cells it deleted, and how many entries are still too recent. An
+    interrupted run does no harm. Other processes can read and write at the same time.
 
-    The log does not have leftovers of interrupted writes, of 'bulk-load --first-load', or of releases before this
-    command; 'hsimhash check --repair' finds those too.
+    The log does not contain leftovers of interrupted writes, of 'bulk-load --first-load', or of releases without this
+    command. 'hsimhash check --repair' finds those as well.
 
-    On Redis every write already collects a little; this command does the rest, and removes documents whose TTL is over.
-    An embedded index has no leftovers.
+    On Redis, every write already deletes a few leftovers. This command deletes the rest, and removes documents whose
+    TTL has expired. An embedded index does not have leftovers.
     """
     if tell_instead(settings.store, Collects):
         return ExitCode.MISUSED
@@ -175,16 +177,16 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
 @with_settings("store", "lock_timeout_s")
 @json_option
 def compact_command(settings: Settings, as_json: bool) -> ExitCode:
-    """Shrink an index to the space it needs, and print its size before and after.
+    """Reclaim unused space in an index, and print its size before and after.
 
     \b
     Example: hsimhash compact --store lmdb://pages
 
-    Nobody else can have the index open: otherwise compact names them and changes nothing. The disk needs room for both
-    copies.
+    No other process can have the index open: otherwise compact names those that do, and changes nothing. The disk needs
+    room for the old and the new copy.
 
-    HBase and PostgreSQL compact by themselves: compact prints the line for hbase shell or psql that does it now, and
-    the exit code is 2.
+    HBase and PostgreSQL compact by themselves. There, compact prints the line for hbase shell or psql that starts it
+    now, and the exit code is 2.
     """
     if tell_instead(settings.store, Compacts):
         return ExitCode.MISUSED
@@ -201,14 +203,15 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
 @click.argument("target", type=utf8, metavar="DEST")
 @with_settings("store")
 def backup_command(settings: Settings, target: str) -> ExitCode:
-    """Copy an index to the folder DEST, which must be new or empty, while it is in use.
+    """Copy an index to the folder DEST, which must be new or empty, while the index is in use.
 
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
 
-    The copy is an index as of now: open it with --store lmdb://DEST.
+    The copy is a complete index in its current state. Open it with --store lmdb://DEST.
 
-    On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump, and the exit code is 2.
+    On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump instead, and the exit code is
+    2.
     """
     if "://" in target and holds_password(target):
         raise click.BadParameter("its URL holds a password, which would be printed; leave it out", param_hint="DEST")

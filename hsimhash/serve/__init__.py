@@ -1,6 +1,6 @@
-"""An index as JSON over HTTP, for callers in any language: `make_app` returns the ASGI application.
+"""An index as JSON over HTTP, for clients in any language. `make_app` returns the ASGI application.
 
-It needs Starlette (`pip install 'hsimhash[serve]'`); `hsimhash serve` runs it.
+Needs Starlette (`pip install 'hsimhash[serve]'`). `hsimhash serve` runs the application.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, tokens, limits, and JSON errors whose status says who can fix them."""
+"""The ASGI application: routes, tokens, limits, and JSON errors whose status shows who can fix them."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ T = TypeVar("T")
 class ServeLimits:
     """Limits of one caller."""
 
-    value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
-    form_bytes: int = 256 << 10  # of the page's form, whose escapes take four times as long
+    value_bytes: int = 2 << 20  # one JSON value, a body or a line of a batch; parsing it blocks all other requests
+    form_bytes: int = 256 << 10  # the page's form, whose escapes take four times as long to parse
     body_bytes: int = 16 << 20
-    bodies_bytes: int = 256 << 20  # of all callers, in each process
+    bodies_bytes: int = 256 << 20  # bodies of all callers, in each process
     head_bytes: int = 64 << 10
     head_s: float = 20.0  # from the first byte of a request, or the connection, to the end of its headers
     body_s: float = 60.0  # from there to the end of its body
-    stalled_s: float = 60.0  # in which a caller takes some of an answer
+    stalled_s: float = 60.0  # maximum time in which a caller does not read any of a response
     batch_lines: int = 10_000
-    threads: int = 64  # calls that wait for a store or make fingerprints at once, in each process
-    query_s: float = 30.0  # for all queries of a call
-    ready_s: float = 2.0  # in which a store that is there answers
+    threads: int = 64  # concurrent calls that wait for a store or make fingerprints, in each process
+    query_s: float = 30.0  # all queries of a call together
+    ready_s: float = 2.0  # time for a reachable store to answer
     retry_after_s: int = 1
 
 
 SERVE_LIMITS = ServeLimits()
-_FOR_ALL = ("/healthz", "/readyz", METRICS)  # have nothing to hide, and are asked for under any name
-_SMALL_BYTES = 16 << 10  # a body that is parsed before a call of others could wait for it
-_PART_BYTES = 256 << 10  # of an answer, sent at once
-_MATCHES_AT_ONCE = 1_000  # written as JSON without a chance for other threads
+_FOR_ALL = ("/healthz", "/readyz", METRICS)  # public, and allowed under any host name
+_SMALL_BYTES = 16 << 10  # bodies up to this size are parsed at once, without delaying other calls
+_PART_BYTES = 256 << 10  # size of the parts of a large answer
+_MATCHES_AT_ONCE = 1_000  # written as JSON before other threads may run
 _BOM = b"\xef\xbb\xbf"
-# Each by itself, for any other exception is logged too, with its traceback.
+# Each is listed, because any other exception would also be logged with its traceback.
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
 
@@ -71,17 +71,17 @@ def make_app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
 ) -> ASGIApp:
-    """Return the application; it opens its index at start, and closes it after answering the last call.
+    """Return the application. It opens its index at start-up, and closes it after answering the last call.
 
-    Where numbers are counted (`hsimhash.metrics.enable`), requests are too, and GET /metrics shows all.
+    If metrics are on (`hsimhash.metrics.enable`), it also counts requests, and GET /metrics returns all metrics.
 
     Args:
-        opened: opens the index.
-        token: what callers must send as `Authorization: Bearer …`, but for /healthz, /readyz and /metrics; None:
-            nothing.
-        limits: what one caller may take.
-        hosts: the names that lead to the server, besides `localhost` and IP addresses; with a token any may.
-        origins: of the web pages of other sites that may call it, with the token.
+        opened: Function that opens the index.
+        token: Token that callers must send as `Authorization: Bearer …`, except for /healthz, /readyz and /metrics.
+            None: no token is needed.
+        limits: Limits of one caller.
+        hosts: Host names of the server, besides `localhost` and IP addresses. With a token, any name is accepted.
+        origins: Origins of web pages of other sites that may call it, with the token.
     """
     app = _Service(opened, token, limits).app()
     guarded = _guarded(app, None if token else frozenset(hosts), frozenset(origins))
@@ -96,7 +96,7 @@ def make_app(
 
 
 def _guarded(app: ASGIApp, hosts: Collection[str] | None, origins: Collection[str]) -> ASGIApp:
-    """Return an application that refuses what pages of other sites send; see `why_refused`."""
+    """Return an application that rejects requests from pages of other sites; see `why_refused`."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         is_asked = scope["type"] == "http" and scope["path"] not in _FOR_ALL
@@ -112,7 +112,7 @@ class _Service:
     def __init__(self, opened: Callable[[], HSimIndex], token: str | None, limits: ServeLimits) -> None:
         self._opened, self._limits = opened, limits
         self._token = token
-        self._held_bytes = 0  # of bodies
+        self._held_bytes = 0  # held by request bodies
         self._has_metrics = isinstance(metrics.current, metrics.Meters)
         self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
 
@@ -132,7 +132,7 @@ class _Service:
             exception_handlers=dict.fromkeys(_ANSWERED, self._refused),
             lifespan=self._lifespan,
         )
-        app.router.redirect_slashes = False  # a path that is not there is refused, whatever its end
+        app.router.redirect_slashes = False  # an unknown path is rejected, with or without a slash at the end
         return app
 
     @asynccontextmanager
@@ -155,14 +155,14 @@ class _Service:
                 return await self._apart(
                     lambda: self._answered(self._bodies_of(call, _lines_of(body, self._limits)), kind)
                 )
-            if len(body) > _SMALL_BYTES or b'"text"' in body:  # a text may be a page
+            if len(body) > _SMALL_BYTES or b'"text"' in body:  # a text may be a whole web page
                 return await self._apart(lambda: self._answered(self._bodies_of(call, [(1, body)]), kind))
             bodies = self._bodies_of(call, [(1, body)])
             answer = bodies.quick_answer()
             return _answer(answer) if answer else await self._apart(lambda: self._answered(bodies, kind))
 
     def _answered(self, bodies: Bodies, kind: str) -> Response:
-        """Return the answers to bodies, made where they may take long."""
+        """Return the answers to bodies. Call it in a thread, because it may take long."""
         answers = bodies.answers()
         if kind == LINES:
             return _in_parts((piece for answer in answers for piece in (*_pieces(answer), b"\n")), LINES)
@@ -172,7 +172,7 @@ class _Service:
 
     @asynccontextmanager
     async def _body_of(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """Read a body of at most so many bytes, which counts as held during the block."""
+        """Read a body of at most `most` bytes. Its bytes count as held during the block."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise HTTPException(415, f"unsupported content encoding {encoding!r:.80}: send the body uncompressed")
@@ -191,7 +191,7 @@ class _Service:
             self._held_bytes -= size
 
     def _hold(self, more: int, size: int, most: int) -> None:
-        """Count bytes of a body, and refuse it if it, or all bodies together, have become too large."""
+        """Count bytes of a body; reject it if it, or all bodies together, have become too large."""
         self._held_bytes += more
         if size > most:
             remedy = "send several" if most == self._limits.body_bytes else f"send many documents as {LINES}; {SHORTEN}"
@@ -203,10 +203,10 @@ class _Service:
         return Bodies(self._index, call, lines, self._limits.query_s, self._limits.value_bytes)
 
     async def _apart(self, work: Callable[[], T]) -> T:
-        """Do what waits or takes long in a thread, beside other calls."""
+        """Run work that waits or takes long in a thread."""
         try:
             return await to_thread.run_sync(work, limiter=self._threads)
-        except get_cancelled_exc_class():  # the server ends, and waits for its calls no longer
+        except get_cancelled_exc_class():  # the server is stopping and no longer waits for its calls
             raise self._later("the server is stopping: send this again") from None
 
     def _later(self, why: str) -> HTTPException:
@@ -242,7 +242,7 @@ class _Service:
         return self._page.response(_base_of(request), await self._facts(), form, found, status)
 
     async def _found(self, form: QueryForm) -> tuple[FormAnswer, int]:
-        """Return the answer to a form, or its error, and the status."""
+        """Return the answer to a form, or its error, and the response status."""
         try:
             (answer,) = await self._apart(lambda: self._bodies_of(QUERY, [(1, to_json(form.query))]).answers())
         except ValueError as error:
@@ -261,7 +261,7 @@ class _Service:
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
     def _within(self, work: Callable[[View], T]) -> T:
-        """Return what the store answers in the time of one that is there."""
+        """Run `work` on a view of the store, within the time that a reachable store needs."""
         return with_view(self._index.store, work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
@@ -275,7 +275,7 @@ class _Service:
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:
-        # Not in a thread of the calls: all of them may be busy when an operator looks for the cause.
+        # Not in a thread of the calls: all of these may be busy when an operator looks for the cause.
         return Response(await to_thread.run_sync(metrics.exposition), headers={"Content-Type": METRICS_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
@@ -312,7 +312,7 @@ def _base_of(request: Request) -> str:
 def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
     """Return the lines of a batch that are not blank, with their numbers."""
     lines = list[tuple[int, bytes]]()
-    for number, line in enumerate(BytesIO(body), start=1):  # one by one: others wait while bytes are split
+    for number, line in enumerate(BytesIO(body), start=1):  # splitting all in one step would block other requests
         if line.strip():
             lines.append((number, line))
         if len(lines) > limits.batch_lines:
@@ -321,12 +321,12 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
 
 
 def _pieces(answer: Json) -> Iterator[bytes]:
-    """Yield an answer as JSON; one with very many matches in pieces, between which other threads may run."""
+    """Yield an answer as JSON. Very many matches are split into pieces, between which other threads may run."""
     matches = answer.get("matches")
     if not isinstance(matches, list) or len(matches) <= _MATCHES_AT_ONCE:
         yield to_json(answer)
         return
-    # They come last, so they go before the last two of the bytes of an answer without any.
+    # Matches are the last field, so they go before the last two bytes of an answer without matches.
     yield to_json({**answer, "matches": []})[:-2]
     for start in range(0, len(matches), _MATCHES_AT_ONCE):
         yield b"," * bool(start) + to_json(matches[start : start + _MATCHES_AT_ONCE])[1:-1]
@@ -334,7 +334,7 @@ def _pieces(answer: Json) -> Iterator[bytes]:
 
 
 def _in_parts(pieces: Iterable[bytes], kind: str) -> Response:
-    """Return a response that sends a large answer in parts, each once its caller has taken those before."""
+    """Return a response that sends a large answer in parts, each after the caller has read the previous ones."""
     parts, part = [], bytearray()
     for piece in pieces:
         part += piece

@@ -1,4 +1,4 @@
-"""Run a call on the bodies of a request, one or the lines of a batch, and answer each in order."""
+"""Run a call on the bodies of a request, either one or the lines of a batch, and answer each in order."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hsimhash.serve import models
 from hsimhash.store.base import Matches
 
 Json = dict[str, object]
-_VALUES_BYTES = 4 << 20  # of a body's values, besides its texts: more would keep others waiting for over 50 ms
+_VALUES_BYTES = 4 << 20  # values of a body, besides its texts; more would block other requests for over 50 ms
 SHORTEN = "instead of a longer text send its fingerprint, which 'hsimhash fingerprint --signature' prints"
-_QUICK_MATCHES = 100  # are found and shown before a call of others could wait for it
+_QUICK_MATCHES = 100  # matches that are found and sent without delaying other calls
 _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
 class CheckedBody(NamedTuple):
-    """A valid body and its signature, or None if it has none, or its text is too short for one."""
+    """A valid body and its signature; None if it does not have one, or if its text is too short."""
 
-    body: Any  # of its call's model
+    body: Any  # an instance of its call's model
     signature: Signature | None
 
 
@@ -40,18 +40,18 @@ class PostCall(NamedTuple):
     body: type[BaseModel]
     answer: type[BaseModel]
     make: Callable[[HSimIndex, Sequence[CheckedBody], float], list[Json]]
-    takes_short: bool = True  # whether a text without a fingerprint has an answer, not an error
+    takes_short: bool = True  # whether a text without a fingerprint gets an answer instead of an error
 
 
 class Bodies:
     """The checked lines of a call; `answers` runs them.
 
     Args:
-        index: for which.
-        call: which.
-        lines: JSON, with their numbers.
-        timeout_s: after which queries end.
-        most_bytes: of a line; one that is longer is refused.
+        index: Index to use.
+        call: Call to run.
+        lines: Lines of JSON with their numbers.
+        timeout_s: Seconds after which queries end.
+        most_bytes: Maximum length of a line; longer lines are rejected.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Bodies:
         self._bodies: dict[int, BaseModel] = {}
         self._texts: dict[int, str] = {}
         self._refused: dict[int, Json] = {}
-        self.is_unfit = False  # whether a right body was refused: its text has no fingerprint by the index's profile
+        self.is_unfit = False  # whether a valid body was rejected: the profile has no fingerprint for its text
         for number, line in lines:
             try:
                 if len(line) > most_bytes:
@@ -94,7 +94,7 @@ class Bodies:
         self._refused[number] = {"line": number, "error": why}
 
     def quick_answer(self) -> Json | None:
-        """Return the only answer if that is as quick as common calls; None: it belongs in a thread."""
+        """Return the only answer if it is as quick as common calls, or None if it should be made in a thread."""
         if not self._bodies:
             return self.answers()[0]
         (body,) = self._bodies.values()
@@ -110,7 +110,7 @@ class Bodies:
         return answer if len(cast(list[object], answer["matches"])) <= most else None
 
     def answers(self) -> list[Json]:
-        """Return an answer for each line, in order: its model, or `line` and `error`."""
+        """Return an answer for each line, in order: the fields of its model, or `line` and `error`."""
         made = self._made()
         asked = {
             number: CheckedBody(body, made.get(number, getattr(body, "signature", None)))
@@ -124,7 +124,7 @@ class Bodies:
         return [by_number[number] for number in self._numbers]
 
     def _made(self) -> dict[int, Signature | None]:
-        """Return the signatures of texts, None for those too short."""
+        """Return the signatures of texts, None for those that are too short."""
         if not self._texts:
             return {}
         signatures, refused = signed_texts(self._index.profile, [*self._texts.values()])
@@ -138,7 +138,7 @@ class Bodies:
 
 
 def _named(asked: CheckedBody, **answer: object) -> Json:
-    """Return an answer with the id of what was asked, where it has one, and the fingerprint."""
+    """Return an answer with the fingerprint of a request and, if it has one, its id."""
     name = {} if asked.body.id is None else {"id": asked.body.id}
     return {**name, "fingerprint": asked.signature and format_fingerprint(asked.signature.fingerprint), **answer}
 
@@ -173,7 +173,7 @@ def _matches(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -
 def _add(index: HSimIndex, asked: Sequence[CheckedBody], _: float) -> list[Json]:
     (signatures, doc_ids), times = _documents(asked), _times(asked)
     if len(asked) == 1:
-        index.add(signatures[0], doc_ids[0], first_seen=times[0])  # shares its commit with others
+        index.add(signatures[0], doc_ids[0], first_seen=times[0])  # shares its commit with concurrent calls
     else:
         index.add_many(signatures, doc_ids, first_seen=times)
     return [_named(one) for one in asked]

@@ -1,4 +1,4 @@
-"""What uvicorn lacks: deadlines for slow clients, both sending headers and reading, and rejection of upgrades."""
+"""Additions to uvicorn: deadlines for clients that send headers or read responses slowly, and rejection of upgrades."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hsimhash.serve.app import ServeLimits
 
 
 class TimedConnection(HttpToolsProtocol):
-    """A connection that closes when its client is too slow; bodies have a deadline in the application.
+    """A connection that closes if its client is too slow. The application sets the deadlines of bodies.
 
     Args:
-        limits: how long, and how many bytes headers may have.
-        given: what uvicorn gives to each.
+        limits: Deadlines, and the maximum size of headers.
+        given: Arguments that uvicorn passes to each connection.
     """
 
     def __init__(self, limits: ServeLimits, **given: Any) -> None:
@@ -32,7 +32,7 @@ class TimedConnection(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; close the connection if a head is too long."""
+        """Receive bytes; abort the connection if a head is too long."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -49,9 +49,9 @@ class TimedConnection(HttpToolsProtocol):
             self._await_head()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Parse a head again without its `Upgrade`, then what followed it: the parser drops the body of such a request.
+        """Parse a head again without its `Upgrade`, and then the rest. The parser drops the body of an upgrade request.
 
-        Java's HTTP client asks for HTTP/2 in its first request, which may have a body.
+        Java's HTTP client offers HTTP/2 in its first request, which may have a body.
         """
         kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
         if len(kept) == len(self.headers):
@@ -84,7 +84,7 @@ class TimedConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Wait for a client that reads more slowly than it is answered."""
+        """Set a deadline for a client that reads more slowly than the server writes."""
         super().pause_writing()
         self._stalled_timer = self._stalled_timer or self.loop.call_later(self._limits.stalled_s, self.transport.abort)
 

@@ -1,8 +1,8 @@
 """Reject requests that a page of another site sends through a visitor's browser.
 
-A browser sends the host name in a page's address as `Host`, and the page's site as `Origin`. A page can make its own
-name point to this machine (DNS rebinding), and then has the same origin as this server: only the name shows it. So a
-server without a token accepts only the names that it was configured with, and names that nobody can redirect.
+A browser sends the host name of a page's address as `Host`, and the page's site as `Origin`. A page can make its own
+name point to this machine (DNS rebinding) and then has the same origin as this server: only the name reveals it. So a
+server without a token accepts only the names that it was configured with, and names that cannot be redirected.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 
 _NAME = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
-_PORTS = {"http": ":80", "https": ":443"}  # which an address need not name
+_PORTS = {"http": ":80", "https": ":443"}  # default ports, which an address may omit
 
 
 def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origins: Collection[str] = ()) -> str:
     """Return why a request is rejected, or an empty string.
 
     Args:
-        headers: of the request.
-        hosts: the names that lead here, besides `localhost` and IP addresses; None: any name.
-        origins: whose pages may send it.
+        headers: Headers of the request.
+        hosts: Host names of this server, besides `localhost` and IP addresses; None accepts any name.
+        origins: Origins of other pages that may send requests.
     """
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if hosts is not None and not _is_known(host, hosts):
         return (
-            f"unknown host name {host!r:.80}: without a token, this server answers under localhost, IP addresses and "
-            "the names that 'hsimhash serve --host NAME' gives it"
+            f"unknown host name {host!r:.80}: without a token, this server only accepts localhost, IP addresses and "
+            "names passed with 'hsimhash serve --host NAME'"
         )
     if origin is None or headers.get("sec-fetch-site") == "same-origin" or origin.lower() in origins:
         return ""
@@ -37,7 +37,7 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origi
         return ""
     return (
         f"this request was sent from a page of another site, {origin!r:.80}: only pages of this server may call it, "
-        "and those that 'hsimhash serve --allow-origin' names, which needs a token"
+        "and pages of origins passed with 'hsimhash serve --allow-origin', which needs a token"
     )
 
 

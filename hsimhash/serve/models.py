@@ -1,4 +1,4 @@
-"""Models of requests and answers; they validate requests and describe both in `/openapi.json`."""
+"""Models of requests and responses. They validate requests, and describe both in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _doc_id(text: str) -> str:
 
 
 def _whole(number: object) -> object:
-    """Return 1.0 as 1: to JSON Schema, and to callers with one type of numbers, both are integers."""
+    """Return 1.0 as 1: JSON Schema, and languages with a single number type, treat both as integers."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-# A pattern's `$` also matches before a line feed at the end, where some languages check it: so the length is there too.
+# In some languages, a pattern's `$` also matches before a final line feed. So the schema has the length too.
 Digits = Annotated[
     str,
     Field(
@@ -54,7 +54,7 @@ DocId = Annotated[
 ]
 _WHOLE = BeforeValidator(_whole)
 Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Since 1970."), _WHOLE]
-# What `SignedBody` checks, as JSON Schema.
+# The check of `SignedBody`, as JSON Schema.
 _ONE_OF_BOTH: list[JsonValue] = [
     {"required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}, "text": {"type": "null"}}},
     {
@@ -83,11 +83,11 @@ class FingerprintBody(_Body):
     """A text to fingerprint."""
 
     id: DocId | None = None
-    text: JsonValue = Field(description="A string; for a profile with fields or features what such a document has.")
+    text: JsonValue = Field(description="A string, or the fields or features of a document if the profile uses those.")
 
 
 class SignedBody(_Body):
-    """A fingerprint, perhaps with its sketch and key, or a text instead."""
+    """A fingerprint, optionally with its sketch and key, or a text."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _ONE_OF_BOTH})
 
@@ -101,7 +101,7 @@ class SignedBody(_Body):
         if (self.fingerprint is None) == (self.text is None):
             raise ValueError('give either "fingerprint" or "text"')
         if self.fingerprint is None and not (self.sketch is None and self.key is None):
-            raise ValueError('"sketch" and "key" go with "fingerprint"')
+            raise ValueError('"sketch" and "key" need "fingerprint"')
         return self
 
     @property
@@ -113,19 +113,21 @@ class SignedBody(_Body):
 
 
 class QueryBody(SignedBody):
-    """The query; the document `id` is left out of the matches."""
+    """A query. The document `id` is left out of the matches."""
 
     id: DocId | None = None
     max_distance: Annotated[int, Field(ge=0, le=64), _WHOLE] | None = Field(
-        None, description="Bits; by default the index's own."
+        None, description="Bits. Default: the index's own distance."
     )
     max_sketch: Annotated[int, Field(ge=0, le=SKETCH_BITS), _WHOLE] | None = Field(
-        MAX_SKETCH, description="Bits; null: sketches do not count."
+        MAX_SKETCH, description="Bits; null: do not compare sketches."
     )
-    limit: Annotated[int, Field(ge=1, lt=1 << 63), _WHOLE] | None = Field(None, description="The nearest so many only.")
+    limit: Annotated[int, Field(ge=1, lt=1 << 63), _WHOLE] | None = Field(
+        None, description="Only this many nearest matches."
+    )
     partial: bool = Field(
         False,
-        description="If parts of the index do not answer in time, return what the others have found, instead of 503.",
+        description="If parts of the index do not answer in time, return what the others found instead of status 503.",
     )
 
 
@@ -133,7 +135,7 @@ class DocumentBody(SignedBody):
     """A document to store."""
 
     id: DocId
-    first_seen: Milliseconds | None = Field(None, description="ms since 1970; now by default.")
+    first_seen: Milliseconds | None = Field(None, description="ms since 1970. Default: now.")
 
 
 class MatchAnswer(BaseModel):
@@ -148,28 +150,28 @@ class MatchAnswer(BaseModel):
 
 
 class QueryAnswer(BaseModel):
-    """The matches, nearest first; the fingerprint is null if the text was too short for one."""
+    """The matches, nearest first. The fingerprint is null if the text is too short for one."""
 
     id: str | None = None
     fingerprint: Digits | None
     missing: list[int] | None = Field(
         None,
-        description=f"Only if partial: the drawers that did not answer, {KEY_FLAG} for the drawer of keys, "
-        f"{RECORD_FLAG} if nothing shows whether the index was replaced. If empty, the answer is complete; otherwise a "
-        "document is left out only if all drawers in which it would be found are missing.",
+        description=f"Only with partial: the drawers that did not answer, {KEY_FLAG} for the key drawer, {RECORD_FLAG} "
+        "if it is unknown whether the index was replaced. If empty, the answer is complete; otherwise a document is "
+        "left out only if all drawers in which it would be found are missing.",
     )
     matches: list[MatchAnswer]
 
 
 class DocumentAnswer(BaseModel):
-    """A document; after an add it is stored durably."""
+    """A document. After an add, it is stored durably."""
 
     id: str
     fingerprint: Digits
 
 
 class ClaimAnswer(DocumentAnswer):
-    """Whether the document is new and was stored; otherwise the match that was there first."""
+    """Whether the document is new and was stored. If not, the match that was already stored."""
 
     is_new: bool
     match: MatchAnswer | None
@@ -183,7 +185,7 @@ class RemoveAnswer(BaseModel):
 
 
 class FingerprintAnswer(BaseModel):
-    """A text's fingerprint, null if the text was too short; sketch and key if the profile makes them."""
+    """The fingerprint of a text, null if the text is too short; sketch and key if the profile makes them."""
 
     id: str | None = None
     fingerprint: Digits | None
@@ -192,13 +194,13 @@ class FingerprintAnswer(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The error and its remedy; in a batch with the number of its line, from 1 on."""
+    """The error and its remedy. In a batch, also the number of its line, from 1."""
 
     error: str
     line: int | None = None
 
 
-# What a value must be, by the type of pydantic's error.
+# What was expected, by the type of pydantic's error.
 _EXPECTED = {
     "string_type": "a string",
     "bool_type": "true or false",
@@ -211,7 +213,7 @@ _EXPECTED = {
     "less_than": "less than {lt}",
 }
 _GOT_CHARS = 80
-_MOST_PROBLEMS = 100  # listed by pydantic at once: others wait half a second for a list of all unknown fields
+_MOST_PROBLEMS = 100  # that pydantic lists; listing all unknown fields could block other requests for half a second
 
 
 def refusal_of(error: ValidationError, body: type[BaseModel]) -> str:

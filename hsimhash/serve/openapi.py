@@ -22,26 +22,26 @@ LINES = "application/x-ndjson"
 METRICS = "/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DESCRIPTION = (
-    f"Each call takes one body as {JSON}, or a batch as {LINES}: a body a line. A batch is answered with a line for "
-    "each that is not blank, in the same order; a refused one has an answer with line and error, the others count. An "
-    "answer is complete, unless a query allows partial ones. One with many matches is sent in parts as its caller "
-    "takes them; limit bounds it."
+    f"Each call accepts one body as {JSON}, or a batch as {LINES} with one body per line. The response to a batch has "
+    "one line for each line that is not blank, in the same order. A rejected line gets an answer with line and error, "
+    "and the others are processed. Answers are complete, unless a query allows partial ones. Long lists of matches are "
+    "sent in parts, as fast as the client reads them; use limit to shorten them."
 )
 _REFUSALS = {
-    "400": "The body is refused.",
+    "400": "The body is invalid.",
     "401": "The bearer token is missing or wrong.",
-    "403": "A page of another site sent it, or it names the server by an unknown Host, or the index is read-only.",
+    "403": "A page of another site sent the request, its Host is unknown, or the index is read-only.",
     "408": "The body did not arrive in time.",
-    "409": "The body is right, but its text has no fingerprint by the index's profile: it is too short, for example.",
+    "409": "The body is valid, but the profile has no fingerprint for its text, for example because it is too short.",
     "413": "The body is too long, or has too many lines.",
     "415": f"The content type is neither {JSON} nor {LINES}, or the body is compressed.",
-    "500": "A fault; the server's log has more.",
-    "503": "The store is away or busy; send the same again after Retry-After seconds.",
+    "500": "An internal error; the server's log has details.",
+    "503": "The store is unreachable or busy; send the same request again after Retry-After seconds.",
 }
 
 
 def openapi(calls: Sequence[PostCall], index: HSimIndex, *, has_token: bool, has_metrics: bool) -> dict[str, object]:
-    """Return the description of the calls; some fields depend on the profile and layout of the index."""
+    """Return the description of the calls. Some fields depend on the profile and layout of the index."""
     models: list[type[BaseModel]] = [ErrorAnswer, *(model for call in calls for model in (call.body, call.answer))]
     _, schemas = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
@@ -78,7 +78,7 @@ def _for_index(schemas: dict[str, Any], index: HSimIndex) -> dict[str, Any]:
 
 
 def _text_of(profile: Profile) -> dict[str, object]:
-    """Return the schema of the texts that a profile takes."""
+    """Return the schema of the texts that a profile accepts."""
     options = InputOptions().for_profile(profile)
     text: dict[str, object] = {"type": "string"}
     if options.has_features:
@@ -117,7 +117,7 @@ def _post(call: PostCall) -> dict[str, object]:
 
 
 def _looks() -> dict[str, object]:
-    """Return what needs no token: whether the server runs, and whether its store answers."""
+    """Return the endpoints for health checks, which do not need a token."""
     done: dict[str, object] = {"200": {"description": "Yes."}}
     alive = {"operationId": "healthz", "summary": "Whether the server runs.", "security": [], "responses": done}
     ready = {
@@ -130,9 +130,9 @@ def _looks() -> dict[str, object]:
 
 
 def _metrics() -> dict[str, object]:
-    """Return what shows the numbers to watch; it needs no token either."""
-    done = {"200": {"description": "All numbers.", "content": {METRICS_TYPE: {"schema": {"type": "string"}}}}}
-    shown = {"operationId": "metrics", "summary": "Numbers for Prometheus.", "security": [], "responses": done}
+    """Return the endpoint for metrics, which does not need a token either."""
+    done = {"200": {"description": "All metrics.", "content": {METRICS_TYPE: {"schema": {"type": "string"}}}}}
+    shown = {"operationId": "metrics", "summary": "Metrics for Prometheus.", "security": [], "responses": done}
     return {METRICS: {"get": shown}}
 
 

@@ -1,6 +1,6 @@
-"""The page at `/`: shows the server and its endpoints, and has a form to try a query. It does not use scripts.
+"""The page at `/`: shows the server and its endpoints, with a form to try a query. It does not use scripts.
 
-The page is static except for the result of a query. Without the token it shows nothing of the index.
+The page is static except for the result of a query. Without the token, it shows nothing about the index.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class QueryForm:
 
 
 class FormAnswer(NamedTuple):
-    """The result of a form: the answer of the query, or the reason why there is none."""
+    """The result of a form: the answer to the query, or the reason why there is none."""
 
     answer: Mapping[str, object] | None = None
     error: str = ""
@@ -105,11 +105,11 @@ class FrontPage:
         """Return the page.
 
         Args:
-            base: how the caller reached the server, for the examples: `http://localhost:8343`.
-            facts: what to say of the index; None: nothing, the caller gave no token.
-            form: what was entered; the page has it again, without the token.
-            found: its result.
-            status: of the response.
+            base: URL by which the caller reached the server, for the examples: `http://localhost:8343`.
+            facts: Facts about the index; None if the caller did not send the token.
+            form: Contents of the form, which the page shows again, without the token.
+            found: Result of the form.
+            status: Status of the response.
         """
         page = self._template.render(
             style=self._style,
@@ -128,10 +128,10 @@ class FrontPage:
         return '-H "Authorization: Bearer $TOKEN" ' if self._has_token else ""
 
     def _looks(self, base: str) -> Iterator[tuple[str, str, str]]:
-        """Yield the endpoints that take no body: path, summary, example."""
+        """Yield path, summary and example of each endpoint without a body."""
         for path, summary in _GET.items():
             if path != METRICS or self._has_metrics:
-                note = " Needs no token." if self._has_token else ""
+                note = " Does not need the token." if self._has_token else ""
                 yield path, summary + note, f"curl {shlex.quote(base + path)}"
         summary = "Get the OpenAPI description of these endpoints."
         yield _OPENAPI, summary, f"curl {self._token}{shlex.quote(base + _OPENAPI)}"

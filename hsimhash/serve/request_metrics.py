@@ -1,4 +1,4 @@
-"""Metrics of a server: counts requests around the application, and serves all metrics at `GET /metrics`."""
+"""Metrics of a server: count requests around the application."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hsimhash.metrics import Meters
 
-LOOK_S = 1.0  # between two counts of a process's connections, which other processes show
+LOOK_S = 1.0  # between two counts of a process's connections, which any process may report
 
 
 class Watched:
-    """Wraps an application and counts its requests by route and status, except for `skipped`.
+    """Wraps an application and counts its requests by route and status, except for the path `skipped`.
 
     Args:
-        app: the application.
-        meters: count.
-        routes: its paths; any other counts as `other`.
-        skipped: the path that shows the numbers.
+        app: Application to wrap.
+        meters: Metrics to count in.
+        routes: Paths of the application; any other path counts as `other`.
+        skipped: Path that serves the metrics.
     """
 
     def __init__(self, app: ASGIApp, meters: Meters, routes: frozenset[str], skipped: str) -> None:
@@ -51,7 +51,7 @@ class Watched:
         route = scope["path"] if scope["path"] in self._routes else "other"
 
         async def answer(message: Message) -> None:
-            # Before it is sent: who has the answer finds it counted.
+            # Count before sending, so that a client that has the response also finds it counted.
             if message["type"] == "http.response.start":
                 http.requests.labels(route, str(message["status"])).inc()
                 http.seconds.labels(route).observe(time.perf_counter() - began_s)

@@ -98,7 +98,7 @@ def test_shards_have_all_documents_and_those_missing_are_written(given: Path, st
     assert [path.name for path in files] == [f"part-{number:05d}-of-00005.{form}" for number in range(5)]
     before = [path.read_bytes() for path in files]
     files[3].unlink()
-    assert "4 files of parts are there, and kept" in run(*command).stderr
+    assert "4 files of parts already written, and kept" in run(*command).stderr
     assert [path.read_bytes() for path in files] == before
     if form == "parquet":
         columns = pq.read_table("parts/" + files[0].name).schema.names
@@ -126,9 +126,9 @@ def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:
     Path("full").mkdir()
     Path("full", "file").write_text("")
     for options, message in (
-        (("--output", "full"), "full is not empty, and no export was begun there"),
+        (("--output", "full"), "full is not empty and does not contain an export"),
         (("--output", "-"), "name their folder with --output"),
-        (("--output", "new", "--overwrite"), "--shards writes over nothing"),
+        (("--output", "new", "--overwrite"), "--shards does not overwrite files"),
     ):
         result = run("export", "--store", store, "--shards", "2", *options)
         assert result.exit_code != 0

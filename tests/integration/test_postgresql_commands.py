@@ -46,7 +46,7 @@ def documents_in(url: str) -> list[tuple[object, ...]]:
 def test_a_table_is_made_once_and_dropped(url: str) -> None:
     made = run("create-table", "--store", url, "--layout", "10")
     assert (made.exit_code, made.stdout) == (0, "")
-    assert f"made {url} with layout 10" in made.stderr
+    assert f"created {url} with layout 10" in made.stderr
     again = run("create-table", "--store", url, "--layout", "10")
     assert again.exit_code == 0
     assert "already exists" in again.stderr

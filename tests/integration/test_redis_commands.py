@@ -224,7 +224,7 @@ def test_fingerprints_in_sets_by_segment_are_imported(url: str, redis_server: Re
         assert [int(document.doc_id, 16) for document in index.documents()] == sorted(values)
     bad = run("import-redis", source, "--match", "names", "--store", url)
     assert bad.exit_code == 2
-    assert "is no fingerprint in hex" in bad.stderr
+    assert "is not a fingerprint in hex" in bad.stderr
 
 
 @pytest.mark.usefixtures("in_empty_folder")

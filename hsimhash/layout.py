@@ -239,7 +239,7 @@ class Layout:
         """Return the named layout: `4`, `10`, `16`, `20` or `28`."""
         if name not in _NAMED:
             raise ValueError(
-                f"unknown layout {name!r}; known are {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2"
+                f"unknown layout {name!r}; available: {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2"
             )
         return cls(*_NAMED[name])
 

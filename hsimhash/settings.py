@@ -271,7 +271,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-    return f"the nearest known one is {nearest}; 'hsimhash settings show' lists all"
+    return f"did you mean {nearest}? 'hsimhash settings show' lists all"
 
 
 def _shown(name: str, value: object) -> str:

@@ -408,7 +408,7 @@ STORES = (
         *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "hbase-thrift://x", "mongo://x")],
         ("pages", "for a folder, use ./pages or lmdb://pages"),
         ("lmdb://~nobody-has-this-name/x", "an unknown home folder; write the whole path"),
-        ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
+        ("hbase://gw/pages?tiemout=5s", "did you mean timeout"),
         ("hbase://gw", "is not a table"),
         ("hbase://user:secret@gw/pages", "cannot have a user or a password"),
         ("hbase://user@gw/pages", "cannot have a user or a fragment"),
@@ -417,7 +417,7 @@ STORES = (
         ("postgresql://db/pages", "no table is named"),
         ("redis://app:secret@host", "must not contain a password"),
         ("redis://host/pages", "is not a database number"),
-        ("redis://host?prefx=a", "nearest known one is prefix"),
+        ("redis://host?prefx=a", "did you mean prefix"),
         ("redis://one,two", "for several sentinels, use redis+sentinel://"),
     ],
 )

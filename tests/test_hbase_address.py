@@ -85,7 +85,7 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw:65536/t", "port 65536"),
         ("hbase://gw:x/t", "'gw:x' is not a host"),
         ("hbase://gw/t#x", "cannot have a user or a fragment"),
-        ("hbase://gw/t?timeot=5s", "unknown option timeot; the nearest known one is timeout"),
+        ("hbase://gw/t?timeot=5s", "unknown option timeot; did you mean timeout"),
         ("hbase://gw/t?timeout=5s&timeout=6s", "given twice"),
         ("hbase://gw/t?timeout", "name=value"),
         ("hbase://gw/t?timeout=0s", "timeout=0s is not a time"),

@@ -98,7 +98,7 @@ def test_other_variables_are_no_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("store: lmdb://x\nlayot: 4\n", ["hsimhash.yaml:2", "'layot' = '4'", "nearest known one is layout"]),
+        ("store: lmdb://x\nlayot: 4\n", ["hsimhash.yaml:2", "'layot' = '4'", "did you mean layout"]),
         ("\nworkers: many\n", ["hsimhash.yaml:2", "workers = 'many'", "integer"]),
         ("workers: yes\n", ["hsimhash.yaml:1", "workers = 'yes'", "integer"]),
         ("workers: 0\n", ["workers = '0'", "greater than or equal to 1"]),
@@ -136,7 +136,7 @@ def test_a_misspelt_variable_is_a_warning_with_the_nearest_name_and_not_its_valu
     assert result.exit_code == 0
     assert json.loads(result.stdout)["store"] == {"value": "lmdb://hsimhash-index", "source": "default"}
     assert result.stderr.splitlines() == [
-        "hsimhash: warning: unknown variable 'HSIMHASH_STOER' is ignored; the nearest known one is HSIMHASH_STORE; "
+        "hsimhash: warning: unknown variable 'HSIMHASH_STOER' is ignored; did you mean HSIMHASH_STORE? "
         "'hsimhash settings show' lists all"
     ]
     assert run("describe", environment={"HSIMHASH_STOER": "x"}).stderr.count("warning") == 1

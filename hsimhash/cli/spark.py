@@ -213,7 +213,13 @@ def _cause(text: str) -> str:
 @with_settings("profile", "max_distance", "max_sketch", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
-@click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
+@click.option(
+    "--clusters",
+    type=click.Choice(["star", "components"]),
+    default="star",
+    show_default=True,
+    help="As for 'hsimhash dedup'.",
+)
 @click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
 @click.option(
     "--pairs",

@@ -185,8 +185,8 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     No other process can have the index open: otherwise compact names those that do, and changes nothing. The disk needs
     room for the old and the new copy.
 
-    HBase and PostgreSQL compact by themselves. There, compact prints the line for hbase shell or psql that starts it
-    now, and the exit code is 2.
+    HBase, PostgreSQL and Redis compact by themselves. There, compact prints the line for hbase shell, psql or redis-cli
+    that starts it now, and the exit code is 2.
     """
     if tell_instead(settings.store, Compacts):
         return ExitCode.MISUSED
@@ -210,8 +210,8 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
 
     The copy is a complete index in its current state. Open it with --store lmdb://DEST.
 
-    On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump instead, and the exit code is
-    2.
+    On HBase, PostgreSQL and Redis, backup prints the lines for a snapshot, pg_dump or BGSAVE instead, and the exit code
+    is 2.
     """
     if "://" in target and holds_password(target):
         raise click.BadParameter("its URL holds a password, which would be printed; leave it out", param_hint="DEST")

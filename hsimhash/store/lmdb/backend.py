@@ -32,7 +32,7 @@ def _parts(url: str) -> tuple[str, str]:
         time_option(LOCK_TIMEOUT, found[2])
         return url[: found.start()], found[0]
     if found and difflib.get_close_matches(found[1], [LOCK_TIMEOUT]):
-        raise ValueError(f"unknown option {found[1]}; the nearest known one is {LOCK_TIMEOUT}")
+        raise ValueError(f"unknown option {found[1]}; did you mean {LOCK_TIMEOUT}?")
     return url, ""
 
 

@@ -73,7 +73,7 @@ class DatabaseAddress:
         times = {name: time_option(name, named.pop(name)) for name in _TIMES if name in named}
         for name in [name for name in named if name not in _OPTIONS]:
             nearest = difflib.get_close_matches(name, [*_OPTIONS, "table", *_TIMES], n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
+            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
         rest = urlencode(named, quote_via=quote)
         who = f"{user}@" if user else ""
         conninfo = f"{POSTGRESQL_SCHEME}://{who}{hosts}/{database}{'?' if rest else ''}{rest}"

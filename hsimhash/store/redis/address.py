@@ -131,7 +131,7 @@ def _options(query: str) -> dict[str, Any]:
             raise ValueError("username= does not name the user; write user@host")
         if name not in (*_FIELDS, "db"):
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
+            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
         if _FIELDS.get(name, name) in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS.get(name, name)] = _value(name, value)

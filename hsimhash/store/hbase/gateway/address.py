@@ -168,7 +168,7 @@ def _options(query: str) -> Options:
     for name, value in options_in(query):
         if name not in _FIELDS:
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
+            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
         if _FIELDS[name] in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS[name]] = _value(name, value)

@@ -1,4 +1,4 @@
-"""Put the README and `schema/` into the documentation, and make links to them lead there.
+"""Put the README, `schema/` and the settings file into the documentation, and make links to them lead there.
 
 On a forge, the same links lead to the files.
 """
@@ -37,6 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Make links to other places of the repository links within the site, or plain names."""
     uri = page.file.src_uri
+    if uri == "reference/settings.md":
+        markdown += f"```yaml\n{(TOP / 'conf' / 'hsimhash.yaml').read_text(encoding='utf-8')}```\n"
     here = source_of(uri).parent
 
     def placed(found: re.Match[str]) -> str:

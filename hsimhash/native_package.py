@@ -14,7 +14,7 @@ except ImportError:
     hsimhash_native = None
 
 SWITCH = "HSIMHASH_NATIVE"
-_INTERFACE = 6  # of the package: what its functions take and return
+_INTERFACE = 7  # of the package: what its functions take and return
 
 
 def native_package() -> Any:

@@ -46,7 +46,7 @@ def test_settings_do_not_name_a_profile_that_its_name_does_not_make(tmp_path: Pa
 def test_who_writes_is_named(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 1):
-        assert "is writing; others that write wait" in run("doctor", "--store", url).stdout
+        assert "is writing; other writers wait" in run("doctor", "--store", url).stdout
 
 
 def test_a_file_of_mostly_free_pages_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_documents_of_an_index_are_compared_by_what_it_knows(pages: tuple[str, s
         reach = index.cover().probes
     facts = json.loads(run("explain", "one", "other", "--store", url, "--json").stdout)
     assert (facts["a"]["name"], facts["found_by"], facts["features"]) == ("id one", None, [])
-    assert "have no texts" in facts["features_missing"]
+    assert "do not contain texts" in facts["features_missing"]
     assert [(one["drawer"], one["bits"], one["radius"]) for one in facts["probes"]] == [
         (one.drawer, one.bits, one.radius) for one in reach
     ]

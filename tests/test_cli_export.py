@@ -391,7 +391,7 @@ def test_what_only_other_stores_do_is_said_of_tables(tables: str, tmp_path: Path
     ("words", "said"),
     [
         (("--to", "lmdb://other"), "relayout"),
-        (("--to", "tables://~nobody-has-this-name/x"), "a home folder that is not known; write the whole path"),
+        (("--to", "tables://~nobody-has-this-name/x"), "an unknown home folder; write the whole path"),
         (("--to", "tables://other", "--output", "x.jsonl"), "--output is for lines"),
         (("--to", "tables://other", "--format", "tsv"), "--format is for lines"),
         (("--compress",), "--compress is for --to"),

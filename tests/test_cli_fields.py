@@ -84,12 +84,12 @@ def test_the_other_commands_read_the_same_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--field", "title=x"), "'title^x' is no field; write title^3+body"),
-        (("--field", "a=1", "--field", "a=2"), "the field a stands twice"),
-        (("--field", "title", "--profile", "jieba-topn-1"), "tfidf-float goes without fields"),
+        (("--field", "title=x"), "invalid field 'title^x'; write title^3+body"),
+        (("--field", "a=1", "--field", "a=2"), "field a is given twice"),
+        (("--field", "title", "--profile", "jieba-topn-1"), "tfidf-float does not support fields"),
         (("--features-field", "tags", "--profile", "auto-2"), "profile auto-2 takes texts; --features-field goes with"),
-        (("--profile", "words-1:tie=two"), "tie 'two' is unknown; the nearest is one"),
-        (("--profile", "1e0n-1"), "the nearest is 1e0ng-1"),
+        (("--profile", "words-1:tie=two"), "tie 'two' is unknown; did you mean one?"),
+        (("--profile", "1e0n-1"), "did you mean 1e0ng-1?"),
     ],
 )
 def test_what_is_wrong_is_refused(options: Sequence[str], message: str) -> None:
@@ -104,7 +104,7 @@ def test_features_are_read_from_their_field(tmp_path: Path) -> None:
     summary = json.loads(result.stdout)
     assert (result.exit_code, summary["added"], summary["short"], summary["rejected"]) == (7, 2, 1, 3)
     reasons = [reject["reason"] for reject in lines_of(Path(summary["rejects"]).read_text())]
-    assert reasons[0].startswith('"tags": features are an object')
+    assert reasons[0].startswith('"tags": invalid features: expected an object')
     assert reasons[1] == 'no field "tags"'
     assert "invalid weight -1 of feature 'cat'" in reasons[2]
     fingerprint = Profile.named("features-1").fingerprint_features({"cat": 0.9, "dog": 2})

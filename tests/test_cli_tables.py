@@ -25,7 +25,7 @@ def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "index" / "mine").write_text("mine")
     result = run("drop-table", "--yes", "--store", url)
     assert result.exit_code == 0
-    assert "they stay" in result.stderr
+    assert "they were kept" in result.stderr
     assert [path.name for path in (tmp_path / "index").iterdir()] == ["mine"]
 
 

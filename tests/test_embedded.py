@@ -234,7 +234,7 @@ def test_a_read_only_disk_can_be_read_but_not_written(read_only_disk: tuple[Path
         with pytest.raises(StoreUnavailableError, match="read-only"):
             store.remove([b"a"])
         assert store.count() == 1
-    with pytest.raises(StoreUnavailableError, match="cannot make an index"):
+    with pytest.raises(StoreUnavailableError, match="cannot create an index"):
         create_store(f"lmdb://{disk / 'other'}", RECORD)
 
 
@@ -567,7 +567,7 @@ def test_a_record_that_cannot_be_read_is_named_with_the_remedy(store: LmdbStore,
 
 def test_a_place_below_a_file_is_refused(store: LmdbStore, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailableError, match="cannot make an index in"):
+    with pytest.raises(StoreUnavailableError, match="cannot create an index in"):
         create_store(f"lmdb://{tmp_path / 'file' / 'index'}", RECORD)
     with pytest.raises(StoreUnavailableError, match=r"Not a directory|File exists"):
         store.backup(tmp_path / "file" / "backup")
@@ -746,7 +746,9 @@ def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: LmdbStore,
     put(store, *[(f"{number:05}", 1) for number in range(60_000)])
     with (
         store.view(timeout_s=0.001) as view,
-        pytest.raises(StoreTimeoutError, match=r"0.001 s allowed are over; .*,?\d+ documents of fingerprint 0{15}1"),
+        pytest.raises(
+            StoreTimeoutError, match=r"time limit of 0.001 s was exceeded; .*,?\d+ documents of fingerprint 0{15}1"
+        ),
     ):
         view.documents([1], limit)
     with store.view(timeout_s=60) as view:
@@ -763,7 +765,7 @@ def test_every_read_of_a_query_ends_when_its_time_is_over(store: LmdbStore) -> N
             lambda: view.documents([1, 2, 3, 4, 5]),
         ]
         for read in reads:
-            with pytest.raises(StoreTimeoutError, match="the 0 s allowed are over"):
+            with pytest.raises(StoreTimeoutError, match="the time limit of 0 s was exceeded"):
                 read()
 
 

@@ -410,8 +410,8 @@ def test_what_killed_merges_leave_is_deleted_by_the_next_one_and_by_compact(stor
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Path.mkdir, "is no file"),
-        (os.mkfifo, "is no file"),
+        (Path.mkdir, "is not a regular file"),
+        (os.mkfifo, "is not a regular file"),
         (lambda path: path.symlink_to("nowhere"), "is missing"),
     ],
     ids=["folder", "pipe", "dangling link"],

@@ -60,41 +60,41 @@ def test_the_default_top_is_jiebas() -> None:
 )
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) -> None:
     with pytest.raises(
-        ValueError, match=f"the nearest is {near}.*; known are auto-2, auto-3, auto-1, zh-1, words-1, chars-1, jieba"
+        ValueError, match=f"did you mean {near}.*[?] available: auto-2, auto-3, auto-1, zh-1, words-1, chars-1, jieba"
     ):
         Profile.named(name)
 
 
 @pytest.mark.parametrize("name", ["auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5.5"])
 def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"(sketch|top) must be a whole number from 1 up, got"):
+    with pytest.raises(ValueError, match=r"(sketch|top) must be a whole number of at least 1, got"):
         Profile.named(name)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n": 3}, "stands for the built-in profile"),
-        ({"name": "jieba-topn-1:top=5"}, "stands for the built-in profile"),
-        ({"name": "Mine"}, "name must be up to 64"),
-        ({"name": "zh-1:top=5"}, "stands for the built-in profile"),
-        ({"name": "zh-1:top"}, "'top' is no option"),
-        ({"name": "mine:top=5"}, "name must be up to 64"),
-        ({"name": "m", "n": 0}, "n must be a whole number from 1 up, got 0"),
+        ({"n": 3}, "is reserved for the built-in profile"),
+        ({"name": "jieba-topn-1:top=5"}, "is reserved for the built-in profile"),
+        ({"name": "Mine"}, "name must consist of up to 64"),
+        ({"name": "zh-1:top=5"}, "is reserved for the built-in profile"),
+        ({"name": "zh-1:top"}, "invalid option 'top'"),
+        ({"name": "mine:top=5"}, "name must consist of up to 64"),
+        ({"name": "m", "n": 0}, "n must be a whole number of at least 1, got 0"),
         ({"name": "m", "n": True}, "n must be a whole number"),
-        ({"name": "m", "cap": 0}, "cap must be a whole number from 1 up"),
+        ({"name": "m", "cap": 0}, "cap must be a whole number of at least 1"),
         ({"name": "m", "seed": 2**32}, "seed must be a whole number"),
         ({"name": "m", "min_features": None}, "min_features must be a whole number"),
-        ({"name": "m", "tokens": "letters"}, "tokens 'letters' is unknown; the nearest is"),
-        ({"name": "m", "weights": "tfidf"}, "tokens 'words' with weights 'tfidf' do not go"),
-        ({"name": "m", "normalize": "none"}, "normalize is"),
-        ({"name": "m", "sketch": 4}, "sketch must be a whole number from 1 up, got 4"),
-        ({"name": "m", "key": 0}, "key must be a whole number from 1 up"),
+        ({"name": "m", "tokens": "letters"}, "tokens 'letters' is unknown; did you mean"),
+        ({"name": "m", "weights": "tfidf"}, "tokens 'words' and weights 'tfidf' are incompatible"),
+        ({"name": "m", "normalize": "none"}, "normalize must be"),
+        ({"name": "m", "sketch": 4}, "sketch must be a whole number of at least 1, got 4"),
+        ({"name": "m", "key": 0}, "key must be a whole number of at least 1"),
         (
             {"name": "m", "han": "simplified-1"},
             "han must be None, or 'simplified-1' or 'simplified-2' with tokens 'script', got 'simplified-1'",
         ),
-        ({"name": "m", "hash": "md5"}, "hash 'md5' is unknown; the nearest is md5-last"),
+        ({"name": "m", "hash": "md5"}, "hash 'md5' is unknown; did you mean md5-last"),
         ({"name": "m", "tokens": "jieba", "weights": "tfidf-float", "normalize": "none"}, "cap=None"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_profile_of_ones_own_has_its_own_probe() -> None:
 
 def test_another_idf_table_is_a_mismatch_at_first_use() -> None:
     other = replace(Profile.named("zh-1"), name="mine-1", idf_sha256="0" * 64)
-    with pytest.raises(ProfileMismatchError, match=r"idf table with SHA-256 0{16}… is not here"):
+    with pytest.raises(ProfileMismatchError, match=r"idf table with SHA-256 0{16}… is not available"):
         other.fingerprint("我们在图书馆")
 
 

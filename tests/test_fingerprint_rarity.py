@@ -156,7 +156,7 @@ def test_copies_count_once_and_a_crowd_counts_little() -> None:
 
 
 def test_a_table_of_nothing_and_a_profile_without_rarity_are_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to learn from 1 documents: no word is in two of them"):
+    with pytest.raises(ValueError, match="nothing to learn from 1 documents: no word occurs in two of them"):
         fitted(pages(1))
     with pytest.raises(ValueError, match="profile auto-2 does not weigh features by how rare they are; use auto-3"):
         Fit(Profile.named("auto-2"))
@@ -254,7 +254,9 @@ def test_a_profile_whose_table_is_not_here_says_so(tmp_path: Path) -> None:
     profile = own(tmp_path, pages(23))
     assert profile.rarity is not None
     wordlists._contents.pop(profile.rarity)
-    with pytest.raises(ProfileMismatchError, match=f"rarity table with SHA-256 {profile.rarity[:16]}… is not here"):
+    with pytest.raises(
+        ProfileMismatchError, match=f"rarity table with SHA-256 {profile.rarity[:16]}… is not available"
+    ):
         profile.fingerprint(MIXED[1])
 
 
@@ -270,7 +272,7 @@ def test_what_does_not_go_with_rarity_is_refused(tmp_path: Path, name: str) -> N
 def test_a_table_is_refused_by_the_name_that_the_profile_was_given(tmp_path: Path, name: str) -> None:
     path, profile = tmp_path / "own.rarity", Profile.named(name)
     path.write_bytes(fitted(pages(9)).content())
-    told = f"profile {profile.name} cannot use {path}: a rarity table goes with weights=rarity; use auto-3"
+    told = f"profile {profile.name} cannot use {path}: a rarity table requires weights=rarity; use auto-3"
     with pytest.raises(ValueError, match=f"^{re.escape(told)}$"):
         profile.with_lists(rarity=path)
 

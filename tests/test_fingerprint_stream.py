@@ -76,7 +76,7 @@ def test_a_stream_left_early_leaves_no_worker() -> None:
 
 def test_an_error_in_a_worker_reaches_the_caller() -> None:
     other = replace(Profile.named("zh-1"), name="mine-1", idf_sha256="0" * 64)
-    with pytest.raises(ProfileMismatchError, match=r"idf table with SHA-256 0{16}… is not here"):
+    with pytest.raises(ProfileMismatchError, match=r"idf table with SHA-256 0{16}… is not available"):
         list(signature_stream(other, [["我们在图书馆"]], 2))
 
 

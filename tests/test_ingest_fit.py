@@ -97,7 +97,7 @@ def test_an_index_that_exists_keeps_its_table(source: str, url: str, table: str,
     [
         ("auto", 5, "is not its rarity table"),
         ("off", 5, "is not its rarity table"),
-        ("auto-2", 2, "a rarity table goes with weights=rarity"),
+        ("auto-2", 2, "a rarity table requires weights=rarity"),
     ],
 )
 def test_another_table_than_the_indexs_is_refused_with_the_reason(

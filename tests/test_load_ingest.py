@@ -679,7 +679,7 @@ def test_a_job_that_lost_files_is_not_continued(lost: str, tmp_path: Path) -> No
         assert sorted(found.name for found in (job / "runs").glob("run-*"))[1:] == ["run-000002"]
         shutil.rmtree(job / lost) if (job / lost).is_dir() else (job / lost).unlink()
         with pytest.raises(
-            CorruptionError, match=r"(is missing, of the 2 sorted runs|No such file.*job\.json).*fresh=True"
+            CorruptionError, match=r"(is missing, one of the 2 sorted runs|No such file.*job\.json).*fresh=True"
         ):
             load(index, path, job=job)
         assert load(index, path, job=job, fresh=True).counts.added == len(MANY)
@@ -880,7 +880,7 @@ def test_a_deleted_lock_file_ends_a_job_that_goes_on_later(tmp_path: Path) -> No
 def test_a_store_without_a_folder_needs_one_for_the_job(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)])
     with HSimIndex.create(f"memory://job-{next(_numbers)}") as index:
-        with pytest.raises(ValueError, match="no place for a job folder"):
+        with pytest.raises(ValueError, match="does not have a default job folder"):
             load(index, path, "tag")
         assert load(index, path, "skip", job=tmp_path / "job").counts.duplicates == 1
 

@@ -155,7 +155,7 @@ def test_a_port_that_is_taken_or_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_explains_every_number() -> None:
-    page = (PAGES / "docs" / "pages" / "operations.md").read_text(encoding="utf-8")
+    page = (PAGES / "docs" / "pages" / "operations" / "index.md").read_text(encoding="utf-8")
     explained = {name.removesuffix("_total") for name in re.findall(r"`(hsimhash_\w+)`", page)}
     families = text_string_to_metric_families(metrics.exposition().decode())
     there = {family.name for family in families if not family.name.endswith("_created")}

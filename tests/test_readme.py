@@ -17,7 +17,6 @@ from tests import commands_page
 pytestmark = pytest.mark.every_case
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text(encoding="utf-8")
-OPERATIONS = (TOP / "docs" / "pages" / "operations.md").read_text(encoding="utf-8")
 DOCS = {str(path.relative_to(TOP / "docs" / "pages")): path for path in sorted(TOP.glob("docs/pages/**/*.md"))}
 PAGES = [*TOP.glob("*.md"), *TOP.glob("schema/*.md"), *DOCS.values()]
 
@@ -28,6 +27,7 @@ def doc(name: str) -> str:
 
 
 USED_AS = (README, *map(doc, DOCS))
+OPERATIONS = "".join(doc(name) for name in DOCS if name.startswith("operations/"))
 
 
 def blocks(language: str, page: str = README) -> list[str]:

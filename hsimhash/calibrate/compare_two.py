@@ -21,7 +21,7 @@ from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
 from hsimhash.store import Document
 
-FEATURES_SHOWN = 20  # of all
+FEATURES_SHOWN = 20  # in total
 FEATURES_OF_BIT = 3
 
 
@@ -29,7 +29,7 @@ FEATURES_OF_BIT = 3
 class Side:
     """One of the two documents: a text, or a document of an index, whose text is not available."""
 
-    name: str  # what to call it
+    name: str  # name for the output
     signature: Signature
     text: str | None = None
 
@@ -45,10 +45,10 @@ class BlockDifference:
 
 @dataclass(frozen=True, slots=True)
 class ProbeMeeting:
-    """A probe of a query by one document; it finds the other if at most its radius of its bits differ."""
+    """A probe of a query by one document; it finds the other if at most `radius` of the probed bits differ."""
 
     probe: Probe
-    differing: int  # of the bits that it looks at
+    differing: int  # number of differing bits among the probed ones
 
     @property
     def meets(self) -> bool:
@@ -61,16 +61,16 @@ class FeaturePush:
     """A feature with different weights in the two texts, and its effect on the differing bits."""
 
     text: str
-    weights: tuple[float, float]  # in the vote of either; 0 where it is missing
-    bits: tuple[int, ...]  # of those that differ, the ones that it pushed the way they flipped
-    push: float  # over all bits that differ, less what it held back
+    weights: tuple[float, float]  # weight in the vote of each text; 0 if it is missing there
+    bits: tuple[int, ...]  # the differing bits that it pushed in the direction of their flip
+    push: float  # sum over all differing bits, minus the pushes against their flips
 
 
 @dataclass(frozen=True, slots=True)
 class FlippedBit:
     """A differing bit: the sums of the votes in both texts, and the features that pushed it most."""
 
-    bit: int  # from 0, the lowest
+    bit: int  # counted from the lowest bit, 0
     sums: tuple[float, float]
     features: tuple[str, ...]
 
@@ -81,16 +81,16 @@ class TwoDocuments:
 
     sides: tuple[Side, Side]
     distance: int
-    similarity: float | None  # of the sketches; None where one is missing
+    similarity: float | None  # estimate by the sketches; None if one is missing
     shares_key: bool
-    found_by: str | None  # "distance" or "key", where a query by one finds the other; else None
-    reason: str  # why it does not; empty where it does
+    found_by: str | None  # "distance" or "key" if a query by one finds the other, otherwise None
+    reason: str  # why the query does not find it; empty if it does
     blocks: tuple[BlockDifference, ...]
-    probes: tuple[ProbeMeeting, ...]  # of a query within the distance that was asked for
-    features: tuple[FeaturePush, ...] = ()  # those with the greatest push; none without both texts, or a vote
+    probes: tuple[ProbeMeeting, ...]  # probes of a query for the requested distance
+    features: tuple[FeaturePush, ...] = ()  # those with the greatest push; empty without both texts, or without a vote
     flips: tuple[FlippedBit, ...] = ()
-    features_missing: str = ""  # why there are none, where there are none
-    words: Comparison | None = None  # None: a text is not at hand, or they are too long together
+    features_missing: str = ""  # why there are no features; empty if there are any
+    words: Comparison | None = None  # None if a text is not available, or both together are too long
 
     def to_json(self) -> dict[str, object]:
         """Return JSON values, without the texts except for differing words."""
@@ -113,21 +113,23 @@ class TwoDocuments:
 
 
 def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch: int | None) -> TwoDocuments:
-    """Compare two documents; say whether a query by one finds the other.
+    """Compare two documents, and determine whether a query by one finds the other.
 
     Args:
-        a: one.
-        b: the other.
-        profile: what made their signatures.
-        cover: what a query reads.
-        max_sketch: in how many bits sketches may differ; None: any.
+        a: First document.
+        b: Second document.
+        profile: Profile that made their signatures.
+        cover: Cover that a query reads.
+        max_sketch: Maximum number of differing bits of the sketches; None: no limit.
     """
     differing = a.signature.fingerprint ^ b.signature.fingerprint
     keying = profile.key_kind
     found_by, reason = _verdict(a.signature, b.signature, Rule(cover.distance, max_sketch, None, keying))
     both = a.text is not None and b.text is not None
     missing = (
-        "" if both else "fingerprints and an index have no texts: give both as files or texts to see features and words"
+        ""
+        if both
+        else "fingerprints and indexes do not contain texts: give both as files or texts to see features and words"
     )
     if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
         missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"
@@ -149,7 +151,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
 
 
 def _verdict(a: Signature, b: Signature, rule: Rule) -> tuple[str | None, str]:
-    """Return by what a query by one finds the other, or why it does not."""
+    """Return how a query by one document finds the other ("distance" or "key"), or the reason why it does not."""
 
     def found(most_sketch: int | None) -> str | None:
         document = Document("b", b.fingerprint, 0, b.sketch, b.key)
@@ -178,7 +180,7 @@ def _blocks(layout: Layout, differing: int) -> tuple[BlockDifference, ...]:
 
 
 def _differing_in(layout: Layout, probe: Probe, differing: int) -> int:
-    """Return how many of the bits that a probe looks at differ."""
+    """Return the number of differing bits among those of a probe."""
     places = layout.drawers[probe.drawer - 1].positions[: probe.bits]
     return sum(differing >> (FINGERPRINT_BITS - 1 - place) & 1 for place in places)
 
@@ -186,13 +188,13 @@ def _differing_in(layout: Layout, probe: Probe, differing: int) -> int:
 def _pushes(
     profile: Profile, sides: tuple[Side, Side], differing: int
 ) -> tuple[tuple[FeaturePush, ...], tuple[FlippedBit, ...]]:
-    """Return the features with the greatest push, and the bits that differ with what pushed them."""
+    """Return the features with the greatest push, and the differing bits with the features that pushed them."""
     names, hashes, weights = _weighed(profile, [str(side.text) for side in sides])
     fingerprint = sides[1].signature.fingerprint
     bits = [bit for bit in range(FINGERPRINT_BITS) if differing >> bit & 1]
     signs = (hashes[:, None] >> np.array(bits, np.uint64) & np.uint64(1)).astype(np.float64) * 2 - 1
     sums = signs.T @ weights  # shape (bits, 2)
-    # Not by the sums: those of floats that are even depend on their order.
+    # The direction does not come from the sums, because float sums of a tie depend on their order.
     way = np.array([1.0 if fingerprint >> bit & 1 else -1.0 for bit in bits])
     pushes = signs * (weights[:, 1] - weights[:, 0])[:, None] * way
     total = pushes.sum(axis=1)
@@ -216,7 +218,7 @@ def _flip(names: list[str], bit: int, sums: Floats, pushes: Floats) -> FlippedBi
 
 
 def _weighed(profile: Profile, texts: Sequence[str]) -> tuple[list[str], Uint64s, Floats]:
-    """Return all features of two texts: what they say, their hashes, and what they weigh in either, shape (m, 2)."""
+    """Return all features of two texts: their texts, their hashes, and their weights in each text, shape (m, 2)."""
     names: dict[int, str] = {}
     weights: dict[int, list[float]] = {}
     for side, text in enumerate(texts):

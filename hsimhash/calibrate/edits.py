@@ -1,7 +1,7 @@
-"""Edits that pages undergo between two crawls. A reader would call each edited page the same page.
+"""Edits that pages undergo between two crawls. A reader would consider each edited page the same page.
 
 A page is a list of sentences. Inserted words and sentences come from other pages in the same language. Headers and
-footers come from a site, one per language. There are two languages here: `zh` stands for all scripts without spaces
+footers come from one site per language. There are two languages here: `zh` stands for all scripts without spaces
 between words, `en` for all scripts with them.
 """
 
@@ -33,18 +33,19 @@ _SENTENCE = {
 }
 _WORD = {"zh": re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]{2}"), "en": re.compile(r"[^\W\d_]+")}
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]")
-_UNSPACED_SHARE = 0.3  # of the characters of a text, from which on it is one without spaces
+_UNSPACED_SHARE = 0.3  # a text with a greater share of such characters counts as a script without spaces
 
-Edit = Callable[[random.Random, list[str], str, Sequence[str]], str]  # of sentences in a language, beside other pages
+# (random generator, sentences, language, other pages) → edited text
+Edit = Callable[[random.Random, list[str], str, Sequence[str]], str]
 
 
 def language_of(text: str) -> str:
-    """Return `zh` for a text in a script without spaces, else `en`."""
+    """Return `zh` for a text in a script without spaces, otherwise `en`."""
     return "zh" if len(_UNSPACED.findall(text)) > _UNSPACED_SHARE * len(text) else "en"
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Split a text into sentences; joined, they are the text."""
+    """Split a text into sentences; joined, they give the text."""
     return [one for one in _SENTENCE[language].findall(text) if one]
 
 
@@ -86,7 +87,7 @@ def _tail_cut(chance: random.Random, page: list[str], language: str, others: Seq
 
 
 def _reformatted(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
-    """Other line ends, more space, capital or full-width letters."""
+    """Change line ends, spacing, and case (or full-width letters)."""
     text = "\r\n\r\n".join(one.strip().replace("\n", " \n\t") for one in page)
     wide = {code: code + 0xFEE0 for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha()}
     return text.translate(wide) if language == "zh" else text.upper()
@@ -115,11 +116,11 @@ class Planted:
 
 
 def plant(texts: Sequence[str], most: int) -> Planted:
-    """Edit some of the texts, each in every way that changes it but leaves some of it; the same every time.
+    """Edit some of the texts in every way that changes a text without emptying it; always gives the same result.
 
     Args:
-        texts: those of a sample.
-        most: how many are edited: the first of an order by chance.
+        texts: Texts of a sample.
+        most: Maximum number of texts to edit, chosen at random with a fixed seed.
     """
     languages = [language_of(text) for text in texts]
     pools = {one: [text for text, own in zip(texts, languages, strict=True) if own == one and text] for one in _WORD}

@@ -32,51 +32,52 @@ from hsimhash.plan import Cost, cost, layouts_of, recommend
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend
 
-EDITED = 500  # documents into which edits are planted
-NEAR_PAIRS = 100_000  # of the sample and a profile that are looked at; of more a share
-COMPARED_CHARACTERS = 10_000_000  # of the texts of pairs that are shown with their differences
-PAIRS_SHOWN = 3  # of each distance
-BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
+EDITED = 500  # number of documents to plant edits in
+NEAR_PAIRS = 100_000  # near pairs per profile to judge; of more, only a share is judged
+COMPARED_CHARACTERS = 10_000_000  # limit on the texts of pairs that are shown with their differences
+PAIRS_SHOWN = 3  # per distance
+BITS_SHOWN = range(-3, 4)  # offsets from the recommended distance
 _FITTING = {  # the default profile, and others that suit a script
     "zh": (DEFAULT_PROFILE, "auto-2", "auto-1", "zh-1"),
     "en": (DEFAULT_PROFILE, "auto-2", "auto-1", "words-1"),
 }
-_FITTING_SHARE = 0.05  # of the texts, from which on the profiles of a script are compared
+_FITTING_SHARE = 0.05  # minimum share of a script's texts for its profiles to be compared
 
 
 class _TriedTexts(NamedTuple):
-    """The texts that every profile is tried on."""
+    """The texts on which every profile is tried."""
 
-    own: Sequence[str]  # of the sample
+    own: Sequence[str]  # texts of the sample
     edited: Planted
     truth: Truth
-    least: Uint64s  # shingles of the sample's, to judge pairs by
+    least: Uint64s  # shingles of the sample's texts, for judging pairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tried:
-    """A profile on the texts."""
+    """A profile, tried on the texts."""
 
     compared: ComparedProfile
-    near: Differences  # the near pairs: originals and edited texts, or those labelled
+    near: Differences  # near pairs: originals with edited texts, or labelled pairs
     pairs: SamplePairs
-    met: Differences  # of the pairs listed there
-    unlike: Bools  # which of these are false, if they are found
+    met: Differences  # differences of the pairs that `pairs` lists
+    unlike: Bools  # which of these would be false if they were found
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
     """Compare profiles and distances on the texts of `inputs`, and recommend a combination.
 
-    Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
-    precision is that of a collection of `options.documents` documents with one near copy of each. With labels pairs are
-    those of the sample. Pairs that nobody labelled are false only where their texts share less than a fifth of their
-    shingles; else they are left out.
+    Without labels, edits are planted in texts of the sample. A near pair is then an original and an edited text, and
+    precision applies to a collection of `options.documents` documents with one near copy of each. With labels, the
+    pairs are those of the sample. Unlabelled pairs are false only if their texts share less than a fifth of their
+    shingles; otherwise they are left out.
 
     A profile that weighs features by their rarity is tried with a table fitted to the sample, and with its own.
 
     Raises:
-        HsimhashError: the texts do not suffice: fewer than two, no near pair, or without labels no unrelated one.
-        ValueError: an input, a label or the name of a profile is wrong.
+        HsimhashError: the texts do not suffice: there are fewer than two, no near pair, or (without labels) no
+            unrelated pair.
+        ValueError: an input, a label or the name of a profile is invalid.
     """
     named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
@@ -117,7 +118,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
 
 
 def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[ComparedProfile]:
-    """Yield a profile fitted to the sample, and the same one unfitted; or just itself, if it cannot be fitted."""
+    """Yield a profile fitted to the sample, and the same one not fitted; or only itself if it cannot be fitted."""
     fitted = fitted_to(sample.texts, profile, workers=workers)
     written = given if isinstance(given, str) else given.name
     if fitted is profile:
@@ -128,7 +129,7 @@ def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: i
 
 
 def fitting_profiles(texts: Sequence[str]) -> list[str]:
-    """Return the names of built-in profiles that suit the scripts of some texts."""
+    """Return the names of built-in profiles that suit the scripts of the texts."""
     languages = [language_of(text) for text in texts]
     names = (_FITTING[one] for one in _FITTING if languages.count(one) >= _FITTING_SHARE * len(texts))
     return list(dict.fromkeys(name for of_script in names for name in of_script))
@@ -141,7 +142,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
         raise HsimhashError(
-            f"none of the near pairs of {options.labels} is among the documents: are the ids those of the inputs?"
+            f"none of the near pairs of {options.labels} is among the documents; use the ids of the inputs"
             if options.labels
             else "no edit changes any of the texts: they are empty"
         )
@@ -165,7 +166,7 @@ def _try(compared: ComparedProfile, texts: _TriedTexts, workers: int) -> _Tried:
 
 
 def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
-    """Yield the scores of a profile, used in each way that a query has."""
+    """Yield the scores of a profile for each way to use it in a query."""
     wanted = len(tried.near.distance)
     number = wanted if is_labelled else documents
     for way, wrong in _false_pairs(tried):
@@ -179,7 +180,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
 
 
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
-    """Yield what of the sample's unrelated pairs each distance finds, for each way; a sketch never finds more."""
+    """Yield the unrelated pairs of the sample that each distance finds, for each way; sketches never find more."""
     met, weight = tried.met, tried.pairs.weight
     pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
@@ -189,7 +190,7 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
         is_by_key = met.by_key(way) & tried.unlike
         by_key = weight * float(is_by_key.sum())
         histogram = counted(met.by_distance(way)[tried.unlike & ~is_by_key], weight)
-        if not way.has_sketch:  # beyond what was listed all pairs are unrelated
+        if not way.has_sketch:  # all pairs beyond those listed are unrelated
             histogram[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
         seen = np.cumsum(histogram)
         most_expected = np.minimum(expected(seen), most_expected)
@@ -204,14 +205,14 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
 
 @cache
 def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
-    """Return what a query of each distance costs in an embedded index as it is made without options."""
+    """Return the cost of a query for each distance, in an embedded index created without options."""
     backend = default_backend()
     layout = Layout.named(backend.layout)
     return tuple(cost(layout, documents, distance, backend.prices, key_rows=key_rows) for distance in DISTANCES)
 
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
-    """Return the layout to take for what was chosen, by store: the default one, unless another is much cheaper."""
+    """Return the layout for the recommendation, by store: the default one, unless another is much cheaper."""
     key_rows, distance = choice.curve.costs[0].key_rows, choice.score.distance
 
     def best(backend: Backend) -> Cost:
@@ -241,7 +242,7 @@ def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> di
 
 
 def _shown(tried: _Tried, choice: Recommendation, sample: Sample) -> tuple[tuple[Distance, ...], Distance]:
-    """Return pairs of the sample at the distances around the one chosen, and those beyond it that share a key."""
+    """Return pairs of the sample at distances around the recommended one, and pairs beyond it that share a key."""
     met, way, most = tried.met, choice.curve.way, choice.score.distance
     by_distance, left_chars = met.by_distance(way), COMPARED_CHARACTERS
     ends = tried.pairs.left, tried.pairs.right

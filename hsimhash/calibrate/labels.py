@@ -6,7 +6,7 @@
 | id, cluster, … under a header `id<TAB>cluster` | documents of one cluster are near, all others are not |
 
 A first line whose third column is neither 1 nor 0 is a header. Further columns are ignored. `.gz` and `.zst` files are
-unpacked.
+decompressed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from hsimhash.inputs.files import packing_of
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
 from hsimhash.pairs.pair_blocks import pair_words
 
-UNRELATED = 0.2  # two texts that share less than this of their shingles (Jaccard index) are not near, whoever they are
+UNRELATED = 0.2  # two texts that share less of their shingles (Jaccard index) are not near, unless labels say so
 _HEADER = ("id", "cluster")
 _SAYS = {"1": True, "0": False}
 
-Verdicts = NDArray[np.int8]  # of pairs: NEAR, UNLIKE or OPEN
+Verdicts = NDArray[np.int8]  # one per pair: NEAR, UNLIKE or OPEN
 NEAR, UNLIKE, OPEN = 1, 0, -1
 
 
@@ -38,7 +38,7 @@ class Labels:
 
     pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
-    rejects: tuple[str, ...] = ()  # lines that say nothing, with their places and reasons
+    rejects: tuple[str, ...] = ()  # invalid lines, with their places and reasons
 
     @property
     def doc_ids(self) -> set[str]:
@@ -50,10 +50,10 @@ class Labels:
 class Truth:
     """The known pairs of a sample, by the positions of their documents."""
 
-    left: Int64s  # of pairs that are near
+    left: Int64s  # positions of near pairs
     right: Int64s
-    unlike: Int64s  # pairs that are not, as words, ascending
-    cluster: Int64s  # of each document, -1 where none is known
+    unlike: Int64s  # pairs that are not near, as ascending words
+    cluster: Int64s  # cluster of each document; -1 if it is unknown
 
     @staticmethod
     def of(labels: Labels, doc_ids: Sequence[str]) -> Truth:
@@ -80,9 +80,9 @@ class Truth:
         """Return the judgement on each pair; OPEN if neither labels nor texts decide.
 
         Args:
-            left: positions of texts, shape (n,).
-            right: positions of the other texts, shape (n,).
-            jaccard: how much of their shingles the texts share, 0 to 1.
+            left: Positions of texts, shape (n,).
+            right: Positions of the other texts, shape (n,).
+            jaccard: Jaccard index of the texts' shingles, 0 to 1; shape (n,).
         """
         found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)
         words = pair_words(left, right)
@@ -97,7 +97,7 @@ def read_labels(path: Path) -> Labels:
     """Read a file of labels; invalid lines and disputed pairs are skipped and listed.
 
     Raises:
-        ValueError: it names no near pair, or is a packed file that is damaged.
+        ValueError: it does not name a near pair, or is a damaged compressed file.
     """
     rejects: list[str] = []
     rows = list(_rows(path, rejects))
@@ -111,27 +111,27 @@ def read_labels(path: Path) -> Labels:
             rejects.append(f"{path}:{number}: {pair[0]!r} is paired with itself")
             continue
         if says not in _SAYS:
-            if at:  # else it is a header
-                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, or 0")
+            if at:  # an invalid first line is a header
+                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, 0 for not near")
         elif pairs.setdefault(pair, _SAYS[says]) != _SAYS[says]:
-            rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line, and not in another")
+            rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line but not in another")
             disputed.add(pair)
     kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
     if not any(kept.values()):
         reason = f" ({rejects[0]})" if rejects else ""
-        raise ValueError(f"{path} names no near pair{reason}; write lines of id<TAB>id<TAB>1")
+        raise ValueError(f"{path} does not name a near pair{reason}; write lines of id<TAB>id<TAB>1")
     return Labels(kept, rejects=tuple(rejects))
 
 
 def _rows(path: Path, rejects: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines that are not blank, by their numbers, as columns."""
+    """Yield the non-blank lines as columns, with their line numbers."""
     for number, line in _lines(path):
         try:
             row = text_in(line).rstrip("\r").split("\t")
             if len(row) > 1 and row[0] and row[1]:
                 yield number, row
             elif line.strip():
-                raise ValueError(f"no two ids, nor an id and its cluster, with a tab between: {row[0]!r:.80}")
+                raise ValueError(f"expected two ids, or an id and its cluster, separated by a tab, got {row[0]!r:.80}")
         except ValueError as error:
             rejects.append(f"{path}:{number}: {error}")
 

@@ -9,9 +9,9 @@ from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs.files import InputOptions
 
-SAMPLED = 20_000  # documents to compare, unless set
-PLANNED = 1_000_000  # minimum size of a collection, unless set
-DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for
+SAMPLED = 20_000  # number of documents to compare, by default
+PLANNED = 1_000_000  # minimum size of the planned collection, by default
+DISTANCES = range(MOST_DISTANCE + 1)  # distances to compare: all that a query may use
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,12 @@ class CalibrateOptions:
     """Options of a calibration.
 
     Args:
-        profiles: those to compare, or their names; none: those that fit the scripts of the texts.
-        labels: the file that says which documents are near; None: edits are planted.
-        documents: how many the planned collection has; None: as many as the inputs, and at least PLANNED.
-        reading: how the inputs are read.
-        workers: processes that fingerprint; None: as for other jobs.
-        sample: documents to compare; documents that labels name may be more.
+        profiles: Profiles to compare, or their names; by default those that suit the scripts of the texts.
+        labels: File that lists which documents are near; None: edits are planted instead.
+        documents: Number of documents in the planned collection; None: as many as the inputs have, at least PLANNED.
+        reading: How to read the inputs.
+        workers: Number of processes that fingerprint; None: the same as for other jobs.
+        sample: Number of documents to compare; labelled documents may exceed it.
     """
 
     profiles: tuple[Profile | str, ...] = ()

@@ -1,6 +1,6 @@
 """The report page of a calibration: one self-contained file without scripts, with plots in SVG.
 
-It has the look and the parts of the report of dedup.
+It has the same look and components as the report of dedup.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hsimhash.calibrate.results import MILLION, Calibration, Spread
 from hsimhash.dedup.report import page_environment
 from hsimhash.layout import FINGERPRINT_BITS
 
-_WIDTH, _HEIGHT = 300.0, 150.0  # of what a plot is drawn in, its axes left out
-_COLOURS = 8  # of lines; then they begin again, dashed
-_DECADES = {0: "1", 2: "100", 4: "10k", 6: "1M", 8: "100M", 10: "10G"}  # the marks of a logarithmic axis
+_WIDTH, _HEIGHT = 300.0, 150.0  # size of a plot without its axes
+_COLOURS = 8  # number of line colours; further lines repeat them, dashed
+_DECADES = {0: "1", 2: "100", 4: "10k", 6: "1M", 8: "100M", 10: "10G"}  # marks of a logarithmic axis
 
 
 class _Mark(NamedTuple):
-    """A mark of an axis: how far along it is, and what it says."""
+    """A mark of an axis: its position and its label."""
 
     at: float
     label: str
@@ -30,7 +30,7 @@ class _Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a plot: its points as SVG has them, and which colour it has."""
+    """A line of a plot: its points in SVG syntax, and the number of its colour."""
 
     label: str
     points: str
@@ -46,7 +46,7 @@ class _Plot:
     lines: Sequence[_Line]
     across: Sequence[_Mark]  # in bits
     up: Sequence[_Mark]
-    chosen: float | None  # where the distance that was chosen is
+    chosen: float | None  # position of the recommended distance
     is_filled: bool = False
 
 
@@ -54,9 +54,9 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
     """Return the page as HTML; the same calibration gives the same page.
 
     Args:
-        found: what it shows.
-        inputs: their names, as given.
-        date: as it is to be shown.
+        found: Calibration to show.
+        inputs: Names of the inputs, as given.
+        date: Date, as shown on the page.
     """
     page = page_environment("calibrate").get_template("calibrate.html.jinja")
     return page.render(
@@ -73,7 +73,7 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
 
 
 def _quality(found: Calibration) -> list[_Plot]:
-    """Return F1, precision and recall by distance, a line for each profile and way."""
+    """Return plots of F1, precision and recall by distance, with a line for each profile and way."""
 
     def plot(title: str, name: str) -> _Plot:
         lines = [
@@ -89,7 +89,7 @@ def _quality(found: Calibration) -> list[_Plot]:
 
 
 def _spread_plot(spread: Spread, found: Calibration) -> _Plot:
-    """Return how many near and unrelated pairs there are at each distance, on a logarithmic scale."""
+    """Return a plot of the number of near and unrelated pairs at each distance, on a logarithmic scale."""
     decades = max(1, math.ceil(math.log10(max(spread.near.max(), spread.unrelated.max()) + 1)))
     lines = [
         _line(label, [math.log10(max(1.0, count)) / decades for count in counts.tolist()], FINGERPRINT_BITS, number)

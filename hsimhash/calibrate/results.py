@@ -16,8 +16,8 @@ from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, Learnt
 from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
-MILLION = 1_000_000  # documents, for which false pairs are told
-TABLE = "own.rarity"  # the file of a fitted table in the commands to paste
+MILLION = 1_000_000  # collection size for which false pairs are reported
+TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,20 +32,20 @@ class Spread:
 class ComparedProfile(NamedTuple):
     """A profile that is compared with others."""
 
-    label: str  # what the results call it
-    profile: Profile  # with the rarity table that it is tried with
-    written: str  # as given: the name of a profile with lists cannot be typed
-    fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same one, unfitted; None: neither
+    label: str  # name in the results
+    profile: Profile  # including its rarity table
+    written: str  # as the user wrote it, because the name of a profile with lists cannot be typed
+    fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same profile, not fitted; None: neither
 
 
 class Flags(NamedTuple):
     """The command-line flags that select a recommendation."""
 
     profile: str  # the profile's name
-    create: str  # to `create-table`
-    query: str  # to `query` and others; usually empty
-    dedup: str  # to `dedup`, with those for `query`; usually empty
-    fit: str  # to `fit`, which writes the table that `create` names; usually empty
+    create: str  # for `create-table`
+    query: str  # for `query` and similar commands; usually empty
+    dedup: str  # for `dedup`, in addition to those for `query`; usually empty
+    fit: str  # for `fit`, which writes the table that `create` names; usually empty
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,17 +53,18 @@ class Calibration:
     """The result of a calibration."""
 
     sample: Sample
-    label_rejects: tuple[str, ...]  # lines of the labels that say nothing
-    documents: int  # of the collection that is planned
-    wanted: int  # near pairs: planted or labelled
+    label_rejects: tuple[str, ...]  # invalid lines of the labels
+    documents: int  # size of the planned collection
+    wanted: int  # number of near pairs, planted or labelled
     is_labelled: bool
     curves: tuple[Curve, ...]
     spreads: tuple[Spread, ...]
     choice: Recommendation
-    plans: Mapping[str, Cost]  # by store, for what was chosen
-    found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
-    shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
-    keyed: Distance  # the pairs beyond it that share a key
+    plans: Mapping[str, Cost]  # by store, for the recommendation
+    # number found by the recommendation, and number planted; empty with labels
+    found_by_edit: Mapping[str, tuple[int, int]]
+    shown: tuple[Distance, ...]  # pairs of the sample around the recommended distance
+    keyed: Distance  # pairs beyond that distance that share a key
     compared: tuple[ComparedProfile, ...]
 
     @property
@@ -93,7 +94,7 @@ class Calibration:
         )
 
     def to_json(self) -> dict[str, object]:
-        """Return everything but the texts."""
+        """Return everything except the texts."""
         curve, score, best_f1, is_default = self.choice
         flags = self.flags
         return {

@@ -1,6 +1,6 @@
 """Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
-So the same inputs always give the same sample, and memory limits drop documents at random.
+The same inputs always give the same sample, and the limits drop documents at random.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import read_batches
 from hsimhash.progress import Observer
 
-CHARACTERS = 100_000_000  # of the sample; documents beyond are left out, whichever they are
+CHARACTERS = 100_000_000  # maximum total of the sample; further documents are left out, whichever they are
 REJECTS_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Documents in the order of the inputs, with distinct ids."""
+    """Documents in input order, with distinct ids."""
 
     doc_ids: tuple[str, ...]
     texts: tuple[str, ...]
-    read: int  # documents of the inputs
-    rejected: int = 0  # records that are none
-    reasons: tuple[str, ...] = ()  # of the first REJECTS_NAMED: where, and why
+    read: int  # number of documents in the inputs
+    rejected: int = 0  # number of invalid records
+    reasons: tuple[str, ...] = ()  # place and reason of the first REJECTS_NAMED
 
 
 class _Draw:
-    """Documents by ascending rank, as many as there is room for; those that labels name always stay."""
+    """Documents with the lowest ranks that fit the limits; documents named by labels are always kept."""
 
     def __init__(self, documents: int, characters: int, wanted: Collection[str]) -> None:
         self._wanted = wanted
         self._documents = max(documents, len(wanted))
         self._characters_left = characters
-        self._kept: list[tuple[int, int, str, str]] = []  # a heap: the rank, negative; the number; id and text
+        self._kept: list[tuple[int, int, str, str]] = []  # a heap of (negative rank, number, id, text)
         self._doc_ids: set[str] = set()
         self._number = 0
 
@@ -71,14 +71,16 @@ def draw_sample(
     *,
     characters: int = CHARACTERS,
 ) -> Sample:
-    """Read all inputs and return a sample of their documents, which includes those with `wanted` ids.
+    """Read all inputs and return a sample of their documents, including those with `wanted` ids.
 
     Raises:
-        ValueError: an input holds fingerprints, not texts.
+        ValueError: an input contains fingerprints instead of texts.
     """
     for one in inputs:
         if one.has_fingerprints:
-            raise ValueError(f"input {one.name} holds fingerprints; profiles are compared by texts: give those")
+            raise ValueError(
+                f"input {one.name} contains fingerprints, but profiles are compared on texts; give texts instead"
+            )
     draw, read, rejected, reasons = _Draw(options.sample, characters, wanted), 0, 0, list[str]()
     for batch in read_batches(inputs, options.reading):
         draw.take(batch.documents.doc_ids, batch.documents.texts)

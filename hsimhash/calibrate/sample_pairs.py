@@ -1,6 +1,6 @@
-"""Compare all pairs of a sample by a profile, and keep the pairs that any rule calls near.
+"""Compare all pairs of a sample by a profile, and keep the pairs that any rule considers near.
 
-Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. Near pairs
+Comparing is cheap: a tile of distances fits in the processor's cache, and 200 million pairs take seconds. Near pairs
 are listed, to be judged by their texts. If there are too many, a share of them, chosen by a hash, represents all.
 """
 
@@ -25,8 +25,8 @@ _TILE = 1 << 18  # pairs compared at once
 class Way:
     """The parts of a profile's signatures that a query uses."""
 
-    has_key: bool = False  # documents that share a key are found too
-    has_sketch: bool = False  # and those whose sketches differ too much are not
+    has_key: bool = False  # whether documents that share a key are found as well
+    has_sketch: bool = False  # whether documents whose sketches differ too much are excluded
 
     def __str__(self) -> str:
         return f"distance{' or key' if self.has_key else ''}{', sketches agree' if self.has_sketch else ''}"
@@ -36,13 +36,13 @@ class Way:
 class Differences:
     """Pairs of texts by the differences of their signatures; arrays of the same length."""
 
-    distance: Uint8s  # bits of the fingerprints; NEVER where a text has none
+    distance: Uint8s  # differing bits of the fingerprints; NEVER if a text does not have one
     is_alike: Bools  # whether the sketches agree
     has_key: Bools  # whether they share a key
 
     @classmethod
     def between(cls, some: Signatures, others: Signatures) -> Differences:
-        """Compare texts with others at the same positions."""
+        """Compare texts with those at the same positions in `others`."""
         has_none = (some.kinds == TOO_SHORT) | (others.kinds == TOO_SHORT)
         distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
         return cls(
@@ -69,10 +69,10 @@ class Differences:
 class SamplePairs:
     """The pairs of a sample, compared by a profile."""
 
-    distances: Int64s  # how many pairs there are at each distance, shape (65,)
-    left: Int64s  # places of the pairs that come near, or share a key, or have sketches that agree
+    distances: Int64s  # number of pairs at each distance, shape (65,)
+    left: Int64s  # positions of the pairs that are near, share a key, or have sketches that agree
     right: Int64s  # positions, each greater than `left`
-    weight: int  # how many such pairs each of them stands for
+    weight: int  # number of such pairs that each listed one represents
 
     @property
     def total(self) -> int:
@@ -81,7 +81,7 @@ class SamplePairs:
 
 
 def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
-    """Compare each text of a sample with every other one; list at most about `most_listed` of the near pairs."""
+    """Compare each text of a sample with every other one; list about `most_listed` of the near pairs at most."""
     place = np.flatnonzero(signatures.kinds != TOO_SHORT)
     ours = signatures[place]
     distances = np.zeros(256, np.int64)
@@ -90,7 +90,8 @@ def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
     for start in range(0, len(ours), rows):
         part = slice(start, start + rows)
         distance = np.bitwise_count(ours.fingerprints[part, None] ^ ours.fingerprints[start:])
-        is_before = np.tri(*distance.shape, dtype=np.bool_)  # pairs that were seen from their other side, and none
+        # pairs already seen from the other side, and texts with themselves
+        is_before = np.tri(*distance.shape, dtype=np.bool_)
         distance[is_before] = NEVER
         distances += np.bincount(distance.ravel(), minlength=256)
         near = (distance <= DISTANCES[-1]) | _confirmed(ours, part) & ~is_before
@@ -102,7 +103,7 @@ def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
 
 
 def _confirmed(ours: Signatures, part: slice) -> Bools:
-    """Return of a tile which pairs share a key, or have sketches that agree."""
+    """Return which pairs of a tile share a key, or have sketches that agree."""
     if ours.is_plain:
         return np.zeros((1, 1), np.bool_)
     sketches = ours.sketches[part, None]
@@ -113,7 +114,7 @@ def _confirmed(ours: Signatures, part: slice) -> Bools:
 
 
 class _Listing:
-    """Words of pairs, of which every second by hash is dropped whenever they are too many."""
+    """Words of pairs; whenever there are too many, half of them are dropped, chosen by a hash."""
 
     def __init__(self, most: int) -> None:
         self._most, self._shift = most, 0
@@ -141,5 +142,5 @@ class _Listing:
 
 
 def counted(reaches: Uint8s, weight: int = 1) -> Floats:
-    """Count pairs by their reach from 0 to 64 bits; each counts `weight` times."""
+    """Count pairs by their reach from 0 to 64 bits, each with the given weight."""
     return np.bincount(reaches, minlength=256)[: FINGERPRINT_BITS + 1].astype(np.float64) * weight

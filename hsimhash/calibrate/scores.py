@@ -14,34 +14,34 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
 
-SEEN = 10.0  # pairs from which on the tail of a histogram tells how it continues below
-TAIL_BITS = 2  # over which its slope is taken
+SEEN = 10.0  # number of pairs from which a histogram is reliable enough to extrapolate below it
+TAIL_BITS = 2  # distance over which the slope of the tail is measured
 ONE_SIDED_95 = 1.645  # standard deviations
-WITHIN = 0.01  # of the best F1: so much is given away for cheaper queries
-CHEAPER = 0.8  # of what the default costs: from there on another choice is worth leaving it
+WITHIN = 0.01  # share of the best F1 that may be given up for cheaper queries
+CHEAPER = 0.8  # share of the default's cost below which another choice is worthwhile
 
 
 @dataclass(frozen=True, slots=True)
 class FalsePairs:
     """Unrelated pairs that a distance finds."""
 
-    seen: float  # in the sample; where only a share of the near pairs was judged, an estimate
+    seen: float  # in the sample; an estimate if only a share of the near pairs was judged
     of: int  # pairs of unrelated documents in the sample
-    expected: float  # of so many pairs: those seen, or where there are none, as the tail of the histogram continues
-    weight: int = 1  # how many pairs each one that was looked at stands for
+    expected: float  # expected number: those seen, or if there are none, the extrapolated tail of the histogram
+    weight: int = 1  # number of pairs that each judged one represents
 
     def among(self, documents: int) -> tuple[float, float]:
-        """Return how many false pairs a collection of that size has, and the one-sided 95 % upper bound.
+        """Return the number of false pairs in a collection of that size, and its one-sided 95 % upper bound.
 
-        0 where the sample has no unrelated pair that could tell.
+        0 if the sample does not have unrelated pairs to estimate from.
         """
         times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
 
     def in_words(self, documents: int) -> str:
-        """Return text for people: about how many there are in a collection, or fewer than how many.
+        """Describe the approximate number of false pairs in a collection, for people.
 
-        Where the sample has no such pair, it only says what the number is below.
+        If the sample does not have any, the text gives only an upper bound.
         """
         if not self.of:
             return "unknown"
@@ -66,11 +66,12 @@ class DistanceScore:
     precision: float
     recall: float
     f1: float
-    found: float  # near pairs found; of a sample as labelled, else of a collection with one near copy of each document
-    wanted: float  # near pairs that are to be found
+    # near pairs found: in a labelled sample, otherwise in a collection with one near copy of each document
+    found: float
+    wanted: float  # near pairs in total
     wrong: float  # pairs found that are not near
     false_pairs: FalsePairs
-    collection_f1: float  # in the collection that is planned, with one near copy of each document
+    collection_f1: float  # in the planned collection, with one near copy of each document
 
     @property
     def most_f1(self) -> float:
@@ -79,8 +80,8 @@ class DistanceScore:
 
     @property
     def least_f1(self) -> float:
-        """The F1 with as many false pairs as the sample does not rule out."""
-        if not self.false_pairs.of:  # any number of them
+        """The F1 with as many false pairs as are consistent with the sample."""
+        if not self.false_pairs.of:  # the number is unbounded
             return 0.0
         if self.false_pairs.seen or not self.wrong:
             return self.f1
@@ -91,7 +92,7 @@ class DistanceScore:
     def of(
         cls, distance: int, share: float, wanted: int, wrong: float, false_pairs: FalsePairs, documents: int
     ) -> DistanceScore:
-        """Return the scores of a distance on the sample, and the same for a whole collection."""
+        """Return the scores of a distance on the sample and on a whole collection."""
         found = share * wanted
         precision = found / (found + wrong) if found + wrong else 1.0
         f1, collected = 2 * found / (found + wrong + wanted), share * documents
@@ -105,12 +106,12 @@ class Curve:
 
     profile: str  # the label of a `ComparedProfile`
     way: Way
-    scores: tuple[DistanceScore, ...]  # of each of DISTANCES
-    costs: tuple[Cost, ...]  # of a query of each, in an embedded index
+    scores: tuple[DistanceScore, ...]  # one for each of DISTANCES
+    costs: tuple[Cost, ...]  # cost of a query for each distance, in an embedded index
 
     @property
     def best(self) -> DistanceScore:
-        """The score with the greatest F1; among equals, that of the smallest distance."""
+        """The score with the greatest F1; among equals, the one with the smallest distance."""
         return max(self.scores, key=lambda one: (one.f1, -one.distance))
 
 
@@ -119,22 +120,22 @@ class Recommendation(NamedTuple):
 
     curve: Curve
     score: DistanceScore
-    best_f1: float  # of all scores
-    is_default: bool = False  # what is taken is what hsimhash does without options
+    best_f1: float  # over all scores
+    is_default: bool = False  # whether this is what hsimhash does without options
 
 
 def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
     """Return the recommendation: the default, unless something else gains enough.
 
-    The best score is, of all within WITHIN of the best F1, the one whose queries cost least. It gains enough if its F1
-    is greater by more than WITHIN, or if it is as good and its queries cost less than CHEAPER of the default's. The
-    default has the benefit of the doubt: if the sample cannot tell how many false pairs there are, the default is
-    taken to have none, and the other as many as possible.
+    Of all scores within WITHIN of the best F1, the best one has the cheapest queries. It gains enough if its F1 is
+    greater by more than WITHIN, or if its F1 is as good and its queries cost less than CHEAPER of the default's. The
+    default has the benefit of the doubt: if the sample does not show how many false pairs there are, the default is
+    assumed to have none, and the other choice as many as possible.
 
     Args:
-        curves: at least one.
-        default_profile: the label of the profile that is used without options; where it was not tried, any profile
-            that was has the default distance.
+        curves: At least one curve.
+        default_profile: Label of the profile that is used without options. If it was not tried, the default is the best
+            profile with the default distance.
     """
     best = _best(curves)
     curve = next((one for one in reversed(curves) if one.profile == default_profile), None)
@@ -147,10 +148,10 @@ def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
 
 
 def _best(curves: Sequence[Curve]) -> Recommendation:
-    """Return of all scores within WITHIN of the best F1 the one whose queries cost least; of equal ones the better.
+    """Return the score with the cheapest queries within WITHIN of the best F1; ties go to the better F1.
 
-    With labels false pairs are few in the sample and many in the collection: of those scores only the ones count that
-    are within WITHIN of their best F1 there too.
+    With labels, false pairs are few in the sample and many in the collection. So only those of these scores count that
+    are also within WITHIN of their best F1 in the collection.
     """
     best = max(curve.best.f1 for curve in curves)
     among = [(curve, score) for curve in curves for score in curve.scores if score.f1 >= best - WITHIN]
@@ -161,11 +162,11 @@ def _best(curves: Sequence[Curve]) -> Recommendation:
 
 
 def expected(seen: Floats) -> Floats:
-    """Return the expected number of unrelated pairs at each distance from 0 to 64 bits, given how many were seen.
+    """Return the expected number of unrelated pairs at each distance from 0 to 64 bits, given the numbers seen.
 
-    Where none was seen, the tail above tells: below the first distance with SEEN pairs it is taken to fall on as
-    steeply as over TAIL_BITS there. Distances of unrelated texts fall steeper and steeper, so that this says rather
-    too many than too few; no more than a greater distance finds.
+    Where none was seen, the tail above is extrapolated: below the first distance with SEEN pairs, it is assumed to fall
+    as steeply as over TAIL_BITS there. Distances of unrelated texts fall ever more steeply, so this rather
+    overestimates the number. It never exceeds that of a greater distance.
     """
     found = np.where(seen > 0, seen, upper_end(0))
     enough = np.flatnonzero(seen >= SEEN)

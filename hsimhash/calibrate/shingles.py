@@ -1,8 +1,8 @@
-"""Measure which share of their shingles two texts have in common, to judge unrelated pairs independently of profiles.
+"""Measure the share of shingles that two texts have in common, to judge unrelated pairs independently of profiles.
 
-The KEPT smallest hashes of a text's shingles (three words or characters) are kept. If two texts together have at most
-KEPT shingles, their Jaccard index is exact. Otherwise it is estimated from the KEPT smallest hashes of both, to within
-about .03.
+For each text, the KEPT smallest hashes of its shingles (three words or characters) are kept. If two texts together have
+at most KEPT shingles, their Jaccard index is exact. Otherwise it is estimated from the KEPT smallest hashes of both, to
+within about .03.
 
 Source: Broder, "On the resemblance and containment of documents", SEQUENCES 1997.
 """
@@ -50,9 +50,9 @@ def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
     """Return the Jaccard index of each pair of texts, 0 to 1; 0 if neither has a shingle.
 
     Args:
-        least: what `least_shingles` returned.
-        left: rows of it, shape (n,).
-        right: the same of the other texts.
+        least: Result of `least_shingles`.
+        left: Rows of `least`, shape (n,).
+        right: Rows of the other texts, shape (n,).
     """
     parts = [
         _indices(least[left[at : at + PAIRS_COMPARED]], least[right[at : at + PAIRS_COMPARED]])
@@ -62,11 +62,11 @@ def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
 
 
 def _indices(some: Uint64s, others: Uint64s) -> Floats:
-    both = np.sort(np.concatenate([some, others], axis=1), axis=1, kind="stable")  # joins two rows in order
+    both = np.sort(np.concatenate([some, others], axis=1), axis=1, kind="stable")  # merges two sorted rows
     is_there = both != _NONE
     is_again = np.zeros(both.shape, np.bool_)
     is_again[:, 1:] = (both[:, 1:] == both[:, :-1]) & is_there[:, 1:]
-    rank = np.cumsum(is_there & ~is_again, axis=1)  # of the distinct ones, from 1
+    rank = np.cumsum(is_there & ~is_again, axis=1)  # rank among the distinct ones, from 1
     shared = (is_again & (rank <= KEPT)).sum(axis=1)
     indices: Floats = shared / np.maximum(np.minimum(rank[:, -1], KEPT), 1)
     return indices

@@ -1,4 +1,7 @@
-"""Turn text into a 64-bit fingerprint or a signature, by a profile; loads nothing heavy before the first text."""
+"""Turn text into a 64-bit fingerprint or a signature, as a profile defines it.
+
+Dictionaries and tables are loaded when the first text is processed, not on import.
+"""
 
 from hsimhash.fingerprint.bits import distance, distances, format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.features import Fingerprints

@@ -34,10 +34,10 @@ class TextBatch:
     """Normalised texts as code points, each followed by `SEPARATOR`.
 
     Args:
-        recipe: what normalised them.
-        codes: their code points.
-        ends: shape (texts,), where the separator of each is.
-        fields: how many fields a document has; each is a text, one document's after the other's.
+        recipe: Recipe that normalised them.
+        codes: Code points of all texts.
+        ends: Positions of the separators; shape (texts,).
+        fields: Number of fields per document. Each field is a text, and the fields of a document are adjacent.
     """
 
     def __init__(self, recipe: Recipe, codes: Uint32s, ends: Int64s, fields: int = 1) -> None:
@@ -46,7 +46,7 @@ class TextBatch:
 
     @staticmethod
     def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
-        """Normalise texts by the recipe; raise `ValueError` for a text that it cannot take."""
+        """Normalise texts by the recipe; raise `ValueError` for a text that it does not support."""
         if recipe.is_normal:
             codes = normalize(texts, recipe.normalize)
             batch = TextBatch(recipe, codes, np.flatnonzero(codes == SEPARATOR), fields)
@@ -64,7 +64,7 @@ class TextBatch:
         return batch
 
     def read_han(self) -> None:
-        """Read Han characters as Chinese, in simplified forms; in Japanese texts, if the recipe tells, as kana."""
+        """Convert Han characters to simplified forms; in Japanese texts, treat them as kana if the recipe says so."""
         simplified = simplify(self.codes)  # Han stays Han
         if self.recipe.han == CHINESE_ONLY_NAME:
             sizes = np.diff(self.ends, prepend=-1)
@@ -88,12 +88,12 @@ class TextBatch:
 
     @cached_property
     def has_han(self) -> bool:
-        """Whether there is a Han character."""
+        """Whether there is any Han character."""
         return bool((self.classes == HAN).any())
 
     @cached_property
     def has_unspaced(self) -> bool:
-        """Whether there is a character of another script without spaces."""
+        """Whether there is any character of another script without spaces."""
         return bool((self.classes == UNSPACED).any())
 
     @cached_property
@@ -122,11 +122,11 @@ class TextBatch:
 
     @cached_property
     def has_letters(self) -> bool:
-        """Whether there is a letter, a mark or a digit."""
+        """Whether there is any letter, mark or digit."""
         return bool(np.isin(self.classes, LETTERS).any())
 
     def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
-        """Return the hashes of the units of sketches: words, and characters of scripts without spaces."""
+        """Return the units of sketches, words and characters of scripts without spaces, with their hashes."""
         if not (self.has_han or self.has_unspaced):
             return self.words, self.word_hashes
         units = tokens.word_units(*self.bare, every_script=True)
@@ -137,7 +137,7 @@ class TextBatch:
 
 
 def refuse_surrogates(codes: Uint32s, name: str) -> None:
-    """Raise `ValueError` for a lone surrogate, which the profile `name` does not normalise."""
+    """Raise `ValueError` for a lone surrogate, which the profile `name` does not normalise away."""
     wrong = codes[codes >> 11 == 0x1B]
     if len(wrong):
         raise ValueError(

@@ -9,9 +9,9 @@ The format of fingerprints is decided for a whole input, never word by word:
 | signed | a number from -2**63 to 2**63 - 1, the same 64 bits as in Java and PostgreSQL; 16 digits as above |
 | binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
-A word may fit several formats: `12` is the same number in decimal and signed, but `1291587514616409` is another number
-in hex. So an input begins with all possible formats. Each word rules out the formats that it does not fit, and a word
-is accepted only if all remaining formats agree on it. JSON numbers are numbers in every format.
+A word may fit several formats. `12` is the same number in decimal and signed, but `1291587514616409` is a different
+number in hex. So an input starts with all formats possible. Each word rules out the formats that it does not fit, and a
+word is accepted only if all remaining formats agree on it. JSON numbers mean the same in every format.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
 class _Form(NamedTuple):
-    """A way to write 64 bits: as the numbers from `least` on."""
+    """A way to write 64 bits, as numbers from `least` upwards."""
 
     accepted: str
     pattern: re.Pattern[str]
@@ -84,11 +84,11 @@ def distances(query: int, fingerprints: Uint64s) -> Uint8s:
     """Return the Hamming distance from `query` to each fingerprint.
 
     Args:
-        query: unsigned 64-bit fingerprint.
-        fingerprints: shape (n,), uint64, native byte order; not copied.
+        query: Unsigned 64-bit fingerprint.
+        fingerprints: Shape (n,), uint64, native byte order; not copied.
 
     Returns:
-        Shape (n,), uint8, in bits, 0 to 64, in the order given.
+        Shape (n,), uint8, in bits, 0 to 64, in the given order.
 
     Raises:
         ValueError: `query` is outside [0, 2**64).
@@ -108,7 +108,7 @@ def as_fingerprint(value: int) -> int:
 
 
 def whole_number(value: object, name: str) -> int:
-    """Return an `int` or a NumPy integer as an `int`; otherwise, and for a `bool`, raise `TypeError`."""
+    """Return an `int` or a NumPy integer as an `int`; raise `TypeError` for anything else, including `bool`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}: {value!r:.80}")
     return int(value)
@@ -120,7 +120,7 @@ def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
         return fingerprints
     numbers: list[int] = fingerprints.tolist() if isinstance(fingerprints, np.ndarray) else list(fingerprints)
     if numbers and set(map(type, numbers)) == {int} and 0 <= min(numbers) <= max(numbers) < LIMIT:
-        return np.array(numbers, np.uint64)  # the usual ones, without a loop
+        return np.array(numbers, np.uint64)  # the usual case, without a loop
     return np.array(list(map(as_fingerprint, numbers)), np.uint64)
 
 
@@ -131,16 +131,16 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
 
 
 def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
-    """Return where each of the numbers below `count` begins among ascending ones, or would stand: shape (count,)."""
+    """Return the first position or insertion point of each number below `count` in ascending ones, shape (count,)."""
     sizes = np.bincount(ordered, minlength=count)
     starts: Int64s = np.cumsum(sizes) - sizes
     return starts
 
 
 def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """Return the distinct values of an array, ascending, whatever shape it has.
+    """Return the distinct values of an array of any shape, ascending.
 
-    `np.unique` imports numpy.ma when it is first called, which would delay the first call of a forked process.
+    `np.unique` imports numpy.ma on its first call, which would delay the first call in a forked process.
     """
     ordered: NDArray[_Scalar] = np.sort(values, axis=None)
     is_new: Bools = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
@@ -148,7 +148,7 @@ def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
 
 
 def are_in(values: NDArray[_Scalar], ordered: NDArray[_Scalar]) -> Bools:
-    """Return which values are among ascending ones, in a quarter of the time of `np.isin`."""
+    """Return which values occur in an ascending array, in a quarter of the time of `np.isin`."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -167,18 +167,18 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
     """Parse a fingerprint.
 
     Args:
-        text: the word; blanks around it are passed over.
-        format: `hex`, `decimal`, `signed` or `binary`; with `auto` a word that would be another number in another
-            format is refused, and words of one source should not be read one by one.
+        text: The word; surrounding whitespace is ignored.
+        format: `hex`, `decimal`, `signed` or `binary`. With `auto`, a word that is a different number in another format
+            is rejected, so do not parse the words of one source separately.
 
     Raises:
-        ValueError: it is no fingerprint in this format, or an ambiguous one: 16 digits without a letter.
+        ValueError: it is not a fingerprint in this format, or it is ambiguous (16 digits without a letter).
     """
     return read_fingerprint(text, formats_named(format))
 
 
 def read_fingerprint(written: str | int, formats: Formats) -> int:
-    """Return the fingerprint in a word or JSON number if all fitting `formats` agree; else raise `ValueError`."""
+    """Return the fingerprint in a word or JSON number if all `formats` that fit it agree; else raise `ValueError`."""
     if _is_in_all(written, formats):
         return int(written)
     values = {value for one in formats if (value := _value(written, _FORMS[one])) is not None}
@@ -186,18 +186,18 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
         return values.pop()
     if values:
         raise ValueError(
-            f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; write 0x before them if they "
+            f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; prefix them with 0x if they "
             f"are hexadecimal, or " + _NAME_FORMAT
         )
     accepted = ", or ".join(_FORMS[one].accepted for one in formats)
     remedy = "" if len(formats) == len(ALL_FORMATS) else "; or " + _OTHER_FORMAT
-    raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}" + remedy)
+    raise ValueError(f"not a fingerprint: {written!r:.80}; expected {accepted}" + remedy)
 
 
 def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
-    """Return which of `formats` fit a series of words and JSON numbers; stops reading once that is decided.
+    """Return those of `formats` that fit a series of words and JSON numbers; stops reading once only one is left.
 
-    What fits none that is left decides nothing: it is a bad record, or contradicts what came before.
+    A word that fits none of the remaining formats is ignored: it is a bad record, or contradicts earlier ones.
     """
     for one in written:
         if len(formats) == 1:
@@ -214,17 +214,17 @@ def fitting(written: str | int, formats: Formats) -> Formats:
 
 
 def spoken(formats: Formats) -> str:
-    """Return formats in words for the user."""
+    """Return the formats in words for the user."""
     return " or ".join("hexadecimal" if one == "hex" else one for one in formats)
 
 
 def _is_in_all(written: str | int, formats: Formats) -> bool:
-    """Whether it is a JSON number that is the same in all of `formats`: the usual one, told without trying each."""
+    """Whether it is a JSON number that is the same in all of `formats`: a fast check for the usual case."""
     return isinstance(written, int) and 0 <= written < (LIMIT // 2 if "signed" in formats else LIMIT)
 
 
 def _value(written: str | int, form: _Form) -> int | None:
-    """Return the 64 bits that a word or a JSON number is in a format, None where it does not fit."""
+    """Return the 64 bits that a word or JSON number denotes in a format, or None if it does not fit."""
     if isinstance(written, str):
         word = written.strip()
         if not form.pattern.fullmatch(word):

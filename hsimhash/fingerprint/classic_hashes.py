@@ -1,14 +1,14 @@
 """Hashes of other libraries and articles, computed for many spans of a buffer at once.
 
-Each is a small function of numbers that takes whole arrays as well as single integers, so the short spans of a batch
-are hashed together, place by place, and a long one alone by the same definition.
+Each is a small function of numbers that accepts whole arrays as well as single integers. The short spans of a batch are
+hashed together, position by position, and a long span alone by the same definition.
 
 | hash | bits | definition |
 |---|---|---|
-| FNV-1, FNV-1a | 64 | Fowler, Noll, Vo; a unit is a byte, or a whole UTF-16 code unit as Java's `charAt` gives it |
+| FNV-1, FNV-1a | 64 | Fowler, Noll, Vo; a unit is a byte, or a whole UTF-16 code unit as returned by Java's `charAt` |
 | times33 | 64 | Bernstein: from 5381 on, `h * 33 + byte` |
 | one-at-a-time | 32 | Jenkins, Dr. Dobb's, 1997 |
-| CRC32C | 32 | Castagnoli, reflected polynomial 82f63b78; without the last inversion, as ClickHouse's simhash has it |
+| CRC32C | 32 | Castagnoli, reflected polynomial 82f63b78; without the last inversion, as in ClickHouse's simhash |
 | lookup3 | 64 | Jenkins, 2006: `hashlittle2` with both seeds 0, `(pc << 32) | pb` |
 """
 
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 
-VECTOR_UNITS = 512  # longer spans are few, and one by one not slower
-Number = Any  # an int, or a whole array, uint64: numpy's types do not tell that both come out as they go in
+VECTOR_UNITS = 512  # longer spans are rare, and hashing them one by one is as fast
+Number = Any  # an int or a uint64 array; NumPy's types cannot express that the result has the type of the argument
 HashStep = Callable[[Number, Number], Number]  # state, next unit → state
 CodeUnits = NDArray[np.uint8] | NDArray[np.uint16]
 
@@ -58,7 +58,7 @@ def one_at_a_time(state: Number, unit: Number) -> Number:
 
 
 def one_at_a_time_mixed(state: Number) -> Number:
-    """Return the hash for a state of one-at-a-time."""
+    """Return the hash for a final state of one-at-a-time."""
     state = (state + (state << 3)) & _M32
     state ^= state >> 11
     return (state + (state << 15)) & _M32
@@ -86,16 +86,16 @@ def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: 
     """Return the state of each half-open span [start, end) of units, folded from `first` on, one position at a time.
 
     Args:
-        units: bytes or UTF-16 code units.
-        starts: shape (m,), in units.
-        ends: shape (m,).
-        step: one of the functions above.
-        first: the state before the first unit.
+        units: Bytes or UTF-16 code units.
+        starts: Start of each span, in units; shape (m,).
+        ends: End of each span; shape (m,).
+        step: One of the functions above.
+        first: State before the first unit.
     """
     length = ends - starts
     order: Int64s | slice = slice(None)
     if (length != length[:1]).any():
-        order = np.argsort(-length, kind="stable")  # the spans that still have a unit stand in front
+        order = np.argsort(-length, kind="stable")  # keeps the spans that still have units in front
     place_of, sizes = starts[order], length[order]
     states = np.full(len(sizes), first, np.uint64)
     most = min(int(sizes[0]), VECTOR_UNITS) if len(sizes) else 0
@@ -172,7 +172,7 @@ def lookup3_spans(buffer: bytes, starts: Int64s, ends: Int64s) -> Uint64s:
 
 
 def _three_words(octets: NDArray[np.uint8], at: Int64s, rest: Int64s) -> Uint64s:
-    """Return the next 12 bytes as three little-endian words, shape (3, m); those after a span's end are 0."""
+    """Return the next 12 bytes as three little-endian words, shape (3, m); bytes after a span's end are 0."""
     place = np.arange(_BLOCK_BYTES)
     block = np.where(place < rest[:, None], octets[at[:, None] + place], 0).astype(np.uint8)
     return np.ascontiguousarray(block).view("<u4").T.astype(np.uint64)

@@ -1,15 +1,16 @@
-"""Extract keywords as cppjieba 5 does for yanyiwu/simhash: cut, count, weigh, keep the first N.
+"""Extract keywords like cppjieba 5 for yanyiwu/simhash: cut, count, weigh, keep the first N.
 
-The lists are the user's: cppjieba's own dictionary, idf table and stop words. Texts are cut as by cppjieba, not jieba:
+The lists come from the user: cppjieba's own dictionary, idf table and stop words. Texts are cut like cppjieba, not
+jieba:
 
-* Words of the dictionary are found by their frequencies, by rjieba; only blanks, `，` and `。` cut the text first.
-* The rest between them, punctuation and letters included, goes through the hidden Markov model as one piece. Its table
-  is jieba's with six digits.
-* Among keywords of equal weight, those vote that `std::partial_sort` of GNU's library leaves in front, in its order. So
-  the fingerprints are those of cppjieba built by GCC.
+* rjieba finds the words of the dictionary by their frequencies. Only blanks, `，` and `。` cut the text beforehand.
+* The rest between them, including punctuation and letters, goes through the hidden Markov model as one piece. Its table
+is jieba's, rounded to six digits.
+* Keywords of equal weight are chosen and ordered as by `std::partial_sort` of GNU's library. So the fingerprints are
+those of cppjieba built by GCC.
 
-Two equal sums of logarithms may differ in their last digit: 2 of 5,000 documents have another word, and one of them
-another fingerprint.
+Two equal sums of logarithms may differ in their last digit: 2 of 5,000 documents have a different word, and one of them
+a different fingerprint.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ if TYPE_CHECKING:
     import rjieba
 
 FILES = "idf=idf.utf8,words=jieba.dict.utf8,stops=stop_words.utf8"
-WHENCE = "they are in the folder dict of github.com/yanyiwu/cppjieba and of the package pyjieba"
+WHENCE = "find them in the dict folder of github.com/yanyiwu/cppjieba or of the package pyjieba"
 _BREAKS, _BREAK = " \t\n，。", "\n"
 _LEAST_TOP, _MOST_TOP, _BYTES_A_KEYWORD = 5, 200, 120
 _PARTS = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(?:\.[0-9]+)?|[0-9][0-9a-zA-Z]*(?:\.[0-9]+)?|[\x00-\x7f]|[^\x00-\x7f]+")
-_STATES, _END, _SINGLE = "BEMS", 1, 3  # begin, end, middle of a word; single: a word that ends has an odd number
+_STATES, _END, _SINGLE = "BEMS", 1, 3  # begin, end, middle of a word, single; states that end a word have odd numbers
 _NEVER = -3.14e100
-_RUNS = 1 << 17  # of what is left between words, that are remembered
+_RUNS = 1 << 17  # cached runs between words of the dictionary
 
 
 class _Left(dict[str, str]):
-    """Maps a token to what the model has to cut: itself, unless it is a word."""
+    """Maps a token to the text that is left for the model: itself, unless it is a word."""
 
     def __missing__(self, token: str) -> str:
         return token
 
 
 class _Extractor:
-    """cppjieba's segmenter and what its keywords weigh."""
+    """cppjieba's segmenter and the weights of its keywords."""
 
     def __init__(self, lists: WordLists) -> None:
         if lists.words is None or lists.stops is None:
@@ -60,7 +61,7 @@ class _Extractor:
         self._left = _Left(dict.fromkeys([*self._words, *_BREAKS], _BREAK))
         self._segmenter = _segmenter(frequencies)
         self._idf = {word: float(idf) for word, idf in list_entries(IDF, lists.idf)}
-        self._mean = float(np.cumsum(list(self._idf.values()))[-1]) / len(self._idf)  # added one by one, in their order
+        self._mean = float(np.cumsum(list(self._idf.values()))[-1]) / len(self._idf)  # summed one by one, in this order
         self._stops = frozenset(line[0] for line in list_entries(STOPS, lists.stops))
 
     def counts(self, text: str) -> dict[str, int]:
@@ -74,7 +75,7 @@ class _Extractor:
         return found
 
     def keywords(self, text: str, top: int | None) -> list[tuple[str, float]]:
-        """Return the heaviest words with their weights; without `top` as many as the library's `getTopN`."""
+        """Return the heaviest words with their weights; `top` defaults to that of the library's `getTopN`."""
         counts = self.counts(text)
         words = sorted(counts.keys() - self._stops)
         weights = [counts[word] * self._idf.get(word, self._mean) for word in words]
@@ -90,7 +91,7 @@ def extractor(lists: WordLists) -> _Extractor:
 
 
 def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
-    """Return a segmenter that knows these words alone, and the characters in them, as rare ones where they are none."""
+    """Return a segmenter that knows only these words and their characters, at least as rare words."""
     segmenter, least = rjieba_class().empty(), min(frequencies.values())
     for word in dict.fromkeys([*frequencies, *"".join(frequencies)]):
         segmenter.add_word(word, frequencies.get(word, least), None)
@@ -99,18 +100,18 @@ def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
 
 @functools.lru_cache(maxsize=_RUNS)
 def _hidden_words(run: str) -> tuple[str, ...]:
-    """Return the words of more than one character in what the dictionary leaves."""
+    """Return the words of more than one character in a run that the dictionary leaves."""
     parts = (part if part.isascii() else _likely_words(part) for part in _PARTS.findall(run))
     return tuple(word for part in parts for word in ([part] if isinstance(part, str) else part) if len(word) > 1)
 
 
 @functools.cache
 def _model() -> tuple[list[float], list[list[float]], list[dict[str, float]]]:
-    """Return the logarithms of how likely a state is first, is next, and has a character: of jieba, as cppjieba has."""
+    """Return the log probabilities of initial states, transitions and emissions: jieba's, rounded as in cppjieba."""
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            "jieba is not installed, whose model cuts words that no dictionary has; pip install jieba==0.42.1"
+            "jieba is not installed: its model is needed to cut words outside the dictionary; pip install jieba==0.42.1"
         )
 
     def table(name: str) -> Any:
@@ -126,7 +127,7 @@ def _model() -> tuple[list[float], list[list[float]], list[dict[str, float]]]:
 
 
 def _likely_words(run: str) -> list[str]:
-    """Return the words of the likeliest row of states (Viterbi); of equal ones the first state, as cppjieba has it."""
+    """Return the words of the most likely sequence of states (Viterbi); ties go to the first state, as in cppjieba."""
     start, following, emitted = _model()
     states = range(len(_STATES))
     weights = [start[state] + emitted[state].get(run[0], _NEVER) for state in states]
@@ -151,8 +152,8 @@ def _likely_words(run: str) -> list[str]:
 def partially_sorted(weights: Sequence[float], top: int) -> list[int]:
     """Return the positions of the `top` greatest weights, in the order of `std::partial_sort` in GNU's library.
 
-    That order, of equal weights too, is the one of its heap: the least of those kept is on top, and a greater one
-    takes its place.
+    That order, including ties, follows from its heap: the least of the kept weights is on top, and a greater one
+    replaces it.
     """
     heap, top = list(range(len(weights))), min(top, len(weights))
     for hole in range((top - 2) // 2, -1, -1):
@@ -167,7 +168,7 @@ def partially_sorted(weights: Sequence[float], top: int) -> list[int]:
 
 
 def _sift(heap: list[int], hole: int, size: int, moved: int, weights: Sequence[float]) -> None:
-    """Put a place into the hole of a heap: down to the bottom first, then up to where it belongs (`__adjust_heap`)."""
+    """Put an index into the hole of a heap: sift the hole to the bottom, then the index up (`__adjust_heap`)."""
     top = hole
     while (child := 2 * hole + 1) < size:
         if child + 1 < size and not weights[heap[child + 1]] > weights[heap[child]]:

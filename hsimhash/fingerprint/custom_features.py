@@ -1,7 +1,7 @@
-"""Weighted features from callers: of images, of other segmenters, of anything that is not text.
+"""Weighted features from callers: of images, from other segmenters, or of anything else that is not text.
 
-In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that are their own hashes, and of
-pairs `[name, weight]`. The default weight is 1.
+In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that serve as their own hashes,
+and of `[name, weight]` pairs. The default weight is 1.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.recipe import Recipe
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
-MOST_FEATURES = 1 << 20  # of a document in JSON; they take 2 s and 300 MiB
+MOST_FEATURES = 1 << 20  # per document in JSON; they take 2 s and 300 MiB
 
 OwnFeatures = Mapping[str | int, float] | Iterable[tuple[str | int, float]]
 
 
 def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
-    """Return the weights by hash; weights of repeated features add up, features of weight 0 are left out.
+    """Return the weights by hash. Weights of repeated features add up; features of weight 0 are omitted.
 
     Raises:
         ValueError: a weight or a number is outside its range.
@@ -34,7 +34,9 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
             continue
         summed[hashed] = summed.get(hashed, 0) + _weight(feature, weight, in_steps=not recipe.is_plain)
     if sum(summed.values()) >= EXACT_LIMIT:
-        raise ValueError(f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide them all by the same")
+        raise ValueError(
+            f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide all of them by the same number"
+        )
     return summed
 
 
@@ -45,24 +47,26 @@ def features_in(value: object) -> list[tuple[str | int, float]]:
     if isinstance(value, Mapping):
         return [_pair([name, weight]) for name, weight in value.items()]
     if not isinstance(value, list):
-        raise ValueError('features are an object {"name": weight} or an array of names, numbers or [name, weight]')
+        raise ValueError(
+            'invalid features: expected an object {"name": weight}, or an array of names, numbers or [name, weight]'
+        )
     return [_pair(one if isinstance(one, list) else [one, 1]) for one in value]
 
 
 def parsed_features(text: str) -> list[tuple[str | int, float]]:
-    """Return the features in a JSON text, none if it is empty; raise `ValueError` for other JSON."""
+    """Return the features in a JSON text, or an empty list for a blank text; raise `ValueError` for other JSON."""
     try:
         return features_in(json.loads(text)) if text.strip() else []
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"features are JSON, and {text[:40]!r} is not") from error
+        raise ValueError(f"invalid features {text[:40]!r}: expected JSON") from error
 
 
 def _pair(one: list[object]) -> tuple[str | int, float]:
     feature, weight = one if len(one) == 2 else (None, None)
     is_feature = isinstance(feature, str | int) and not isinstance(feature, bool)
     if not (is_feature and isinstance(weight, int | float) and not isinstance(weight, bool)):
-        raise ValueError(f"{one!r:.80} is no feature with a weight; write [name, weight]")
-    return feature, weight  # type: ignore[return-value]  # both were just looked at
+        raise ValueError(f"invalid feature {one!r:.80}: expected [name, weight]")
+    return feature, weight  # type: ignore[return-value]  # both types were checked above
 
 
 def _hash(recipe: Recipe, feature: str | int) -> int:
@@ -75,6 +79,6 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
 
 
 def _weight(feature: str | int, weight: float, *, in_steps: bool) -> float:
-    if not (weight * SCALE >= 1 and weight < math.inf):  # an int may be greater than any float
+    if not (weight * SCALE >= 1 and weight < math.inf):  # an int may exceed any float
         raise ValueError(f"invalid weight {weight!r:.40} of feature {feature!r:.80}: expected 0, or at least 1/{SCALE}")
     return round(weight * SCALE) if in_steps else weight

@@ -1,6 +1,6 @@
 """Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
-So a document with fields can go wherever a text can: through batches, processes and files.
+A document with fields can then go wherever a text can: through batches, processes and files.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ FIELD_SEPARATOR = "\x1f"
 
 
 def join_fields(values: Iterable[str]) -> str:
-    """Join the texts of a document's fields; a separator within them becomes a space."""
+    """Join the texts of a document's fields; separators within them become spaces."""
     return FIELD_SEPARATOR.join([value.replace(FIELD_SEPARATOR, " ") for value in values])
 
 
 def split_fields(texts: Sequence[str], weights: Mapping[str, int]) -> tuple[list[str], Floats]:
     """Return the fields of all documents in one list, and the weight of each.
 
-    A text that has not as many is one of weight 1, and its other fields are empty.
+    A text with a different number of fields counts as one field of weight 1, followed by empty fields.
     """
     parts: list[str] = []
     heavy: list[int] = []

@@ -1,7 +1,7 @@
 """Count the features of a long text window by window, in 12 bytes for each feature of a window.
 
-The counts of a window are sorted by hash. At the end they are merged, one range of hashes after the other, so the merge
-takes little additional memory.
+The counts of a window are sorted by hash. At the end they are merged one range of hashes at a time, so the merge takes
+little additional memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.vote import fold_hashes, fold_weights
 
-_SAMPLED = 1 << 10  # every such feature of a window says where ranges may end
-_RANGE = 1 << 18  # features of windows in one range, about
+_SAMPLED = 1 << 10  # every 1,024th feature of a window is a candidate for the end of a range
+_RANGE = 1 << 18  # approximate number of window features in one range
 
 
 class CountedFeatures(NamedTuple):
@@ -30,7 +30,7 @@ class CountedFeatures(NamedTuple):
 class _Window(NamedTuple):
     hashes: Uint64s
     counts: Uint32s
-    idf: Floats  # empty where the features do not weigh by a table
+    idf: Floats  # empty if the features are not weighted by a table
 
     def part(self, low: int, high: int) -> _Window:
         """Return the features in a range of positions."""
@@ -41,7 +41,7 @@ _NO_IDF: Floats = np.empty(0)
 
 
 class Tally:
-    """Counts of each feature."""
+    """Counts of features."""
 
     def __init__(self) -> None:
         self.windows: list[_Window] = []
@@ -66,7 +66,7 @@ class Tally:
 
     @cached_property
     def features_by_count(self) -> tuple[Int64s, Int64s]:
-        """Each count that features have, ascending, and how many have it; for when all windows are counted."""
+        """The distinct counts of features, ascending, and the number of features with each, after all windows."""
         counts = np.concatenate([np.empty(0, np.int64), *(one.counts for one in self.merged())])
         return np.unique(counts, return_counts=True)
 
@@ -83,7 +83,7 @@ def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
 
 
 def _edges(hashes: Sequence[Uint64s]) -> Uint64s:
-    """Return hashes that part all of them into ranges of about `_RANGE`."""
+    """Return hashes that split all of them into ranges of about `_RANGE`."""
     sampled = np.sort(np.concatenate([np.empty(0, np.uint64), *(one[::_SAMPLED] for one in hashes)]))
     return sorted_distinct(sampled[_RANGE // _SAMPLED :: _RANGE // _SAMPLED])
 
@@ -93,7 +93,7 @@ def _cuts(hashes: Uint64s, edges: Uint64s) -> list[int]:
 
 
 def _counted(parts: Sequence[_Window]) -> CountedFeatures:
-    """Return the features of parts of windows, those of the same hash as one."""
+    """Merge parts of windows; features with the same hash become one."""
     hashes = np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)])
     counts = np.concatenate([np.empty(0), *(part.counts for part in parts)])
     idf = np.concatenate([_NO_IDF, *(part.idf for part in parts)])

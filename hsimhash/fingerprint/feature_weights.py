@@ -1,10 +1,11 @@
 """Weigh features by how often they occur, and space-separated words by the user's table or the English one.
 
-English words weigh their tf · idf; in sum they are as heavy as the pairs that `auto-1` counts. Other languages have
-other frequent words, which the table would make heavy. So the table only counts as far as a text is English, measured
-by the share of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth, a text is not English;
-from a fifth on, it is. Between the two, its words weigh in part, and its pairs the rest, so that no edit of a page tips
-all of its features at once. English prose has a third of such words, other languages in Latin script at most 7 %.
+English words weigh their tf · idf; in total they are as heavy as the pairs that `auto-1` counts. Other languages have
+other frequent words, which the table would make heavy. So the table only counts to the extent that a text is English,
+measured by the share of words that are frequent in every English text (`the`, `of`, `and`, …). Below a tenth, a text is
+not English; from a fifth upwards, it is. In between, its words and its pairs share the weight, so that no edit of a
+page shifts all of its features at once. In English prose a third are such words, in other languages with Latin script
+at most 7 %.
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from hsimhash.fingerprint.segment import load_idf, stop_words
 from hsimhash.fingerprint.vote import SCALE
 
 ENGLISH_NAME = "english-1"
-WHOLE = 64  # parts of a text that is all English
+WHOLE = 64  # value for a text that is entirely English
 
-# Words by these weigh times their inverse document frequency; shingles, and words by the others, times a unit.
+# With these weights, words weigh a multiple of their idf. Shingles, and words with other weights, weigh a multiple of a
+# unit.
 BY_IDF = ("tfidf", "tfidf+count", "log-idf")
-_LEADING = np.uint64(48)  # after the 16 leading bits
-MOST_COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
+_LEADING = np.uint64(48)  # shift that leaves the 16 leading bits
+MOST_COMMON = 6 * SCALE  # words of at most this weight occur in about a quarter of all passages: 24 words
 
 
 @dataclass(frozen=True, slots=True)
 class WordWeights:
-    """A table of ascending word hashes, with weights in 1/4096, and which words are common to every text."""
+    """A table of ascending word hashes, with weights in 1/4096, and which words are common in every text."""
 
-    hashes: Uint64s  # and after them the greatest number
+    hashes: Uint64s  # ended by the greatest number
     weights: Floats
     is_common: Bools
     median: float
-    first: Int64s  # by the leading bits of a hash the place of the first that has them
+    first: Int64s  # position of the first hash for each value of the leading bits
 
     def find(self, hashes: Uint64s) -> tuple[Floats, Bools]:
         """Return the weight of one occurrence of each word, the median for unknown words, and which are common."""
         place = self.first[(hashes >> _LEADING).astype(np.int64)]
         left = np.flatnonzero(self.hashes[place] < hashes)
-        while len(left):  # few steps, for few words: a tenth of what a binary search takes
+        while len(left):  # few steps for few words: a tenth of the time of a binary search
             place[left] += 1
             left = left[self.hashes[place[left]] < hashes[left]]
         is_known = self.hashes[place] == hashes
@@ -54,7 +56,7 @@ class WordWeights:
 
 
 def english_parts(words: Int64s, common: Int64s | Floats) -> Int64s:
-    """Return how far each document is English, 0 to `WHOLE`, from its counts of words and of common words."""
+    """Return how English each document is, 0 to `WHOLE`, from its counts of words and of common words."""
     return np.clip(common.astype(np.int64) * 10 * WHOLE // np.maximum(words, 1) - WHOLE, 0, WHOLE)
 
 
@@ -68,7 +70,7 @@ def english(seed: int) -> WordWeights:
 
 @cache
 def own_weights(idf_sha256: str, stops: str | None, seed: int) -> WordWeights:
-    """Return the table of a profile's own idf, with a weight of 0 for stop words."""
+    """Return the table of a profile's own idf; stop words have the weight 0."""
     idf, median = load_idf(idf_sha256)
     weighed = {**idf, **dict.fromkeys(stop_words(stops) if stops else (), 0.0)}
     weights = np.rint(np.array(list(weighed.values())) * SCALE)
@@ -90,16 +92,16 @@ def weigh(name: str, count: Int64s, each: Floats | float) -> Floats:
     """Return whole-number weights of features.
 
     Args:
-        name: of the weights.
-        count: shape (m,), how often each was found in its document.
-        each: what one occurrence weighs.
+        name: Name of the weights, as in `Recipe.weights`.
+        count: Occurrences of each feature in its document; shape (m,).
+        each: Weight of one occurrence.
     """
     weights: Floats = np.rint(_TIMES[name](count) * each)
     return weights
 
 
 def _logarithmic(count: Int64s) -> Floats:
-    """Return 1 + ln(count): of each different count once, by the same function on every machine."""
+    """Return 1 + ln(count), computed once per distinct count by the same function on every machine."""
     different, place = np.unique(count, return_inverse=True)
     times: Floats = np.array([1 + math.log(one) for one in different.tolist()], np.float64)[place]
     return times

@@ -1,4 +1,4 @@
-"""Turn batches of texts into weighted features, and those into fingerprints, sketches and keys, by a recipe."""
+"""Turn batches of texts into weighted features, and features into fingerprints, sketches and keys, by a recipe."""
 
 from __future__ import annotations
 
@@ -40,15 +40,13 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
 )
 
-_ALL = 1 << 30  # more words than a text has
-
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
     """Fingerprints of texts, in order: `values` uint64 and `kinds` uint8, shape (n,) each.
 
-    A kind is `VOTED`; `EXACT`: too few features, so the hash of the normalised text; or `TOO_SHORT`: nothing to
-    fingerprint, the value is 0 and must not be indexed.
+    A kind is `VOTED`; `EXACT` if there were too few features, so the value is the hash of the normalised text; or
+    `TOO_SHORT` if there was nothing to fingerprint, so the value is 0 and must not be indexed.
     """
 
     values: Uint64s
@@ -59,17 +57,17 @@ class Fingerprints:
 class Features:
     """The distinct features of a batch of documents; shape (m,) each.
 
-    `texts` makes the features' strings, in the same order: they are needed only to be looked at.
+    `texts` returns the features' strings in the same order. They are built on demand, only for display.
     """
 
     doc: Int64s
     hashes: Uint64s
     weights: Floats
     texts: Callable[[], list[str]]
-    key_weights: Floats | None = None  # by which the key chooses; None: as in the vote
+    key_weights: Floats | None = None  # weights for choosing the key; None: those of the vote
 
     def of(self, places: Int64s) -> Features:
-        """Return the features at some positions."""
+        """Return the features at the given indices."""
         return Features(
             self.doc[places],
             self.hashes[places],
@@ -80,11 +78,11 @@ class Features:
 
     @property
     def voting(self) -> Features:
-        """The features that vote; the others are for the key alone."""
+        """The features that vote; the others only contribute to the key."""
         return self if self.key_weights is None else self.of(np.flatnonzero(self.weights))
 
     def capped(self, cap: int | None, documents: int) -> Features:
-        """Return the features with capped weights, which vote."""
+        """Return the features with the capped weights that vote."""
         return replace(self, weights=capped(self.doc, self.weights, cap, documents))
 
     @staticmethod
@@ -105,7 +103,7 @@ def _joined(parts: Sequence[Floats | None]) -> Floats | None:
 
 
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
-    """Return the texts' signatures, with sketches and keys if the recipe makes them and they are wanted."""
+    """Return the texts' signatures, with sketches and keys if the recipe makes them and `has_sketches` is set."""
     none = np.zeros(len(texts), np.uint64)
     if (signed := native_signatures(recipe, texts)) is not None:
         return signed if has_sketches else replace(signed, sketches=none, keys=none)
@@ -126,7 +124,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
 
 
 def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
-    """Return what documents vote, how many features each has, and their keys, 0 unless they are wanted."""
+    """Return the documents' fingerprints, feature counts, and keys, which are 0 without `has_keys` or `recipe.key`."""
     recipe, found = batch.recipe, _found(batch, texts)
     voting = found.voting.capped(recipe.cap, batch.count)
     values = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
@@ -142,11 +140,11 @@ def _keys(recipe: Recipe, found: Features, documents: int) -> Uint64s:
 
 
 def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
-    """Return what `_voted` does where each occurrence of a feature has the same vote, in a third of the time.
+    """Return the same as `_voted` if each occurrence of a feature has the same vote, in a third of the time.
 
-    Features need be told apart only in documents where one of them may reach the cap, or where there may be too few.
-    The lowest bytes of their hashes tell: a feature is found at most as often as its byte, and there are at least as
-    many features as bytes.
+    Features need to be distinguished only in documents where one of them may reach the cap, or where there may be too
+    few. The lowest bytes of their hashes decide that: a feature occurs at most as often as its byte, and there are at
+    least as many distinct features as distinct bytes.
     """
     recipe, spans = batch.recipe, _SPANS[batch.recipe.tokens](batch)
     doc, hashes = spans.doc, batch.hashes(spans)
@@ -161,7 +159,7 @@ def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
     own = np.flatnonzero(is_open)
     if len(own):
         found = _shingles(batch, spans.of(is_open[doc]), recipe.word_unit)
-        found = replace(found, doc=np.searchsorted(own, found.doc))  # the vote takes time for each document
+        found = replace(found, doc=np.searchsorted(own, found.doc))  # the vote takes time per document
         voting = found.capped(recipe.cap, len(own))
         values[own] = vote(voting.doc, voting.hashes, voting.weights, len(own), recipe.tie)
         counts[own] = np.bincount(found.doc, minlength=len(own))
@@ -169,14 +167,14 @@ def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
 
 
 def find_features(recipe: Recipe, text: str) -> Features:
-    """Return one text's features with the weights that vote."""
+    """Return one text's features with their weights in the vote."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
     return _found(TextBatch.of(recipe, [text]), [text]).voting.capped(recipe.cap, 1)
 
 
 class TextFeatures(NamedTuple):
-    """The hashes of all features of a text that a rarity table weighs, in any order; its key and its sketch."""
+    """The hashes of all features of a text that a rarity table weighs, in any order, with the text's key and sketch."""
 
     hashes: Uint64s
     key: int
@@ -184,7 +182,7 @@ class TextFeatures(NamedTuple):
 
 
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
-    """Return what a rarity table is fitted to, of each text."""
+    """Return the features of each text that a rarity table is fitted to."""
     if (native := native_features(recipe, texts)) is not None:
         return [TextFeatures(*one) for one in native]
     batch = TextBatch.of(recipe, texts)
@@ -198,24 +196,24 @@ def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
 
 
 def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
-    """Normalise words as the recipe normalises texts."""
+    """Normalise words in the same way as the recipe normalises texts."""
     return to_text(TextBatch.of(recipe, words).bare[0]).split(chr(SEPARATOR))[:-1]
 
 
 def _sketches(batch: TextBatch, n: int) -> Uint64s:
-    """Return the sketches by shingles of n words and characters of scripts without spaces."""
+    """Return the sketches for shingles of n words, or n characters of scripts without spaces."""
     return sketches(*_hashed_shingles(batch, n), batch.count)
 
 
 def _hashed_shingles(batch: TextBatch, n: int) -> tuple[Int64s, Uint64s]:
-    """Return the document and the hash of each shingle, in order of the documents."""
+    """Return the document and the hash of each shingle, in document order."""
     units, hashes = batch.sketch_units()
     start, stop = units.rows(n)
     return units.doc[start], shingle_hashes(hashes, start, stop)
 
 
 def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64s]:
-    """Return the hashes of each text's distinct shingles, ascending, as its sketch of shingles of n units has them."""
+    """Return the hashes of each text's distinct shingles of n units, ascending, as used in its sketch."""
     if (found := native_shingles(recipe, texts)) is not None:
         return found
     doc, hashes = _hashed_shingles(TextBatch.of(recipe, texts), n)
@@ -223,9 +221,10 @@ def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64
 
 
 def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uint8s]:
-    """Return the hash of the text of each of `docs`, and its kind; of those with nothing to fingerprint 0, TOO_SHORT.
+    """Return the hash of the text of each of `docs`, and its kind; 0 and TOO_SHORT if there is nothing to fingerprint.
 
-    That is a text without a letter or digit; one that is not normalised, without a feature.
+    There is nothing to fingerprint in a text without a letter or digit, or, if texts are not normalised, without a
+    feature.
     """
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     starts, ends = np.concatenate([[0], batch.ends + 1])[docs], batch.ends[docs]
@@ -241,7 +240,7 @@ def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uin
 
 
 def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = False) -> Features:
-    """Return the features of documents; without `has_all_pairs`, only those pairs of words that may be in a key."""
+    """Return the features of documents; without `has_all_pairs`, omits pairs of words that cannot be in a key."""
     recipe = batch.recipe
     if recipe.tokens == "features":
         found = _given(recipe, texts)
@@ -253,7 +252,7 @@ def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = Fals
 
 
 def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return the features of all fields of each document, each as heavy as its fields make it."""
+    """Return the features of all fields of each document, weighted by their fields."""
     parts, weights = split_fields(texts, recipe.field_weights)
     found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)), has_all_pairs=True)
     heavy = found.weights * weights[found.doc]
@@ -266,7 +265,7 @@ def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
 
 
 def _given(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return the features that texts have as JSON."""
+    """Return the features that texts list as JSON."""
     given = list(map(parsed_features, texts))
     found = [weighted_hashes(recipe, one) for one in given]
 
@@ -292,7 +291,7 @@ def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
 
 
 def _stop_words(batch: TextBatch) -> tokens.Spans:
-    """Return the shingles that hold a stop word: sentences have them, advertising and menus have few."""
+    """Return the shingles that contain a stop word; sentences have many of them, advertising and menus few."""
     units = tokens.word_units(*batch.bare, every_script=True)
     words = units.spans()
     is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
@@ -301,7 +300,7 @@ def _stop_words(batch: TextBatch) -> tokens.Spans:
     return tokens.shingles(units, batch.recipe.n, gap=True).of(before[stop] > before[first])
 
 
-# What a batch is cut into, by the name of the tokens, where that is spans.
+# How to cut a batch into spans, by the name of the tokens. Other tokens do not use spans.
 _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
     "words": lambda batch: tokens.word_shingles(*batch.bare, batch.recipe.n, every_script=True),
     "stop-words": _stop_words,
@@ -322,7 +321,7 @@ _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
 
 def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     recipe = batch.recipe
-    if batch.has_han:  # else no dictionary is loaded
+    if batch.has_han:  # otherwise no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
     if recipe.weights == BY_RARITY:
         yield from _rare_words(batch, has_all_pairs)
@@ -335,7 +334,7 @@ def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Featu
 
 
 def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
-    """Yield words, which vote, and pairs of words, which may only be in the key: templates share many words."""
+    """Yield words, which vote, and pairs of words, which only count for the key because templates share many words."""
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     kept, count = fold_hashes(doc, hashes)
     words = _rare(recipe, recipe.word_unit, doc[kept], hashes[kept], count, lambda: [spans.text(i) for i in kept])
@@ -345,7 +344,7 @@ def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     start, stop = batch.words.rows(2)
     if not has_all_pairs and words.key_weights is not None:
         single = kept[count == 1]
-        is_light = np.zeros(len(doc), np.bool_)  # of each word, whether pairs with it are
+        is_light = np.zeros(len(doc), np.bool_)  # for each word, whether pairs with it can be skipped
         is_light[single] = _has_heavier(recipe, words.doc, words.key_weights, batch.count)[doc[single]]
         is_some = ~(is_light[start] | is_light[stop - 1])
         start, stop = start[is_some], stop[is_some]
@@ -357,7 +356,7 @@ def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
 
 
 def _has_heavier(recipe: Recipe, doc: Int64s, weights: Floats, documents: int) -> Bools:
-    """Whether so many words of each document as its key has are heavier there than any pair that is found once."""
+    """Whether each document has enough words for its key that are heavier than any pair that occurs once."""
     most = key_weights(recipe.word_unit, np.array([RAREST]), np.array([1]))
     has_enough: Bools = np.bincount(doc[weights > most], minlength=documents) >= (recipe.key or 0)
     return has_enough
@@ -370,7 +369,7 @@ def _pair_text(spans: tokens.Spans, index: int) -> str:
 def _rare(
     recipe: Recipe, unit: int, doc: Int64s, hashes: Uint64s, count: Int64s, texts: Callable[[], list[str]]
 ) -> Features:
-    """Return distinct features that weigh by their rarity; see `vote_weights` and `key_weights`."""
+    """Return distinct features weighted by rarity; see `vote_weights` and `key_weights`."""
     rarities, often = _rarities(recipe, hashes), np.flatnonzero(count >= OFTEN)
     _, place, alike = np.unique(doc[often] << 32 | count[often], return_inverse=True, return_counts=True)
     weights, different = unit * rarities, np.bincount(doc)[doc[often]]
@@ -383,7 +382,7 @@ def _rarities(recipe: Recipe, hashes: Uint64s) -> Floats:
 
 
 def _words(batch: TextBatch) -> Features:
-    """Return words by the table and shingles of them, weighing as much as the document is English, or is not."""
+    """Return single words and shingles, the words weighted by how English the document is, the shingles by the rest."""
     single, part = _single_words(batch)
     is_rest = part[batch.words.doc] < WHOLE
     if not is_rest.any():
@@ -391,7 +390,7 @@ def _words(batch: TextBatch) -> Features:
     rest = batch.words.of(is_rest)
     rows = _shingles(batch, tokens.shingles(rest, batch.recipe.n, gap=True), batch.recipe.word_unit)
     both = Features.joined([single, replace(rows, weights=np.rint(rows.weights * (WHOLE - part[rows.doc]) / WHOLE))])
-    # A stretch of one word is a word and a shingle; few documents have both.
+    # A word that is a stretch of its own is both a word and a shingle. Few documents mix both weightings.
     is_mixed = ((part > 0) & (part < WHOLE))[both.doc]
     alone, mixed = np.flatnonzero(~is_mixed), np.flatnonzero(is_mixed)
     folded, weight = fold_weights(both.doc[mixed], both.hashes[mixed], both.weights[mixed])
@@ -400,7 +399,10 @@ def _words(batch: TextBatch) -> Features:
 
 
 def _single_words(batch: TextBatch) -> tuple[Features, Int64s]:
-    """Return the words of documents that are English in part, or all by an own table, and how much each document is."""
+    """Return the single words of documents that use the word table, and how English each document is, 0 to `WHOLE`.
+
+    With the user's own table, all documents use it in full.
+    """
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     first, count = fold_hashes(doc, hashes)
     if recipe.english == OWN:
@@ -418,7 +420,7 @@ def _single_words(batch: TextBatch) -> tuple[Features, Int64s]:
 
 
 def _of_documents(counts: Int64s, fields: int) -> Int64s:
-    """Return the counts of documents from those of their fields."""
+    """Sum the counts of fields into counts of documents."""
     summed: Int64s = counts.reshape(-1, fields).sum(axis=1)
     return summed
 
@@ -445,7 +447,7 @@ def _shingles(batch: TextBatch, spans: tokens.Spans, unit: int) -> Features:
 
 
 def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return each text's words, order and weights as `jieba.analyse.extract_tags` or cppjieba have them."""
+    """Return each text's words, in the order and with the weights of `jieba.analyse.extract_tags` or cppjieba."""
     if recipe.tokens == "cppjieba":
         return _keywords(recipe, texts)
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
@@ -457,7 +459,7 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
 
 
 def _keywords(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return each text's keywords, order and weights as cppjieba extracts them."""
+    """Return each text's keywords, in the order and with the weights of cppjieba."""
     refuse_surrogates(to_codes("".join(texts)), recipe.name)
     known = extractor(recipe.lists)
     found = [known.keywords(text, recipe.top) for text in texts]

@@ -1,9 +1,9 @@
 """Fit a rarity table to the user's texts, without labels: `Fit`.
 
-The sample is a tenth of the texts, within bounds. It is chosen by their hashes, so it is the same in whatever order
-they come, and a text that is there many times counts once. Of texts that share a key and have almost the same sketch
-only a few count: else the words of a page that half of a crawl copied would seem common, and its copies would be told
-apart by what was changed in them.
+The sample is a tenth of the texts, within bounds. Texts are chosen by their hashes, so the sample does not depend on
+their order, and a repeated text counts once. Of texts that share a key and have almost the same sketch, only a few
+count. Otherwise the words of a page that makes up half of a crawl would seem common, and its copies would be told apart
+by what was changed in them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.fingerprint.stream import RefusedText, worked
 
 LEAST_SAMPLE, MOST_SAMPLE = 2_000, 20_000  # documents
-TENTH = (1 << 64) // 10  # hashes below it are in the sample, for which `dedup` takes about 1.15 times as long
-# In fewer, what two versions of a page share seems common. On 50, 100 and 200 documents of 22 labelled sets the mean F1
-# of a fitted table was .008 below, .001 above and .016 above that of the package's.
+TENTH = (1 << 64) // 10  # hashes below it are sampled; the sample makes `dedup` take about 1.15 times as long
+# With fewer documents, what two versions of a page share seems common. On 50, 100 and 200 documents of 22 labelled
+# sets, the mean F1 of a fitted table was .008 below, .001 above and .016 above that of the package's table.
 LEAST_DOCUMENTS = 100
-MOST_CHARACTERS = 1 << 14  # of a document; what follows is like it
+MOST_CHARACTERS = 1 << 14  # used of each document; the rest is assumed to be similar
 MOST_ALIKE = 16  # near copies of a document that count
-ALIKE_BITS = 10  # in which the sketches of near copies differ at most: a Jaccard similarity of about .7
-_MOST_COMPARED = 256  # with one part of a key
-_SEED = 0x51AB1E  # of the hash that chooses
-BATCH = 1024  # texts that are given to the workers at once
+ALIKE_BITS = 10  # maximum distance of the sketches of near copies: a Jaccard similarity of about .7
+_MOST_COMPARED = 256  # documents compared per part of a key
+_SEED = 0x51AB1E  # seed of the hash that selects texts
+BATCH = 1024  # texts handed to the workers at once
 
 
 class Fit:
     """Collects a sample of texts for a profile, and fits a table to it.
 
     Args:
-        profile: whose features; one with weights by rarity.
-        sample: the most texts that count; by default see `sample_size`.
+        profile: Profile whose features are weighed; its weights must be by rarity.
+        sample: Maximum number of texts in the sample; the default depends on the input, see `sample_size`.
 
     Raises:
         ValueError: the profile does not weigh features by their rarity.
@@ -52,21 +52,21 @@ class Fit:
         if profile.weights != BY_RARITY:
             raise ValueError(f"profile {profile.name} does not weigh features by how rare they are; use auto-3")
         self.profile, self._sample = profile, sample
-        self._held: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning, and its name
+        self._held: dict[int, tuple[str, str]] = {}  # by a text's hash: its beginning and its name
         self._most_held = 2 * (sample or LEAST_SAMPLE)
         self._limit = (1 << 64) - 1
         self.read = 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Take those of the texts that may be in the sample; each is called by its number among them."""
+        """Add those texts that may be in the sample; each is named by its index in `texts`."""
         for hashed, place in self.wanted(texts).items():
             self.take(hashed, texts[place], str(place))
 
     def wanted(self, values: Sequence[str]) -> dict[int, int]:
-        """Return the hashes of those that may be in the sample, and their places.
+        """Return the hashes of those values that may be in the sample, with their indices.
 
         Args:
-            values: in any order; texts, or what texts are to be taken from, such as pages.
+            values: Texts, or the sources of texts, such as pages; in any order.
         """
         self.read += len(values)
         found = dict[int, int]()
@@ -77,7 +77,7 @@ class Fit:
         return found
 
     def take(self, hashed: int, text: str, name: str) -> None:
-        """Take the text of a value that is wanted; `name` says what to call it if its features cannot be found."""
+        """Add the text of a value that `wanted` returned; `name` is reported if its features cannot be found."""
         self._held[hashed] = text[:MOST_CHARACTERS], name
         if len(self._held) >= self._most_held:
             least = self._least()
@@ -93,15 +93,15 @@ class Fit:
         return least[: self._sample or sample_size(bisect_left(least, TENTH))]
 
     def chosen(self) -> list[tuple[int, str, str]]:
-        """Return the hash, the beginning and the name of each text of the sample, in order of the hashes."""
+        """Return the hash, the beginning and the name of each text in the sample, in order of the hashes."""
         return [(hashed, *self._held[hashed]) for hashed in self._least()]
 
     def table(self, *, workers: int = 1, on_refused: Callable[[str, str], None] | None = None) -> RarityTable:
-        """Return the table.
+        """Return the table fitted to the sample.
 
         Args:
-            workers: how many processes look at the sample; 1 works in this one.
-            on_refused: called with the name and the reason of each text whose features cannot be found.
+            workers: Number of processes that extract features; 1 works in this process.
+            on_refused: Called with the name and the reason for each text whose features cannot be found.
 
         Raises:
             ValueError: no two texts have a feature in common, so there is nothing to learn.
@@ -120,17 +120,17 @@ class Fit:
 
 
 def text_hash(value: str) -> int:
-    """Return the hash by which a text is chosen."""
+    """Return the hash that decides whether a text is in the sample."""
     return int(mmh3.mmh3_x64_128_uintdigest(value.encode("utf-8", "replace"), _SEED)) & (1 << 64) - 1
 
 
 def sample_size(below: int) -> int:
-    """Return how many texts are in the sample if so many have hashes below a tenth."""
+    """Return the sample size, given the number of texts whose hashes are `below` a tenth of the range."""
     return min(max(LEAST_SAMPLE, below), MOST_SAMPLE)
 
 
 def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> Iterator[TextFeatures | RefusedText]:
-    """Yield the features of each text, in order, or why they cannot be found."""
+    """Yield the features of each text, in order, or the reason why they cannot be found."""
     batches = (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
     done = worked(profile, batches, workers, _hashed, in_threads=signs_natively(profile))
     for part in (part for parts in done for part in parts):
@@ -138,9 +138,10 @@ def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> I
 
 
 def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTable:
-    """Return the table that a sample gives, in the order of `Fit.chosen`, together with that of general text.
+    """Fit a table to a sample, in the order of `Fit.chosen`, and merge it with the table of general text.
 
-    The sample may be small, or unlike what comes later: what is common in general counts little there too.
+    The sample may be small, or unlike later texts, so features that are common in general text get a low weight as
+    well.
 
     Raises:
         ValueError: no two texts have a feature in common, so there is nothing to learn.
@@ -151,7 +152,7 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
     documents = [one.hashes for one, keys in zip(known, parts, strict=True) if not crowds.are_full(keys, one.sketch)]
     table = RarityTable.fitted(documents)
     if not len(table):
-        raise ValueError(f"nothing to learn from {len(documents):,} documents: no word is in two of them")
+        raise ValueError(f"nothing to learn from {len(documents):,} documents: no word occurs in two of them")
     general = [rarity_table(GENERAL_SHA256)] if profile.rarity == GENERAL_SHA256 else []
     return RarityTable.joined([table, *general], table.documents)
 
@@ -160,13 +161,13 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
     """Return the profile with a rarity table; see `hsimhash.load.fitting.fitted_profile`.
 
     Args:
-        profile: as it was asked for.
-        fit: the file of a table, `FIT_OFF` or `FIT_AUTO`.
-        learn: returns a table fitted to the inputs, or None, or raises `ValueError` where there is nothing to learn;
-            only called if the profile can take it.
+        profile: Profile as requested.
+        fit: File of a table, `FIT_OFF` or `FIT_AUTO`.
+        learn: Returns a table fitted to the inputs or None; raises `ValueError` if there is nothing to learn. Called
+            only if the profile can use a table.
 
     Raises:
-        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
+        ValueError: the file cannot be read or does not contain a table, or the profile does not use rarity tables.
     """
     if fit == FIT_OFF:
         return profile
@@ -179,13 +180,13 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
         return profile
     try:
         table = learn()
-    except ValueError:  # nothing in common
+    except ValueError:  # no two texts have a feature in common
         return profile
     return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
 
 
 def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Profile:
-    """Return the profile with a rarity table fitted to texts, if it can take one and they are enough."""
+    """Return the profile with a rarity table fitted to texts, if it can use one and there are enough texts."""
 
     def learn() -> RarityTable:
         fit = Fit(profile)
@@ -196,13 +197,13 @@ def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Pr
 
 
 class _Crowds:
-    """The sketches of the documents that count, by each part of their keys."""
+    """Sketches of the documents that count, by each part of their keys."""
 
     def __init__(self) -> None:
         self._sketches = defaultdict[int, "array[int]"](lambda: array("Q"))
 
     def are_full(self, parts: Sequence[int], sketch: int) -> bool:
-        """Return whether enough near copies of a document count; if not, it counts too. A part of 0 is none."""
+        """Return whether enough near copies of a document already count; if not, count it. Ignores parts of 0."""
         groups = [self._sketches[part] for part in parts if part]
         for group in groups:
             if len(group) >= MOST_ALIKE:

@@ -1,12 +1,12 @@
-"""Keys: what a text's heaviest features are, whatever a page has around them; and when two texts share a key.
+"""Keys: hashes of a text's heaviest features, which stay the same inside another frame; and when texts share a key.
 
-There are two kinds, of which a profile makes one. Both are 64 bits; 0 is none.
+There are two kinds, and a profile makes one of them. Both are 64 bits; 0 means no key.
 
 *Whole*: the hash of the set of the heaviest features. Two texts share it if it is equal.
 
-*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, and above the tags their number.
-A *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share the key if
-a part of one equals a part of the other. A text of three features or fewer has one part, with all its tags.
+*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, with the number of tags above
+them. A *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share the
+key if a part of one equals a part of the other. A text of three features or fewer has one part, with all its tags.
 
 A store files a document under each part of its key.
 """
@@ -24,29 +24,29 @@ from hsimhash.fingerprint.sketch import heaviest_features, present
 TAGS = 5
 TAG_BITS = 12
 COUNT_SHIFT = TAGS * TAG_BITS
-SHIFTS = range(COUNT_SHIFT - TAG_BITS, -1, -TAG_BITS)  # of each tag
+SHIFTS = range(COUNT_SHIFT - TAG_BITS, -1, -TAG_BITS)  # shift of each tag
 TAG_MASK = (1 << TAG_BITS) - 1
 PART_TAGS = 3
-# Places of tags. A text has the first part, and each other one whose tags it has.
+# Indices of tags in each part. A text has the first part, and every other part whose tags all exist.
 PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))
 _PARTS_BY_COUNT = [[part for part in PARTS if part == PARTS[0] or count > part[-1]] for count in range(1 << 4)]
 
 
 class Keying(Enum):
-    """The kinds of keys, by the name that a profile has for them."""
+    """The kinds of keys, by their names in profiles."""
 
     WHOLE = "whole"
     IN_PARTS = "in-parts"
 
     def make(self, doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Uint64s:
-        """Return the keys of documents; of features with equal weights the lower hash counts.
+        """Return the keys of documents; of features with equal weights, the one with the lower hash counts.
 
         Args:
-            doc: shape (m,), the document of each feature, 0 to `documents` - 1, in any order.
-            hashes: shape (m,), no two of a document equal.
-            weights: shape (m,).
-            count: how many of the heaviest features a key is made of, at least 1; of documents with fewer, all.
-            documents: how many; those without a feature have no key.
+            doc: Document of each feature, 0 to `documents` - 1, in any order; shape (m,).
+            hashes: Hash of each feature, distinct within a document; shape (m,).
+            weights: Weight of each feature; shape (m,).
+            count: Number of heaviest features in a key, at least 1; a document with fewer uses all of them.
+            documents: Number of documents; those without a feature do not get a key.
         """
         chosen = heaviest_features(doc, hashes, weights, count, documents)
         if self is Keying.WHOLE:
@@ -57,11 +57,11 @@ class Keying(Enum):
 
     @property
     def most_parts(self) -> int:
-        """How many parts a key may have."""
+        """The maximum number of parts of a key."""
         return 1 if self is Keying.WHOLE else len(PARTS)
 
     def parts(self, keys: Uint64s) -> Uint64s:
-        """Return the parts of keys of shape (n,): shape (n, 1) or (n, 5); 0 where there is none, each once a key."""
+        """Return the distinct parts of keys of shape (n,), shape (n, 1) or (n, 5); 0 where there is none."""
         if self is Keying.WHOLE:
             return keys[:, None]
         tags = [keys >> np.uint64(shift) & np.uint64(TAG_MASK) for shift in SHIFTS]
@@ -76,7 +76,7 @@ class Keying(Enum):
         return found
 
     def parts_of(self, key: int) -> tuple[int, ...]:
-        """Return the parts of one key; none where it is 0."""
+        """Return the parts of one key; empty if the key is 0."""
         if self is Keying.WHOLE or not key:
             return (key,) if key else ()
         count = key >> COUNT_SHIFT
@@ -88,13 +88,13 @@ class Keying(Enum):
         return tuple(found)
 
     def is_shared(self, key: int, other: int) -> bool:
-        """Whether the texts of two keys share a key."""
+        """Whether two texts with these keys share a key."""
         if self is Keying.WHOLE or key == other:
             return 0 != key == other
         return not set(self.parts_of(key)).isdisjoint(self.parts_of(other))
 
     def sharing(self, parts: Uint64s, key: int) -> Bools:
-        """Return which texts, by the parts of their keys, share a key with one: shape (n,)."""
+        """Return which texts, given the parts of their keys, share a key with `key`: shape (n,)."""
         found = np.zeros(len(parts), np.bool_)
         for part in self.parts_of(key):
             for column in parts.T:
@@ -102,7 +102,7 @@ class Keying(Enum):
         return found
 
     def shared(self, some: Uint64s, others: Uint64s) -> Bools:
-        """Return for each pair of keys, as numpy pairs arrays of their shapes, whether two texts share a key."""
+        """Return, for each pair of keys as broadcast by numpy, whether two texts share a key."""
         found: Bools
         if self is Keying.WHOLE:
             found = (some == others) & (others != 0)
@@ -117,7 +117,7 @@ class Keying(Enum):
 
 
 def _part(count: Uint64s, *tags: Uint64s) -> Uint64s:
-    """Return a part of each of some keys: a hash of how many tags it has and which, in any order."""
+    """Return one part of each key: a hash of the number of its tags and the tags in any order."""
     (one, other, third), shift = tags, np.uint64(TAG_BITS)
     low, high = np.minimum(np.minimum(one, other), third), np.maximum(np.maximum(one, other), third)
     packed = count
@@ -128,7 +128,7 @@ def _part(count: Uint64s, *tags: Uint64s) -> Uint64s:
 
 
 def _packed(doc: Int64s, weights: Floats, hashes: Uint64s, documents: int) -> Uint64s:
-    """Return the number of features of each document, and their tags, the heaviest in the highest bits."""
+    """Return the number of features of each document and their tags, packed; the heaviest is in the highest bits."""
     order = np.lexsort((hashes, -weights, doc))
     doc, tags = doc[order], mix(hashes[order]) >> np.uint64(64 - TAG_BITS)
     counts = np.bincount(doc, minlength=documents)

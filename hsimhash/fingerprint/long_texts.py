@@ -1,8 +1,8 @@
 """Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
 
-A window ends where later text cannot change its last word. Rows of units (shingles) cross windows: the last units of an
-open stretch are kept for the next window. Chinese is cut after a character that no word of the segmenter contains,
-because the segmenter weighs a whole run of characters at once.
+A window ends where later text cannot change its last word. Rows of units (shingles) may cross windows: the last units
+of an open stretch are kept for the next window. Chinese is cut after a character that no word of the segmenter
+contains, because the segmenter weighs a whole run of characters at once.
 
 Some recipes need the whole text: see `is_cut_in_windows`.
 """
@@ -54,36 +54,41 @@ from hsimhash.fingerprint.vote import (
     vote_sums,
 )
 
-LONG_CHARACTERS = 1 << 18  # in a text of more
-WINDOW_CHARACTERS = 1 << 16  # stay in the second-level cache
-# The segmenter takes about 160 bytes a character for a run that it weighs at once. Prose has a run of a few dozen.
+LONG_CHARACTERS = 1 << 18  # longer texts are processed in windows
+WINDOW_CHARACTERS = 1 << 16  # fits in the L2 cache
+# The segmenter takes about 160 bytes per character of a run that it weighs at once. Runs in prose have a few dozen.
 MOST_RUN = 1 << 20
-_MOST_GROWTH = 2  # times as many characters; U+FDFA alone becomes 18, so 16 MiB of it would be 100 million
+_MOST_GROWTH = 2  # factor of characters; U+FDFA becomes 18, so 16 MiB of it would become 100 million
 
-_MOST_CUT = 1 << 20  # characters whose words are listed at once
+_MOST_CUT = 1 << 20  # maximum characters whose words are listed at once
 _CODE_BITS = 21
-_MOST_PACKED = 64 // _CODE_BITS  # characters that a number of 64 bits holds
-_MOST_LETTERS = 5  # that trafilatura tells apart
+_MOST_PACKED = 64 // _CODE_BITS  # characters that fit in a 64-bit number
+_MOST_LETTERS = 5  # trafilatura does not distinguish longer words
 
 _END = np.array([SEPARATOR], np.uint32)
 _RUN_BREAK = "\n"
 _BLANK = re.compile(r"\s")
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
-# What ends the segmenter's run. Rare Han characters are spaces to it, but are left out here, as they are Han.
+# Ends a run of the segmenter. The segmenter treats rare Han characters as spaces, but here they count as Han.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 def is_long(recipe: Recipe, texts: Sequence[str]) -> bool:
-    """Whether texts are a single long one, to be processed window by window."""
+    """Whether `texts` is a single long text, which is processed window by window."""
     return len(texts) == 1 and len(texts[0]) > LONG_CHARACTERS and is_cut_in_windows(recipe)
 
 
 def is_cut_in_windows(recipe: Recipe) -> bool:
     """Whether a recipe can make signatures window by window.
 
-    Not those of cppjieba, which sums up whole runs; of features that are given; of a pattern of the user's own, which
-    may match anything; of rows of trafilatura's words, which count only if there are few others; of text-dedup's grams
-    where how many there are matters; and of a hash of 32 bits with jieba's words, two of which may share it.
+    These recipes need the whole text:
+
+    - cppjieba, which sums up whole runs
+    - given features
+    - a pattern of your own, which may match anything
+    - rows of trafilatura's words, because short words count only if there are few others
+    - text-dedup's grams if their number matters
+    - a 32-bit hash with jieba's words, because two words may share a hash
     """
     if recipe.tokens == "regex":
         return not recipe.has_own_pattern
@@ -99,17 +104,17 @@ def is_cut_in_windows(recipe: Recipe) -> bool:
 
 
 def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int = WINDOW_CHARACTERS) -> Signatures:
-    """Return the signature of one text, as `signature_batch` does; see `is_cut_in_windows`.
+    """Return the signature of one text, like `signature_batch`; see `is_cut_in_windows`.
 
     Args:
-        recipe: what decides it.
-        text: of any length.
-        has_sketches: whether a sketch and a key are wanted, where the recipe makes them.
-        window: about how many characters are looked at together; changes nothing but time and memory.
+        recipe: Recipe that defines the signature.
+        text: Text of any length.
+        has_sketches: Whether to compute the sketch and the key, if the recipe makes them.
+        window: Approximate number of characters per window; affects only time and memory.
 
     Raises:
-        ValueError: the text would need too much memory: it grows to over twice as many characters when it is
-            normalised, or has over `MOST_RUN` characters that the segmenter weighs at once.
+        ValueError: the text would need too much memory. Normalisation more than doubles its number of characters, or
+            the segmenter would have to weigh over `MOST_RUN` characters at once.
     """
     whole = _LongText(recipe, text, window)
     if recipe.is_plain:
@@ -130,7 +135,7 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
 
 
 def long_shingles(recipe: Recipe, text: str, n: int, *, window: int = WINDOW_CHARACTERS) -> Uint64s:
-    """Return the shingles of one text, as `sketch_shingles` does; see `long_signature`."""
+    """Return the shingles of one text, like `sketch_shingles`; see `long_signature`."""
     shingles, found = _HashedShingles(n), np.empty(0, np.uint64)
     held, count = list[Uint64s](), 0
     for batch in _LongText(recipe, text, window).word_windows():
@@ -142,7 +147,7 @@ def long_shingles(recipe: Recipe, text: str, n: int, *, window: int = WINDOW_CHA
 
 
 class _LongText:
-    """A text that is read in windows, as often as it is needed."""
+    """A text that can be read in windows any number of times."""
 
     def __init__(self, recipe: Recipe, text: str, window: int) -> None:
         self.recipe, self._window = recipe, window
@@ -218,7 +223,7 @@ class _LongText:
 
 
 class _Held:
-    """Text that is passed on up to the last character that `outside` matches; what follows waits for the next part."""
+    """Buffers text: passes it on up to the last character that `outside` matches, and keeps the rest for later."""
 
     def __init__(self, outside: re.Pattern[str], most: int | None = None) -> None:
         self._outside, self._most = outside, most
@@ -227,7 +232,7 @@ class _Held:
         self._size = 0
 
     def take(self, text: str) -> Iterator[str]:
-        """Add text; yield what can be passed on."""
+        """Add text; yield the part that can be passed on."""
         first, last = self._outside.search(text), self._to_last.match(text)
         self._refuse_long(self._size + (first.start() if first else len(text)))
         end = last.end() if last else 0
@@ -255,8 +260,9 @@ class _Held:
 class _Rows:
     """Finds the rows of n adjacent units that a window completes.
 
-    The last n units of a stretch that is still open are kept for the next window. They are n and not n - 1, so that a
-    stretch of which fewer than n units are in sight has no more, and is a row by itself once it ends.
+    The last n units of a stretch that is still open are kept for the next window. Keeping n rather than n - 1 shows
+    whether a stretch is short: if fewer than n are kept, the stretch does not have more, and it becomes a row by itself
+    once it ends.
     """
 
     def __init__(self, n: int) -> None:
@@ -264,11 +270,11 @@ class _Rows:
         self.kept = 0
 
     def take(self, stretch: Int64s, breaks: int) -> tuple[Int64s, Int64s]:
-        """Return where rows start and stop among the kept units and those of a window.
+        """Return where rows start and stop among the kept units followed by those of a window.
 
         Args:
-            stretch: shape (m,), how many breaks of the window are before each of its units.
-            breaks: how many it has.
+            stretch: Number of breaks in the window before each of its units; shape (m,).
+            breaks: Number of breaks in the window.
         """
         stretch = np.concatenate((np.zeros(self.kept, np.int64), stretch))
         start, stop = tokens.stretch_rows(stretch, self._n)
@@ -298,10 +304,10 @@ class _Shingles:
         """Return the rows that a window completes; see `_Rows.take`.
 
         Args:
-            units: the window's, one after the other in their buffer.
-            stretch: see there.
-            breaks: see there.
-            chosen: counts the units, of those before each, that a row must hold one of.
+            units: Units of the window, contiguous in their buffer.
+            stretch: As in `_Rows.take`.
+            breaks: As in `_Rows.take`.
+            chosen: Returns the number of chosen units before each unit; rows without a chosen unit are dropped.
         """
         units = _joined(self._kept, units) if self.is_open else units
         first, stop = self._rows.take(stretch, breaks)
@@ -314,7 +320,7 @@ class _Shingles:
 
 
 def _joined(units: Spans, others: Spans) -> Spans:
-    """Return units and others in one buffer."""
+    """Concatenate two sequences of units into one buffer."""
     size = len(units.buffer)
     return Spans(
         units.buffer + others.buffer,
@@ -325,7 +331,7 @@ def _joined(units: Spans, others: Spans) -> Spans:
 
 
 def _last(units: Spans, count: int) -> Spans:
-    """Return the last units of a buffer."""
+    """Return the last `count` units of a buffer."""
     if not count:
         return _NO_SPANS
     at = int(units.starts[-count])
@@ -333,7 +339,7 @@ def _last(units: Spans, count: int) -> Spans:
 
 
 class _HashedShingles:
-    """The hashes of a sketch's shingles of n words and characters."""
+    """The hashes of a sketch's shingles of n words or characters."""
 
     def __init__(self, n: int) -> None:
         self._rows = _Rows(n)
@@ -349,7 +355,7 @@ class _HashedShingles:
 
 
 class _Sketch:
-    """The least shingle of each bit of a sketch."""
+    """The smallest shingle for each bit of a sketch."""
 
     def __init__(self, n: int) -> None:
         self._shingles = _HashedShingles(n)
@@ -378,7 +384,7 @@ class _WordPairs:
 
 
 def _breaks(batch: TextBatch, *, every_script: bool) -> int:
-    """Return how many breaks a window has, without the separator after it."""
+    """Return the number of breaks in a window, without the separator that ends it."""
     return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
 
 
@@ -421,7 +427,7 @@ class _Found:
 
 
 def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
-    """Return what is in a text; fills the sketch where its units are looked at anyway."""
+    """Return the features of a text; also fills the sketch if its units are computed anyway."""
     recipe = text.recipe
     if recipe.tokens in _ROWS:
         return _ROWS[recipe.tokens](text, sketch)
@@ -438,7 +444,7 @@ def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
     rows, chars, chinese, pairs = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe), _WordPairs()
     is_rare = recipe.weights == BY_RARITY
     for batch in text.word_windows():
-        batch.word_spans = batch.words.encoded(gap=True)  # serves words, rows and the sketch
+        batch.word_spans = batch.words.encoded(gap=True)  # shared by words, rows and the sketch
         if sketch:
             sketch.take(batch)
         if recipe.english is not None or is_rare:
@@ -512,7 +518,7 @@ def _matches(text: _LongText) -> Iterator[Spans]:
         if len(part) <= _MOST_CUT:
             yield _listed(cut(part))
             continue
-        words = (match[0] for match in re.finditer(pattern, part))  # a list of them all would take too much memory
+        words = (match[0] for match in re.finditer(pattern, part))  # listing them all would take too much memory
         while some := list(islice(words, WINDOW_CHARACTERS)):
             yield _listed(some)
 
@@ -538,9 +544,9 @@ def _lower_grams(text: _LongText) -> Iterator[Spans]:
 
 
 def _grams(text: str, n: int) -> Spans:
-    """Return the different n-grams of a text in lower case."""
+    """Return the distinct n-grams of a text in lower case."""
     lowered = text.lower()
-    if n > _MOST_PACKED or len(lowered) > len(text) or "\u03a3" in text:  # a gram by itself may become another
+    if n > _MOST_PACKED or len(lowered) > len(text) or "\u03a3" in text:  # a gram lower-cased on its own may differ
         return _listed(pieces.different_grams(text, n))
     codes, count = to_codes(lowered).astype(np.uint64), len(text) - n + 1
     shifts = np.arange(n - 1, -1, -1, dtype=np.uint64) * np.uint64(_CODE_BITS)
@@ -551,7 +557,7 @@ def _grams(text: str, n: int) -> Spans:
 
 
 def _trafilatura_words(text: _LongText) -> _Found:
-    """Return the words of five letters or more, or of fewer where there are too few of them."""
+    """Return the words of five letters or more, and shorter ones if there are too few."""
     for has_punctuation, outside in ((False, _BLANK), (True, pieces.blank_or_punctuation())):
         by_letters, counts = [Tally() for _ in range(_MOST_LETTERS + 1)], np.zeros(_MOST_LETTERS + 1, np.int64)
         for part in text.texts(outside):
@@ -580,12 +586,12 @@ _UNITS: dict[str, Callable[[_LongText], Iterator[Spans]]] = {
     _GRAMS: _lower_grams,
 }
 
-_Weigher = Callable[[CountedFeatures, Tally], Floats]  # of some features of a tally
+_Weigher = Callable[[CountedFeatures, Tally], Floats]  # weights of some features of a tally
 
 
 @dataclass(slots=True)
 class _Voting:
-    """Different features and what they weigh before the cap, in parts."""
+    """Distinct features and their weights before the cap, in parts."""
 
     parts: list[tuple[Uint64s, Floats]]
 
@@ -605,13 +611,13 @@ def _heaviest(hashes: Uint64s, weights: Floats, count: int) -> tuple[Uint64s, Fl
 def _voting(
     recipe: Recipe, found: Sequence[_Found], heavy: Sequence[int], weighers: Sequence[dict[str, _Weigher]]
 ) -> _Voting:
-    """Return the features of a text's fields, of which each weighs so much."""
+    """Return the features of a text's fields, each field weighted by `heavy`."""
     groups: list[list[tuple[Tally, _Weigher, int]]] = [
         [(getattr(one, name), weigher, weight) for name, weigher in group.items()]
         for group in weighers
         for one, weight in zip(found, heavy, strict=True)
     ]
-    if recipe.fields is not None:  # a feature of several fields is one
+    if recipe.fields is not None:  # a feature that occurs in several fields counts once
         groups = [list(chain.from_iterable(groups))]
     features = _Voting([part for group in groups for part in _summed(group)])
     if recipe.top is not None:
@@ -620,7 +626,7 @@ def _voting(
 
 
 def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weigher]]:
-    """Return how the features of each tally weigh; those of tallies in one group may be the same."""
+    """Return the weight function of each tally, in groups; tallies in one group may share features."""
     if recipe.weights == BY_RARITY:
         return [{"words": _rare(recipe, recipe.word_unit)}, *_rare_characters(recipe)]
     by_idf = recipe.weights in BY_IDF
@@ -660,13 +666,13 @@ def _rare_characters(recipe: Recipe, *, in_key: bool = False) -> list[dict[str, 
 
 
 def _key_weighers(recipe: Recipe) -> list[dict[str, _Weigher]]:
-    """Return how the features of each tally weigh for the key, where features weigh by their rarity."""
+    """Return the weight function of each tally for the key, with weights by rarity."""
     by_word = _rare(recipe, recipe.word_unit, in_key=True)
     return [{"words": by_word}, {"pairs": by_word}, *_rare_characters(recipe, in_key=True)]
 
 
 def _english_part(found: Sequence[_Found], seed: int) -> int:
-    """Return how much of a text is English."""
+    """Return how English a text is, 0 to `WHOLE`."""
     words = common = 0
     for counted in chain.from_iterable(one.words.merged() for one in found):
         words += int(counted.counts.sum())
@@ -675,7 +681,7 @@ def _english_part(found: Sequence[_Found], seed: int) -> int:
 
 
 def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint64s, Floats]]:
-    """Yield the features of tallies, range by range, with their weights in all of them."""
+    """Yield the features of tallies, range by range, with weights summed over the tallies."""
     for counted in merged_tallies([tally for tally, _, _ in group]):
         weighed = [heavy * weigher(one, tally) for one, (tally, weigher, heavy) in zip(counted, group, strict=True)]
         hashes, weights = np.concatenate([one.hashes for one in counted]), np.concatenate(weighed)
@@ -686,7 +692,7 @@ def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint
 
 
 def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _Voting | None) -> Signatures:
-    """Return the signature of a text; `keyed` are the features of its key, if one is wanted."""
+    """Return the signature of a text; `keyed` are the features for its key, or None to omit the key."""
     recipe = text.recipe
     none = np.zeros(1, np.uint64)
     count = sum(len(hashes) for hashes, _ in features.parts)
@@ -708,7 +714,7 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
 
 
 def _heaviest_words(text: _LongText) -> Signatures:
-    """Return the signature of a text by `jieba.analyse.extract_tags`: the heaviest words, in floats, in their order."""
+    """Return the signature of a text like `jieba.analyse.extract_tags`: its heaviest words, in floats, in order."""
     recipe, known = text.recipe, segment.vocabulary(text.recipe.lists, text.recipe.seed, text.recipe.hash)
     counts, first, total = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     for part in text.texts(_OUTSIDE_BLOCK, MOST_RUN):
@@ -729,7 +735,7 @@ def _heaviest_words(text: _LongText) -> Signatures:
 
 
 def _exact(text: _LongText, *, has_any: bool) -> tuple[int, int]:
-    """Return the hash of a text and its kind; of one with nothing to fingerprint 0, `TOO_SHORT`."""
+    """Return the hash of a text and its kind; 0 and `TOO_SHORT` if there is nothing to fingerprint."""
     recipe, none = text.recipe, np.empty(0, np.int64)
     if recipe.is_normal:
         has_any = any(TextBatch(recipe, codes, none).has_letters for codes in text.codes())

@@ -1,7 +1,7 @@
 """MD5 of many short spans at once, in a third of the time that hashlib takes one by one.
 
-The loop is over blocks of 64 bytes and their 64 steps, each a few operations on arrays that stay in the cache.
-Source: RFC 1321.
+The loop is over blocks of 64 bytes and their 64 steps, each a few operations on arrays that stay in the cache. Source:
+RFC 1321.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
 from hsimhash.fingerprint.murmur3 import words_by_byte
 
-Words = Uint32s | np.uint32  # of all spans, or the same of all
+Words = Uint32s | np.uint32  # one word per span, or a single word for all spans
 
-_MANY = 800  # spans for each block that they have; hashlib takes as long for fewer
+_MANY = 800  # minimum number of spans for each block of their size; with fewer, hashlib is as fast
 _MOST_BLOCKS = 16
-_AT_ONCE = 1 << 16  # spans; more are not faster
-_SHORT_BYTES = 15  # so many and their number fit two words of 64 bits
+_AT_ONCE = 1 << 16  # spans; larger batches are not faster
+_SHORT_BYTES = 15  # this many bytes and their count fit in two 64-bit words
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK_BYTES, _LENGTH_BYTES = 64, 8
@@ -30,10 +30,11 @@ _M32 = (1 << 32) - 1
 _FIRST = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 _SINES = [int(abs(math.sin(step + 1)) * (1 << 32)) for step in range(64)]
 _SHIFTS = ((7, 12, 17, 22), (5, 9, 14, 20), (4, 11, 16, 23), (6, 10, 15, 21))
-# By how many bytes of a word are left, from -1 (all have ended before) to 4: what is kept of it, and 0x80 at the end.
+# Indexed by the bytes left for a word, from -1 (the span ended earlier) to 4, plus 1: the bits to keep, and the 0x80
+# that ends the message.
 _MASKS = np.array([0, 0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _ENDS = np.array([0, 0x80, 0x8000, 0x800000, 0x80000000, 0], np.uint32)
-_WORD_OF_STEP = ((1, 0), (5, 1), (3, 5), (7, 0))  # a step's word, by round: factor · step + offset, of 16
+_WORD_OF_STEP = ((1, 0), (5, 1), (3, 5), (7, 0))  # by round: the word for a step is factor · step + offset, modulo 16
 
 
 def md5_digest(data: bytes) -> bytes:
@@ -45,10 +46,10 @@ def md5_spans(buffer: bytes, starts: Int64s, ends: Int64s, half: int) -> Uint64s
     """Return one half of the MD5 digest of each half-open span [start, end) of `buffer`.
 
     Args:
-        buffer: all spans' bytes.
-        starts: shape (m,).
-        ends: shape (m,).
-        half: 0 for the digest's first 8 bytes, 1 for its last, read as a big-endian number.
+        buffer: Bytes of all spans.
+        starts: Start of each span; shape (m,).
+        ends: End of each span; shape (m,).
+        half: 0 for the first 8 bytes of the digest, 1 for the last 8, read as a big-endian number.
     """
     sizes = ends - starts
     if 2 * np.count_nonzero(sizes <= _SHORT_BYTES) <= len(sizes):
@@ -62,12 +63,12 @@ def md5_spans(buffer: bytes, starts: Int64s, ends: Int64s, half: int) -> Uint64s
 
 
 def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
-    """Return for each span one that has the same bytes, or itself: found for nearly all, in a fifth of a hash's time.
+    """Return, for each span, one with the same bytes, or itself; finds nearly all of them in a fifth of a hash's time.
 
-    Of the 4-grams of a batch a third to two thirds are different. A span of up to 15 bytes and its size are two
-    numbers; a table with one place for each value of their hash, which the last one takes, tells who has the same.
+    Only a third to two thirds of the 4-grams of a batch are distinct. A span of up to 15 bytes and its size make two
+    numbers. A table with one slot per value of their hash keeps the last span of each slot, and that span is compared.
     """
-    kept = np.minimum(sizes, _SHORT_BYTES + 1)  # a longer one's number is none that a short one has
+    kept = np.minimum(sizes, _SHORT_BYTES + 1)  # a longer span's number differs from that of every short one
     unaligned = words_by_byte(buffer + bytes(16))
     low = unaligned[starts] & _LOW_BYTES[np.minimum(kept, 8)]
     high = kept.astype(np.uint64) << np.uint64(56)
@@ -83,10 +84,10 @@ def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
 
 
 def _different(buffer: bytes, starts: Int64s, sizes: Int64s, half: int) -> Uint64s:
-    """Return the hashes of spans: together of those sizes that many have, one by one of the others."""
+    """Return the hashes of spans: in bulk for sizes that are frequent, one by one for the others."""
     hashes = np.empty(len(starts), np.uint64)
     unaligned = words_by_byte(buffer + bytes(_MOST_BLOCKS * _BLOCK_BYTES), 4)
-    # Those of a slice have about as many blocks.
+    # Sorted by size, so that the spans of a slice have about the same number of blocks.
     order = np.argsort(np.minimum(sizes, _MOST_BLOCKS * _BLOCK_BYTES).astype(np.uint16), kind="stable")
     blocks, number = (sizes[order] + _LENGTH_BYTES) // _BLOCK_BYTES + 1, np.arange(1, _MOST_BLOCKS + 1)
     worth = np.flatnonzero(len(order) - np.searchsorted(blocks, number) >= _MANY * number)
@@ -103,7 +104,7 @@ def _different(buffer: bytes, starts: Int64s, sizes: Int64s, half: int) -> Uint6
 
 
 def _states(unaligned: Uint32s, starts: Int64s, sizes: Int64s) -> Uint32s:
-    """Return the four words of each digest, shape (4, m), of spans whose sizes ascend."""
+    """Return the four words of each digest, shape (4, m); the sizes of the spans must ascend."""
     last = (sizes + _LENGTH_BYTES) // _BLOCK_BYTES
     state = np.repeat(np.array(_FIRST, np.uint32)[:, None], len(sizes), axis=1)
     for block in range(int(last[-1]) + 1):
@@ -117,7 +118,7 @@ def _states(unaligned: Uint32s, starts: Int64s, sizes: Int64s) -> Uint32s:
 
 
 def _with_length(word: Words, sizes: Int64s, ended: slice) -> Words:
-    """Return a block's word of the length: in spans whose last block it is, their number of bits."""
+    """Return the length word of a block: for spans that end in this block, their number of bits."""
     if sizes[0] == sizes[-1]:
         return np.uint32(sizes[0] * 8) if ended.stop else word
     with_length = word | np.zeros(len(sizes), np.uint32)
@@ -126,15 +127,16 @@ def _with_length(word: Words, sizes: Int64s, ended: slice) -> Words:
 
 
 def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
-    """Return the 16 words of one block of spans, of which `rest` bytes are left and end with 0x80.
+    """Return the 16 words of one block of spans that have `rest` bytes left, followed by 0x80.
 
-    Where as many are left of all, as of characters' n-grams, those after the end are alike, and one number each.
+    If all spans have the same number of bytes left, as for character n-grams, the words after the end are single
+    numbers.
     """
     words: list[Words] = []
     least, most = int(rest[0]), int(rest[-1])
     for begin in range(0, _BLOCK_BYTES, 4):
         own: Any = min(max(most - begin, -1), 4) + 1
-        if begin + 4 <= least:  # whole in all
+        if begin + 4 <= least:  # complete in all spans
             words.append(unaligned[at + begin])
             continue
         if least < most and begin <= most:
@@ -145,7 +147,7 @@ def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
 
 
 def _compressed(state: Uint32s, words: Sequence[Words]) -> Uint32s:
-    """Return what the 64 steps make of a state and one block's words: all in five arrays, which stay in the cache."""
+    """Return the result of the 64 steps for a state and one block's words; the five arrays stay in the cache."""
     mixed = np.empty(state.shape[1], np.uint32)
     a, b, c, d = made = state.copy()
     for step, sine in enumerate(_SINES):
@@ -154,7 +156,7 @@ def _compressed(state: Uint32s, words: Sequence[Words]) -> Uint32s:
         _choose(turn, b, c, d, mixed)
         a += mixed
         word = words[(factor * step + offset) % 16]
-        if isinstance(word, np.uint32):  # one addition for both
+        if isinstance(word, np.uint32):  # one addition for both constants
             a += np.uint32((int(word) + sine) & _M32)
         else:
             a += word
@@ -165,11 +167,11 @@ def _compressed(state: Uint32s, words: Sequence[Words]) -> Uint32s:
         a |= mixed
         a += b
         a, b, c, d = d, a, b, c
-    return made  # 64 steps bring each of the four back to its place
+    return made  # 64 steps rotate each of the four words back to its position
 
 
 def _choose(turn: int, b: Uint32s, c: Uint32s, d: Uint32s, chosen: Uint32s) -> None:
-    """Put the round's function of three words into `chosen`."""
+    """Store the round's function of three words in `chosen`."""
     if turn == 0:
         np.bitwise_xor(c, d, out=chosen)
         chosen &= b

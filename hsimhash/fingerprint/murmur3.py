@@ -20,7 +20,7 @@ SEED_LIMIT = 1 << 32
 _FACTORS, _WORD = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53), (1 << 64) - 1  # of the finalizer
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _BLOCK_BYTES = 16
-_VECTOR_BYTES = 512  # longer spans are few, and one by one not slower
+_VECTOR_BYTES = 512  # longer spans are rare, and hashing them one by one is as fast
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)], np.uint64)
 
 
@@ -46,8 +46,8 @@ def words_by_byte(buffer: bytes, size: int = HASH_BYTES) -> NDArray[Any]:
 
 
 def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uint64s:
-    """Hash all spans together: two unaligned 64-bit reads cover most; the loop is over 16-byte blocks, not spans."""
-    words = words_by_byte(buffer + bytes(_BLOCK_BYTES))  # a block is read whole
+    """Hash all spans together, looping over 16-byte blocks; two unaligned 64-bit reads cover most spans."""
+    words = words_by_byte(buffer + bytes(_BLOCK_BYTES))  # padding, because blocks are read whole
     h1 = np.full(len(starts), seed, np.uint64)
     h2 = h1.copy()
     offset, rest = starts.copy(), length.copy()
@@ -67,7 +67,7 @@ def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uin
 
 
 def _hash_blocks(words: Uint64s, offset: Int64s, rest: Int64s, h1: Uint64s, h2: Uint64s) -> None:
-    """Take every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` after them, in place."""
+    """Mix every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` past them, in place."""
     left = np.flatnonzero(rest >= _BLOCK_BYTES)
     while len(left):
         at = offset[left]
@@ -94,8 +94,8 @@ def mix(k: Uint64s) -> Uint64s:
 
 
 def mix_one(k: int) -> int:
-    """Do what `mix` does to one number, in a quarter of its time."""
-    one, other = _FACTORS  # a loop takes half as long again
+    """Compute `mix` for one number, in a quarter of its time."""
+    one, other = _FACTORS  # unrolled; a loop takes 1.5 times as long
     k = (k ^ k >> 33) * one & _WORD
     k = (k ^ k >> 33) * other & _WORD
     return k ^ k >> 33

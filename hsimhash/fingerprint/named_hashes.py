@@ -1,7 +1,7 @@
-"""The hashes that a profile can name, each for one feature and, with the same result, for many spans at once.
+"""The hashes that a profile can name: each hashes one feature or, with the same result, many spans at once.
 
-All hashes except the two of UTF-16 take a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
-`blake2b-64` is the digest of 8 bytes, each as a big-endian number.
+All hashes except the two for UTF-16 take a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
+and `blake2b-64` is a digest of 8 bytes. Each is read as a big-endian number.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ except ImportError:
     xxhash = None
 
 
-_AT_ONCE = 1 << 16  # units that are Python's numbers together
-_FEW_BYTES = 48  # which numpy folds sooner than a library is called
+_AT_ONCE = 1 << 16  # units converted to Python integers at a time
+_FEW_BYTES = 48  # NumPy folds spans up to this size faster than a library call takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _mixed_one_at_a_time() -> Hash:
 def _short_and_long(
     short: Callable[[bytes, Int64s, Int64s], Uint64s], one: Callable[[bytes, int], int], most: int
 ) -> Hash:
-    """Return a hash whose spans of at most `most` bytes are hashed together, longer ones one by one."""
+    """Return a hash that handles spans of at most `most` bytes together and longer ones one by one."""
 
     def many(buffer: bytes, starts: Int64s, ends: Int64s, seed: int) -> Uint64s:
         is_short = ends - starts <= most
@@ -94,7 +94,7 @@ def _md5(half: int) -> Hash:
 
 
 def _each(one: Callable[[bytes, int], int], *, has_seed: bool = False) -> Hash:
-    """Return a hash of a library that takes one string; of equal ones of a batch it takes the first."""
+    """Return a hash from a function of one string; equal strings in a batch are hashed once."""
 
     def many(buffer: bytes, starts: Int64s, ends: Int64s, seed: int) -> Uint64s:
         pieces = [buffer[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -111,11 +111,11 @@ def _xxh3(data: bytes, seed: int) -> int:
 
 
 def _crc32c() -> Hash:
-    """Return CRC32C, of long spans by the library where that is installed."""
+    """Return CRC32C; the library hashes long spans if it is installed."""
     folded = _folded(classic.crc32c, classic.CRC32C_FIRST)
     if google_crc32c is None:
         return folded
-    value, last = google_crc32c.value, classic.CRC32C_FIRST  # its last inversion is taken back
+    value, last = google_crc32c.value, classic.CRC32C_FIRST  # undoes the library's last inversion
     return _short_and_long(
         lambda buffer, starts, ends: folded.many(buffer, starts, ends, 0),
         lambda data, _: value(data) ^ last,

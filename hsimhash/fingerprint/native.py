@@ -1,7 +1,7 @@
-"""Sign texts with the package hsimhash-native where it is installed: the same bits in a fraction of the time.
+"""Sign texts with the package hsimhash-native if it is installed: the same bits in a fraction of the time.
 
-It knows the profiles `auto-*` and `words-1`, and those of your own that differ from them in numbers or in the rarity
-table. While it signs, other threads run, so threads do what otherwise takes worker processes.
+It supports the profiles `auto-*` and `words-1`, and your own profiles that differ from them only in numbers or in the
+rarity table. It releases the GIL while it signs, so threads can do the work of processes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from hsimhash.native_package import native_package
 if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
-_NOT_NORMALIZED = 3  # the kind of a text with code points that join what stands before them
-_MAKING = threading.Lock()  # of signers
+_NOT_NORMALIZED = 3  # the kind of a text with code points that may join the preceding one
+_MAKING = threading.Lock()  # held while a signer is created
 _WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
 _KNOWN = {
     "hash": (HASH_NAME,),
@@ -58,7 +58,7 @@ class _Rarities(NamedTuple):
 
 
 class _SignerTables(NamedTuple):
-    """What `hsimhash_native.Signer` needs to know beside a recipe; see there."""
+    """The tables that `hsimhash_native.Signer` needs in addition to a recipe; documented there."""
 
     classes: Uint8s
     normal: Uint32s
@@ -70,16 +70,16 @@ class _SignerTables(NamedTuple):
     marks: list[tuple[int, int]]
     rarity: _Rarities | None
     english: _Words | None
-    chinese: Callable[[], tuple[str, str]]
+    chinese: Callable[[], tuple[Any, str]]
 
 
 def signs_natively(recipe: Recipe) -> bool:
-    """Return whether the package signs texts by this recipe."""
+    """Return whether the package supports this recipe."""
     return native_package() is not None and _knows(recipe)
 
 
 def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None:
-    """Return the signatures of texts; None if the package does not sign by this recipe."""
+    """Return the signatures of texts; None if the package does not support this recipe."""
     if not signs_natively(recipe):
         return None
     signer = _signer_of(recipe)
@@ -96,9 +96,9 @@ def native_signatures(recipe: Recipe, texts: Sequence[str]) -> Signatures | None
 
 
 def native_features(recipe: Recipe, texts: Sequence[str]) -> list[tuple[Uint64s, int, int]] | None:
-    """Return the feature hashes, the key and the sketch of each text, which a rarity table is fitted to.
+    """Return the feature hashes, the key and the sketch of each text, to fit a rarity table.
 
-    None if the package does not sign by this recipe.
+    Returns None if the package does not support this recipe.
     """
     if not (recipe.weights == "rarity" and recipe.sketch and recipe.key and signs_natively(recipe)):
         return None
@@ -108,7 +108,7 @@ def native_features(recipe: Recipe, texts: Sequence[str]) -> list[tuple[Uint64s,
 def native_shingles(recipe: Recipe, texts: Sequence[str]) -> list[Uint64s] | None:
     """Return the hashes of the distinct shingles of each text's sketch, ascending.
 
-    None if the package does not sign by this recipe.
+    Returns None if the package does not support this recipe.
     """
     if not (recipe.sketch and signs_natively(recipe)):
         return None
@@ -116,7 +116,7 @@ def native_shingles(recipe: Recipe, texts: Sequence[str]) -> list[Uint64s] | Non
 
 
 def _listed(recipe: Recipe, texts: Sequence[str], name: str) -> list[tuple[Uint64s, int, int]]:
-    """Return the hashes, the key and the sketch of each text, found by a method of the signer."""
+    """Return the hashes, the key and the sketch of each text, found by the signer's method `name`."""
     signer = _signer_of(recipe)
     of_texts, of_codes = getattr(signer, name), getattr(signer, f"{name}_of_codes")
     try:
@@ -142,7 +142,7 @@ def _knows(recipe: Recipe) -> bool:
 
 
 def _codes_of(recipe: Recipe, texts: Sequence[str]) -> tuple[Uint32s, Int64s]:
-    """Return the code points of normalised texts, and where the separator of each is."""
+    """Return the code points of normalised texts, and the positions of their separators."""
     codes = normalize(texts, recipe.normalize)
     return codes, np.flatnonzero(codes == SEPARATOR)
 
@@ -162,8 +162,13 @@ def _tables(recipe: Recipe) -> _SignerTables:
         *native_tables(recipe.normalize, is_simplified=recipe.han is not None),
         rarity=_rarities(recipe.rarity) if recipe.weights == "rarity" else None,
         english=_english(recipe.seed) if recipe.english else None,
-        chinese=lambda: (jieba_dictionary(), "" if recipe.weights == "rarity" else jieba_idf()),
+        chinese=lambda: (_dictionary(recipe.seed), "" if recipe.weights == "rarity" else jieba_idf()),
     )
+
+
+@lru_cache(maxsize=1)  # almost every profile uses the same one
+def _dictionary(seed: int) -> Any:
+    return native_package().Dictionary(jieba_dictionary(), seed)
 
 
 def _rarities(sha256: str | None) -> _Rarities:

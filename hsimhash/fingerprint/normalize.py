@@ -1,19 +1,19 @@
 """Normalisation `nfkc-casefold-1` and `nfkc-casefold-2`, and the class of each code point, as arrays.
 
-1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces;
-   default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
-2. Of a row of code points that may join what stands before them, those beyond the 32nd are dropped: sorting them takes
-   quadratic time (a text of 16 MiB of accents: half a day), and no language needs them.
+1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces.
+   Default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
+2. In a run of code points that may join the preceding one, those after the 32nd are dropped. Sorting them takes
+   quadratic time (half a day for 16 MiB of accents), and no language needs them.
 3. NFKC, full case folding, NFKC again.
-4. Runs of spaces become one; none at the ends.
+4. Runs of spaces become one; spaces at the ends are removed.
 
-`nfkc-casefold-2` also joins words that are hyphenated at a line end (before 1), treats variant spellings as one
+`nfkc-casefold-2` also joins words that are hyphenated at a line end (before 1), unifies variant spellings
 (variants.npz, after 3) and drops spaces between characters of scripts without spaces (after 4). schema/fingerprint.md
 defines both.
 
-The first step freezes the result: what is assigned in 14.0 normalises and folds the same in later versions, as Unicode
-promises. Nearly every code point normalises by itself, so a table does it for a whole batch at once; only documents
-with one that may join what stands before it (combining marks, Hangul jamo) take the way through `unicodedata`.
+The first step freezes the result: Unicode promises that everything assigned in 14.0 normalises and folds the same in
+later versions. Nearly every code point normalises on its own, so a table handles a whole batch at once. Only documents
+with code points that may join the preceding one (combining marks, Hangul jamo) go through `unicodedata`.
 """
 
 from __future__ import annotations
@@ -34,40 +34,41 @@ LAYOUT_FREE_NAME = "nfkc-casefold-2"
 NORMALIZE_NAMES = (NORMALIZE_NAME, LAYOUT_FREE_NAME)
 SIMPLIFIED_NAME = "simplified-1"
 CHINESE_ONLY_NAME = "simplified-2"
-SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
+SEPARATOR = 0  # follows every document in an array of code points, and occurs nowhere else
 SPACE = 0x20
 JOINING_LIMIT = 32
-MOST_OPEN = 1 << 20  # code points that are normalised at once because none of them is firm
+MOST_OPEN = 1 << 20  # limit on code points that are normalised together because none of them is firm
 _SOFT_HYPHEN = 0xAD
 _END = np.array([SEPARATOR], np.uint32)
 _FIRST_UNSPACED = 0xE01  # a Thai letter
 _KANA = range(0x3041, 0x3100)
-_LEAST_KANA = 10  # one in so many kana and Han characters, and the text is Japanese
-_NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # of Devanagari
-_NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # of Thai and Lao, with the first of their tone marks
-_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of living scripts; letters of Hangul
-_IOTA = 0x3B9  # which a mark of Greek becomes
-_COMPOSED = range(0x3100)  # no others are composed of `_MARKED`
+_LEAST_KANA = 10  # a text is Japanese if at least one in this many of its kana and Han characters is kana
+_NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # Devanagari
+_NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # Thai and Lao, each with its first tone mark
+_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of living scripts; Hangul letters
+_IOTA = 0x3B9  # a Greek mark folds to this letter
+_COMPOSED = range(0x3100)  # no later code point is composed of `_MARKED`
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
 
 _CODE_POINTS = 0x110000
-_DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # in the table, beside code points
+_DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # table entries that are not code points
 
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """unicode.npz, and for `nfkc-casefold-2` variants.npz, spread out for look-up by code point."""
+    """unicode.npz, and for `nfkc-casefold-2` variants.npz, expanded for look-up by code point."""
 
     classes: Uint8s
-    normal: Uint32s  # the code point it becomes, or _DROPPED, _JOINING, or _MANY + its number
+    normal: Uint32s  # the code point that it becomes, or _DROPPED, _JOINING, or _MANY + its number
     many_start: Int64s
     many_codes: Uint32s
     is_layout_free: bool = False
-    # Beside a hyphen at a line end: 1 is a letter that may follow it, 2 a capital letter or a mark, which may not.
+    # For hyphens at a line end: 1 is a letter that may precede or follow, 2 a capital or a mark, which may only
+    # precede.
     hyphened: Uint8s = field(default_factory=lambda: np.zeros(_CODE_POINTS, np.uint8))
-    variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # as `normal`, of what NFKC has made
+    variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # like `normal`, for the output of NFKC
 
 
 @functools.cache
@@ -115,7 +116,7 @@ def _with_variants(tables: _Tables) -> _Tables:
 def native_tables(
     name: str, *, is_simplified: bool
 ) -> tuple[Uint8s, Uint32s, Int64s, Uint32s, Uint8s, bool, Uint32s | None, list[tuple[int, int]]]:
-    """Return the tables of a normalisation, of simplified characters and of marks, in `native`'s order."""
+    """Return the tables for normalisation, simplified characters and marks, in the order that `native` expects."""
     tables = _tables(name)
     normal = tables.normal, tables.many_start, tables.many_codes
     simplified = _simplified() if is_simplified else None
@@ -123,10 +124,10 @@ def native_tables(
 
 
 def _marks(tables: _Tables) -> list[tuple[int, int]]:
-    """Return the combining class of each of `_MARKED`, and what it is as to marks.
+    """Return the combining class of each of `_MARKED`, and flags for how it combines with marks.
 
-    1 is a letter that NFKC leaves as it is, 2 a mark that it leaves, 4 a mark that is dropped afterwards; 8 and 16 are
-    the first and the second of two that compose. 0: none of these, or more than that is to be known of it.
+    1 is a letter that NFKC leaves unchanged, 2 a mark that it leaves unchanged, 4 a mark that is dropped afterwards; 8
+    and 16 are the first and the second of two that compose. 0 means none of these, or that the flags do not suffice.
     """
     pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
     composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
@@ -166,12 +167,12 @@ def _simplified() -> Uint32s:
 
 
 def simplify(codes: Uint32s) -> Uint32s:
-    """Convert traditional Han characters to simplified ones, by OpenCC's table of characters."""
+    """Convert traditional Han characters to simplified ones, using OpenCC's character table."""
     return _simplified()[codes]
 
 
 def are_japanese(kana: Int64s, han: Int64s) -> Bools:
-    """Return whether texts with so many kana and Han characters are Japanese."""
+    """Return which texts are Japanese, given their numbers of kana and Han characters."""
     is_japanese: Bools = (kana > 0) & (kana * _LEAST_KANA >= kana + han)
     return is_japanese
 
@@ -191,12 +192,13 @@ def normalize(texts: Sequence[str], name: str = NORMALIZE_NAME) -> Uint32s:
 def normalized_windows(chunks: Iterable[str], name: str = NORMALIZE_NAME) -> Iterator[Uint32s]:
     """Yield the normalised code points of a text in chunks; joined, they equal those of the whole text.
 
-    A window ends before a *firm* code point, because normalisation never looks across it. It is normalised with that
-    code point, which decides about the spaces and the hyphen before it, and begins the next window.
+    A window ends before a *firm* code point, because normalisation never looks across one. The window is normalised
+    together with that code point, which decides about the spaces and the hyphen before it. The code point then begins
+    the next window.
 
     Raises:
-        ValueError: a row of code points that are not firm is longer than `MOST_OPEN`, although what changes nothing
-            does not count. Only `nfkc-casefold-2` has such texts.
+        ValueError: a run of code points that are not firm is longer than `MOST_OPEN`, not counting those that do not
+            affect the result. This only happens with `nfkc-casefold-2`.
     """
     tables, held = _tables(name), list[Uint32s]()
     for raw in map(to_codes, chunks):
@@ -225,27 +227,27 @@ def _normalized_alone(parts: Sequence[Uint32s], tables: _Tables) -> Uint32s:
 
 
 def _are_firm(raw: Uint32s, tables: _Tables) -> Bools:
-    """Return which code points neither join nor are dropped, nor a space, nor a hyphen that may end a line."""
+    """Return which code points do not join, are not dropped, and are not spaces or hyphens that may end a line."""
     normal = tables.normal[raw]
     firm: Bools = (normal != _JOINING) & (normal != _DROPPED) & (normal != SPACE)
     if tables.is_layout_free:
         hyphen = np.flatnonzero(_are_hyphens(raw))
         before = hyphen - (hyphen > 0)
         firm[hyphen] &= (hyphen > 0) & (tables.hyphened[raw[before]] == 0)
-    else:  # nothing closes a space up, so a mark after it joins nothing
+    else:  # spaces are never removed here, so a mark after one does not join anything
         firm[1:] |= (normal[1:] == _JOINING) & (normal[:-1] == SPACE)
     return firm
 
 
 def _shortened(raw: Uint32s, tables: _Tables) -> Uint32s:
-    """Return code points, none of them firm, without those of a long row that change nothing."""
+    """Drop those code points of a long run without firm ones that do not affect the result."""
     normal, precedes = tables.normal[raw], tables.hyphened[raw] > 0
     if not len(raw):
         return raw
     if (normal == SPACE).all():
         return raw[int(_break_lines(raw).argmax()) :][:1]
     goes = normal == _DROPPED
-    if tables.is_layout_free:  # the first of a row may stand beside a hyphen, or be one
+    if tables.is_layout_free:  # the first of a run may be next to a hyphen, or be one
         goes[1:] &= goes[:-1] & (precedes[1:] == precedes[:-1])
         goes[0] = False
     return _with_few_joining(raw[~goes], tables)
@@ -268,7 +270,7 @@ def _normalized(raw: Uint32s, ends: Int64s, tables: _Tables) -> Uint32s:
 
 
 def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -> Int64s:
-    """Return where hyphens and line breaks inside words are, with the white space around them."""
+    """Return the positions of hyphens and line breaks inside words, including the white space around them."""
     hyphens = normal == ord("-")
     if (normal == _DROPPED).any():
         hyphens |= raw == _SOFT_HYPHEN
@@ -284,7 +286,7 @@ def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -
     after = solid[np.searchsorted(solid, at, side="right")]
     is_broken = np.searchsorted(breaks, after) > np.searchsorted(breaks, at)
     is_broken &= tables.hyphened[raw[after]] == 1
-    is_broken[1:] &= after[1:] != after[:-1]  # the first of several hyphens before a letter has all that goes
+    is_broken[1:] &= after[1:] != after[:-1]  # of several hyphens before a letter, the first covers all that is removed
     edges = np.zeros(len(raw), np.int8)
     edges[at[is_broken]] = 1
     edges[after[is_broken]] = -1
@@ -320,10 +322,10 @@ def to_text(codes: Uint32s) -> str:
 
 
 def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
-    """Return `codes` with joining code points composed with what stands before them.
+    """Return `codes` with joining code points composed with the preceding ones.
 
-    Only the stretch from the last code point apart to the next one takes part, and all stretches go through
-    `unicodedata` as one string, each after a separator: no call for each document, whatever its length.
+    A stretch runs from the last code point that neither joins nor is dropped up to the next such one. All stretches go
+    through `unicodedata` as one string, each after a separator, so there is one call for all documents.
     """
     apart = np.flatnonzero((codes != _JOINING) & (codes != _DROPPED))
     behind = np.searchsorted(apart, np.flatnonzero(codes == _JOINING))
@@ -331,7 +333,7 @@ def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
     starts = np.where(behind, apart[behind - 1], 0)
     starts += codes[starts] == SEPARATOR
     ends = apart[behind]
-    between = starts[1:] != ends[:-1]  # stretches side by side are one
+    between = starts[1:] != ends[:-1]  # adjacent stretches are merged
     starts, ends = starts[np.append(True, between)], ends[np.append(between, True)]
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
@@ -349,7 +351,7 @@ def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _with_few_joining(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Return code points without those beyond `JOINING_LIMIT` that join the same one."""
+    """Drop the code points beyond `JOINING_LIMIT` that join the same one."""
     number = np.arange(len(codes))
     before_run = np.maximum.accumulate(np.where(tables.normal[codes] == _JOINING, -1, number))
     few: Uint32s = codes[number - before_run <= JOINING_LIMIT]
@@ -357,7 +359,7 @@ def _with_few_joining(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _without_variants(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Return stretches in NFKC, each after a separator, with variant spellings as one."""
+    """Unify variant spellings in stretches of NFKC, each of which follows a separator."""
     given, codes = codes, tables.variants[codes]
     codes = _expand_many(codes[codes != _DROPPED], tables)
     nasal = np.flatnonzero((codes[:-1] == _NASAL) & (codes[1:] == _VIRAMA))
@@ -389,7 +391,7 @@ def _expand_many(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Return `codes` with one space for each run of spaces, and none beside a separator, nor where `_are_closed`."""
+    """Collapse runs of spaces in `codes`; remove those next to a separator and those that `_are_closed` selects."""
     at = np.flatnonzero(codes == SPACE)
     if not len(at):
         return codes
@@ -405,7 +407,7 @@ def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
     kept[at] = False
     kept[starts[~goes]] = True
     squeezed = codes[kept]
-    begins = closed & (tables.normal[after] == _JOINING)  # a line with a mark
+    begins = closed & (tables.normal[after] == _JOINING)  # a mark that followed the removed space
     if not begins.any():
         return squeezed
     joining = tables.normal[squeezed] == _JOINING
@@ -415,7 +417,7 @@ def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _are_closed(before: Uint32s, after: Uint32s, tables: _Tables) -> Bools:
-    """Return between which code points a space goes: one is of a script without spaces, no other has them."""
+    """Return where a space is removed: a neighbour is of a script without spaces, and neither is of one with spaces."""
     closed = np.zeros(len(before), np.bool_)
     if max(before.max(), after.max()) < _FIRST_UNSPACED:
         return closed

@@ -26,26 +26,26 @@ from hsimhash.fingerprint.tokens import Spans, Units, shingles, stretch_rows
 
 Pieces = TypeVar("Pieces", Units, Spans)
 
-_WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
-_CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
-SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
+_WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # for 1e0ng
+_CLICKHOUSE_LEAST = 4  # bytes; shorter words are skipped
+SAMPLED = 32  # trafilatura's words of one to four letters count only if there are fewer longer ones
 BETWEEN_SPACES = "[^ ]+"
-WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # of mfonda
-# By pattern of a built-in recipe a character that none of its matches holds. These patterns take linear time.
+WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # for mfonda
+# For each pattern of a built-in recipe, a character that no match contains. These patterns take linear time.
 OUTSIDE_MATCHES = {
     BETWEEN_SPACES: re.compile(" "),
     r"\w+": re.compile(r"\W"),
     WORDS_AND_LINKS: re.compile("[^0-9A-Za-z_'./:]"),
 }
-GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
+GRAM_LEAST = 5  # text-dedup 0.4 ignores shorter texts
 
-# What a text becomes before it is cut, beside `nfkc-casefold-1`; of the last one `word_characters` are left.
+# Normalisations besides `nfkc-casefold-*`, applied before a text is cut. The last also drops all but `word_characters`.
 WORD_CHARACTERS = "lower-word-characters"
 NORMALIZERS: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, WORD_CHARACTERS: str.lower}
 
 
 def word_characters(codes: Uint32s, ends: Int64s) -> tuple[Uint32s, Int64s]:
-    """Keep letters, digits and underscores of documents; return where each document then ends."""
+    """Keep only letters, digits and underscores of documents; return the code points and where each document ends."""
     kept = _word_table()[codes]
     kept[ends] = True
     return codes[kept], np.cumsum(kept)[ends] - 1
@@ -63,10 +63,10 @@ def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
     """Return each run of n adjacent characters of documents.
 
     Args:
-        codes: their code points, one document after the other, each followed by one that is no part of it.
-        ends: shape (documents,), where each ends.
-        n: characters to a piece.
-        least: a document of fewer has none.
+        codes: Code points of all documents, each followed by one that does not belong to it.
+        ends: Position after each document; shape (documents,).
+        n: Characters per piece.
+        least: Minimum number of characters; a shorter document does not have pieces.
     """
     sizes = np.diff(ends, prepend=-1) - 1
     chars, doc = np.delete(codes, ends), _owners(sizes)
@@ -88,7 +88,7 @@ def listed_units(words: list[str], doc: Int64s) -> Units:
 
 
 def words_by(pattern: str) -> Callable[[str], list[str]]:
-    """Return a function that finds a pattern's matches in a text, in a quarter of the time if cut at spaces."""
+    """Return a function that finds a pattern's matches in a text; splitting at spaces takes a quarter of the time."""
     if pattern == BETWEEN_SPACES:
         return lambda text: list(filter(None, text.split(" ")))
     return re.compile(pattern).findall
@@ -102,16 +102,16 @@ def octets(texts: Sequence[str], n: int, least: int) -> Spans:
 
 
 def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
-    """Return each run of n adjacent words as ClickHouse's `wordShingleSimHash` hashes them: without separators.
+    """Return each run of n adjacent words as hashed by ClickHouse's `wordShingleSimHash`, without separators.
 
-    A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
+    A word is a run of at least 4 bytes: ASCII letters and digits, and bytes beyond ASCII.
     """
     words, sizes = clickhouse_units(texts)
     return _windows(words.buffer, words.ends, sizes, n, least)
 
 
 def clickhouse_units(texts: Sequence[str]) -> tuple[Spans, Int64s]:
-    """Cut texts into words as ClickHouse does, without separators; return how many each text has."""
+    """Cut texts into words like ClickHouse, without separators; also return the number of words per text."""
     encoded = [text.encode() for text in texts]
     units = np.frombuffer(b" ".join([b"", *encoded, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(_clickhouse_letters()[units]))
@@ -133,9 +133,9 @@ def _clickhouse_letters() -> Bools:
 
 
 def trafilatura_words(text: str) -> list[str]:
-    """Return words as trafilatura takes them: only letters and digits, without punctuation around them.
+    """Return words as selected by trafilatura: only letters and digits, without punctuation around them.
 
-    Short ones are left out as long as 32 longer ones are there.
+    Short words are left out as long as 32 longer ones remain.
     """
     words = alphanumeric_words(text) or alphanumeric_words(text, has_punctuation=True)
     for letters in (4, 3, 2, 1):
@@ -146,7 +146,7 @@ def trafilatura_words(text: str) -> list[str]:
 
 
 def alphanumeric_words(text: str, *, has_punctuation: bool = False) -> list[str]:
-    """Return words of only letters and digits, without punctuation around them, or cut at any punctuation."""
+    """Return words of only letters and digits, stripped of surrounding punctuation or split at any punctuation."""
     if has_punctuation:
         return list(filter(str.isalnum, text.translate(_punctuation()).split()))
     return list(filter(str.isalnum, [word.strip(string.punctuation) for word in text.split()]))
@@ -159,17 +159,17 @@ def _punctuation() -> dict[int, str]:
 
 @cache
 def blank_or_punctuation() -> re.Pattern[str]:
-    """Return the pattern of a character that separates words where punctuation does."""
+    """Return a pattern for one character that separates words when punctuation does."""
     return re.compile(f"[\\s{re.escape(''.join(map(chr, _punctuation())))}]")
 
 
 def lower_grams(text: str, n: int) -> list[str]:
-    """Return the distinct character n-grams as text-dedup 0.4 takes them: cut first, then in lower case."""
+    """Return the distinct character n-grams like text-dedup 0.4: cut first, then lower-cased."""
     return different_grams(text, n) if len(text) >= GRAM_LEAST else []
 
 
 def different_grams(text: str, n: int) -> list[str]:
-    """Return the distinct n-grams of a text in lower case; a text of fewer than n characters is one."""
+    """Return the distinct n-grams of a text in lower case; a text of fewer than n characters is one n-gram."""
     return list(dict.fromkeys([text[at : at + n].lower() for at in range(max(len(text) - n, 0) + 1)]))
 
 
@@ -179,12 +179,12 @@ def _owners(sizes: Int64s) -> Int64s:
 
 
 def _of_enough(pieces: Pieces, sizes: Int64s, least: int) -> Pieces:
-    """Return what is of documents of at least so many units."""
+    """Return the pieces of documents that have at least `least` units."""
     enough = sizes >= least
     return pieces if enough.all() else pieces.of(enough[pieces.doc])
 
 
 def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
-    """Return each n adjacent units of a buffer that is all units, which stop at `stops`, `sizes` of each document."""
+    """Return each run of n adjacent units of a gapless buffer, given their `stops` and the `sizes` of documents."""
     starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
     return _of_enough(Spans(buffer, starts, stops, doc).rows(*stretch_rows(doc, n)), sizes, least)

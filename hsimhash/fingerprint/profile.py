@@ -1,6 +1,6 @@
-"""Profiles: everything that decides a text's fingerprint, frozen, named and versioned.
+"""Profiles: frozen, named and versioned settings that fully determine a text's fingerprint.
 
-An index is tied to its profile. The results of a built-in profile never change; better ideas get a new name.
+An index is tied to its profile. The results of a built-in profile never change; improvements get a new name.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ADDED_IN = {name: version for version, names in ADDED_FIELDS.items() for name i
 _FIELDS_OF = {
     version: tuple(name for name in FIELDS if _ADDED_IN.get(name, 1) <= version) for version in (1, *ADDED_FIELDS)
 }
-BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
-NATIVE_DOCUMENTS = 1024  # fewer calls, each of which waits for other threads to let go of the interpreter
+BATCH_DOCUMENTS = 256  # the arrays for this many pages fit in the L2 cache; 1,024 took 1.5 times as long
+NATIVE_DOCUMENTS = 1024  # larger batches mean fewer calls, and each call waits for the GIL
 BATCH_CHARACTERS = 1 << 19
-PIECES_BATCH_CHARACTERS = 1 << 16  # where each character begins a piece, more take twice as long
+PIECES_BATCH_CHARACTERS = 1 << 16  # if a piece begins at every character; larger batches take twice as long
 
 _JAPANESE = "これはテストのためのひらがなとカタカナです。"
-# Something of every kind of feature; its fingerprint is compared with the profile's own at first use.
+# Contains every kind of feature. On first use, its fingerprint is compared with the one that the profile records.
 PROBE_TEXT = (
     "近似重复的网页在互联网上非常普遍，搜索引擎需要快速识别它们。我们把每个文档的特征词加权求和，得到六十四位的指纹；"
     "两个指纹的汉明距离越小，文档内容就越相似。北京大学的研究人员在２０１９年发表了论文。"
@@ -54,15 +54,15 @@ PROBE_TEXT = (
     "apt-get are words too. Быстрая коричневая лиса прыгает через ленивую собаку. 지문은 문서의 내용을 요약한다. "
     f"{_JAPANESE}ภาษาไทยไม่มีช่องว่างระหว่างคำ"
 )
-PROBE_WITHOUT_JAPANESE = PROBE_TEXT.replace(_JAPANESE, "")  # because next to kana `simplified-2` takes Han for Japanese
+PROBE_WITHOUT_JAPANESE = PROBE_TEXT.replace(_JAPANESE, "")  # `simplified-2` treats Han next to kana as Japanese
 PROBE_FEATURES = (
-    '{"指纹": 3, "fingerprint": 0.75, "feature": 1, "weight": 0.5, "hash": 2}'  # of a profile of given ones
+    '{"指纹": 3, "fingerprint": 0.75, "feature": 1, "weight": 0.5, "hash": 2}'  # probe for profiles of given features
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature of a text, its weight in the vote, and its hash."""
+    """A feature of a text, with its weight in the vote and its hash."""
 
     text: str
     weight: int | float
@@ -71,15 +71,15 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Profile(Recipe):
-    """Decides the fingerprints of texts. Make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
+    """Determines the fingerprints of texts. Make your own: `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
 
-    probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; `verify` compares
+    probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; compared by `verify`
 
     @staticmethod
     def named(name: str) -> Profile:
         """Return a built-in profile such as "auto-1", or a variant such as "words-1:n=3,hash=fnv-1a-64".
 
-        It may have lists of your own, from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
+        The name may add your own lists from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
         """
         plain, lists = split_lists(name)
         recipe = Recipe.named(plain)
@@ -87,7 +87,7 @@ class Profile(Recipe):
         try:
             profile = profile.with_lists(**lists, name=None) if lists else profile
             if profile.lacks_lists:
-                raise ValueError(f"it goes by cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
+                raise ValueError(f"it needs cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
             return profile
         except OSError as error:
             raise ValueError(f"profile {name!r:.80}: {error.filename}: {error.strerror}") from error
@@ -96,14 +96,14 @@ class Profile(Recipe):
 
     @property
     def is_known_by_name(self) -> bool:
-        """Whether `named` makes this profile from its name: not if it has lists, or a name, of your own."""
+        """Whether `named` can recreate this profile from its name; False with your own lists or your own name."""
         try:
             return Profile.named(self.name) == self
         except ValueError:
             return False
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how another process makes it: with its lists."""
+        """Pickle the profile together with its lists, so that another process can recreate it."""
         values = tuple(getattr(self, name) for name in FIELDS)
         return _remade, (values, self.probe, kept_lists(filter(None, self.lists)))
 
@@ -116,22 +116,24 @@ class Profile(Recipe):
         rarity: Path | None = None,
         name: str | None = None,
     ) -> Profile:
-        """Return this profile with lists of your own from files of UTF-8.
+        """Return this profile with your own lists, read from UTF-8 files.
 
         Args:
-            idf: a word and its inverse document frequency a line, as `fit_idf` makes them; words that are not listed
-                get the median. Words of all languages with spaces weigh by it too, one by one.
-            words: a word a line that the segmenter is to know, perhaps its frequency after it, perhaps its tag.
-            stops: a word a line that is no feature, beside jieba's own stop words.
-            rarity: a table that `hsimhash fit` wrote, for a profile with the weights "rarity".
-            name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
+            idf: File with a word and its inverse document frequency on each line, as `fit_idf` writes it. Words that
+                are not listed get the median. Space-separated words of every language are then also weighted by it, one
+                by one.
+            words: File with one word per line to add to the segmenter's dictionary, optionally followed by its
+                frequency and its tag.
+            stops: File with one word per line to exclude from the features, in addition to jieba's stop words.
+            rarity: Table written by `hsimhash fit`, for a profile with the weights "rarity".
+            name: Name of the new profile. The default identifies the lists by their hashes, as in auto-2-idf-64953954.
 
         Raises:
-            ValueError: a file is not such a list, and the message names the line; or the profile cannot use it.
+            ValueError: a file is not a valid list (the message names the line), or the profile cannot use it.
         """
         if rarity and self.weights != BY_RARITY:
             raise ValueError(
-                f"profile {self.name} cannot use {rarity}: a rarity table goes with weights=rarity; use auto-3"
+                f"profile {self.name} cannot use {rarity}: a rarity table requires weights=rarity; use auto-3"
             )
         given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops), "rarity": (RARITY_TABLE, rarity)}
         hashes = {
@@ -145,7 +147,7 @@ class Profile(Recipe):
         return replace(self, name=name or name_with_lists(self.name, hashes), **changes)
 
     def fitted(self, table: RarityTable) -> Profile:
-        """Return this profile with a rarity table."""
+        """Return this profile with the given rarity table."""
         sha256 = keep_list(table.content())
         return replace(self, name=name_with_lists(self.name, {"rarity": sha256}), rarity=sha256)
 
@@ -185,14 +187,14 @@ class Profile(Recipe):
         )
 
     def shingles(self, texts: Iterable[str]) -> Iterator[Uint64s]:
-        """Yield the distinct shingles that the sketch of each text is made of: their hashes, ascending.
+        """Yield the hashes of each text's distinct shingles, ascending; the text's sketch is made of them.
 
         Raises:
-            ValueError: the profile makes no sketches.
+            ValueError: the profile does not make sketches.
         """
         n = self.sketch
         if n is None:
-            raise ValueError(f"profile {self.name} makes no sketches, so its texts have no shingles")
+            raise ValueError(f"profile {self.name} does not make sketches, so its texts do not have shingles")
         for batch in split_batch(as_texts(texts)):
             if is_long(self, batch):
                 yield long_shingles(self, batch[0], n)
@@ -200,7 +202,7 @@ class Profile(Recipe):
                 yield from sketch_shingles(self, batch, n)
 
     def batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Split texts into those that are best signed together."""
+        """Split texts into batches of an efficient size for signing."""
         most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return split_batch(texts, most, NATIVE_DOCUMENTS if signs_natively(self) else BATCH_DOCUMENTS)
 
@@ -208,7 +210,7 @@ class Profile(Recipe):
         """Join the texts of a document's fields into one text for the other methods; a missing field is empty.
 
         Raises:
-            ValueError: the profile has no fields, or not one of these.
+            ValueError: the profile does not have fields, or does not have one of these.
         """
         known = self.field_weights
         if wrong := [name for name in fields if name not in known]:
@@ -218,15 +220,16 @@ class Profile(Recipe):
     def fingerprint_features(self, features: OwnFeatures) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
 
-        The cap levels the weights of fewer than `cap` features: for a handful take a profile with `cap=None`.
+        The cap evens out the weights of fewer than `cap` features. For a handful of features, use a profile with
+        `cap=None`.
 
         Args:
-            features: each a string, or an unsigned 64-bit number that is its own hash, and its weight: finite, counted
-                in steps of 1/4096; one that weighs 0 has no vote. The weights of a repeated feature add up; there is no
-                least number.
+            features: Features with their weights. A feature is a string, or an unsigned 64-bit number that serves as
+                its own hash. A weight is finite and is rounded to steps of 1/4096; features of weight 0 do not vote.
+                The weights of a repeated feature add up. There is no minimum number of features.
 
         Raises:
-            TextTooShortError: none of them has a vote.
+            TextTooShortError: none of the features has a vote.
             ValueError: a weight or a number is outside its range.
         """
         summed = weighted_hashes(self, features)
@@ -237,9 +240,9 @@ class Profile(Recipe):
         return int((vote_in_order if self.is_plain else vote)(doc, hashes, weights, 1, self.tie)[0])
 
     def features(self, text: str) -> list[Feature]:
-        """Return the text's features with the weights that vote (cap applied), heaviest first.
+        """Return the text's features with their weights in the vote (cap applied), heaviest first.
 
-        With fewer than `min_features` they do not vote: the fingerprint is the hash of the normalised text.
+        If there are fewer than `min_features`, they do not vote: the fingerprint is the hash of the normalised text.
         """
         found = find_features(self, as_text(text))
         weights = found.weights.tolist() if self.is_plain else found.weights.astype(np.int64).tolist()
@@ -247,7 +250,7 @@ class Profile(Recipe):
         return sorted(listed, key=lambda feature: -feature.weight)
 
     def verify(self) -> None:
-        """Raise `ProfileMismatchError` unless the built-in probe text still gets the profile's own fingerprint."""
+        """Raise `ProfileMismatchError` unless the probe text still yields the profile's recorded fingerprint."""
         found, promised = _probe(self), self._promised_probe()
         if found != promised:
             raise ProfileMismatchError(
@@ -256,23 +259,25 @@ class Profile(Recipe):
             )
 
     def _promised_probe(self) -> int:
-        """Return the probe's fingerprint as recorded, else as pinned, else, for a custom profile, as it is now."""
+        """Return the recorded fingerprint of the probe, else the pinned one, else the current one (custom profiles)."""
         return self.probe if self.probe is not None else _PROBES.get(self.name) or _probe(self)
 
     def to_json(self) -> dict[str, object]:
-        """Return the profile as values for `json.dumps`, with its probe's fingerprint."""
+        """Return the profile as values for `json.dumps`, including the fingerprint of its probe."""
         version = max((added for name, added in _ADDED_IN.items() if getattr(self, name) != DEFAULTS[name]), default=1)
         fields = {name: getattr(self, name) for name in _FIELDS_OF[version]}
         return {"version": version, **fields, "probe": format_fingerprint(self._promised_probe())}
 
     @classmethod
     def from_json(cls, data: object) -> Profile:
-        """Return the profile that `to_json` wrote; raise `ValueError` for another version or other fields."""
+        """Return the profile that `to_json` wrote; raise `ValueError` for an unknown version or unexpected fields."""
         if not isinstance(data, Mapping) or data.get("version") not in _FIELDS_OF:
             raise ValueError(f"not a profile of version {' or '.join(map(str, _FIELDS_OF))}: {data!r:.200}")
         names = _FIELDS_OF[data["version"]]
         if wrong := sorted(data.keys() ^ {"version", *names, "probe"}):
-            raise ValueError(f"a profile of version {data['version']} has not exactly these fields: {', '.join(wrong)}")
+            raise ValueError(
+                f"a profile of version {data['version']} has missing or unexpected fields: {', '.join(wrong)}"
+            )
         profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
@@ -280,14 +285,14 @@ class Profile(Recipe):
 
 @functools.lru_cache(maxsize=8)
 def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
-    """Return a list's content: a command asks several times, and half a million words take a second to read."""
+    """Return a list's content; cached because a command needs it repeatedly and half a million words take a second."""
     if kind == RARITY_TABLE:
         return read_table(path)
     return read_list(kind, path, profile._normalized, is_exact=profile.tokens == "cppjieba")
 
 
 def _mark_of(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file does."""
+    """Return values that change whenever the file changes."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -303,7 +308,7 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
 def split_batch(
     texts: Sequence[str], most_characters: int = BATCH_CHARACTERS, most_documents: int = BATCH_DOCUMENTS
 ) -> Iterator[Sequence[str]]:
-    """Split texts into batches of a bounded number and size; a long text is a batch alone."""
+    """Split texts into batches of bounded count and size; a long text gets a batch of its own."""
     start = characters = 0
     for index, text in enumerate(texts):
         is_long = len(text) > LONG_CHARACTERS
@@ -324,7 +329,7 @@ def _probe(profile: Profile) -> int:
     return profile.fingerprint(PROBE_WITHOUT_JAPANESE if profile.han == CHINESE_ONLY_NAME else PROBE_TEXT)
 
 
-# Pinned for ever: what the built-in profiles give for their probe texts.
+# Pinned for ever: the fingerprints of the probe texts under the built-in profiles.
 _PROBES = {
     "auto-3": 0x9D29E6E9BA1C23C2,
     "auto-3:sketch=off": 0x9D29E6E9BA1C23C2,

@@ -5,9 +5,9 @@
     chars-1:normalize=lower,cap=off,pattern=…
     auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
-Options may be in any order. In a profile's own name they are in the order of the fields, and only those that differ
-from the known profile. `off` means no value. A pattern comes last, because it may contain anything. Word lists are
-given as files, whose names cannot contain commas.
+Options may be in any order. A profile's own name lists only those that differ from the known profile, in the order of
+the fields. `off` means no value. A pattern comes last, because it may contain anything. Word lists are given as files,
+whose names cannot contain commas.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Value = int | str | None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word most like another, and all known words, for a message."""
+    """Return the known word most similar to `word`, followed by all known words, for a message."""
     listed = list(known)
     begun = [name for name in listed if word and name.startswith(word)]
     (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
-    return f"the nearest is {most_like}; known are {', '.join(listed)}"
+    return f"did you mean {most_like}? available: {', '.join(listed)}"
 
 
 def read_options(written: str) -> dict[str, Value]:
@@ -42,9 +42,9 @@ def read_options(written: str) -> dict[str, Value]:
     for one in options:
         option, equals, value = one.partition("=")
         if not (option and equals and value):
-            raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
+            raise ValueError(f"invalid option {one!r:.80}; write name=value, separated by commas")
         if option in given:
-            raise ValueError(f"{option} stands twice; leave one out")
+            raise ValueError(f"{option} is given twice; remove one")
         given[option] = None if value == NO_VALUE else int(value) if _NUMBER.fullmatch(value) else value
     if pattern is not None:
         given[_PATTERN] = pattern
@@ -69,13 +69,13 @@ def split_lists(name: str) -> tuple[str, dict[str, Path]]:
 
 
 def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
-    """Name a profile with lists by the SHA-256 of each: `auto-2-idf-64953954`."""
+    """Name a profile with lists after the SHA-256 of each: `auto-2-idf-64953954`."""
     told = "".join(f"-{option}-{sha256[:8]}" for option, sha256 in hashes.items())
     return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
 
 
 def write_options(values: Mapping[str, Value]) -> str:
-    """Return values as written after the colon of a known name; empty if there are none."""
+    """Return values as written after the colon of a known name; empty without values."""
     return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
 
 
@@ -83,18 +83,18 @@ def field_weights(written: str) -> dict[str, int]:
     """Parse the weights of fields by name, in order: `title^3+body` gives 3 and 1.
 
     Raises:
-        ValueError: a name or a weight is none, or a name stands twice.
+        ValueError: a name or a weight is invalid, or a name is repeated.
     """
     weights: dict[str, int] = {}
     for one in written.split("+"):
         match = _FIELD.fullmatch(one)
         if match is None:
             raise ValueError(
-                f"{one!r:.80} is no field; write title^3+body, names of letters, digits, '_', '.' and '-', and weights "
-                "from 1 to 999"
+                f"invalid field {one!r:.80}; write title^3+body, with names of letters, digits, '_', '.' and '-', "
+                "and weights from 1 to 999"
             )
         if match[1] in weights:
-            raise ValueError(f"the field {match[1]} stands twice; leave one out")
+            raise ValueError(f"field {match[1]} is given twice; remove one")
         weights[match[1]] = int(match[2] or 1)
     return weights
 

@@ -1,11 +1,11 @@
 """Rarity tables: how rare each feature is in a collection, learnt from a sample of it without labels.
 
-A feature that is in d of n documents has the rarity ln((n + 1) / d) / ln(n + 1), in steps of 1/255: 255 in one
-document, near 0 in all of them. A table lists up to `MOST_FEATURES`, those in the most documents; every other feature
-has the table's *default*. It knows features by the leading 32 bits of their hashes, so it holds words, pairs of words
-and characters of every language alike, in at most 2 MB.
+A feature that occurs in d of n documents has the rarity ln((n + 1) / d) / ln(n + 1), in steps of 1/255: 255 in one
+document, near 0 in all of them. A table lists up to `MOST_FEATURES` features, those that occur in the most documents.
+Every other feature has the table's *default*. Features are identified by the leading 32 bits of their hashes, so a
+table covers words, pairs of words and characters of every language alike, in at most 2 MB.
 
-The content is ASCII, so that every store can keep it as it keeps lists of words:
+The content is ASCII, so that every store can keep it like a list of words:
 
     hsimhash rarity 1 documents=20000 default=200
     base64 of: how many features begin with each 16 bits (65,536 times 2 bytes), the 16 bits after them in ascending
@@ -33,40 +33,41 @@ from hsimhash.fingerprint.sketch import shingle_hashes
 from hsimhash.fingerprint.vote import SCALE as VOTE_SCALE
 from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 
-FIT_AUTO, FIT_OFF = "auto", "off"  # a table fitted to the inputs, or that of general text
+FIT_AUTO, FIT_OFF = "auto", "off"  # a table fitted to the inputs, or the table of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
-# Of a feature that is not listed. It is lower than that of a feature in one document, because such a feature is more
-# often a change than something that two versions share.
+# Rarity of unlisted features. It is lower than that of a feature in one document, because such a feature is more often
+# an edit than something that two versions share.
 DEFAULT = 200
 
 _HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
 _HEAD_BYTES = 64
-GENERAL_FILE = "general.rarity"  # the table in this package, of many languages; schema/make_rarity_table.py makes it
+GENERAL_FILE = "general.rarity"  # the table of many languages in this package, made by schema/make_rarity_table.py
 GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
-_HALF_SATURATED = 3  # times found: of a feature found so often, half of the most that it can weigh for the key
-OFTEN = 4  # times found: what is found less often is not a name that repeats
-# A text has at most so many different features for each time that the words of a name, or a word alone, are found.
+_HALF_SATURATED = 3  # number of occurrences at which a feature reaches half of its maximum weight in the key
+OFTEN = 4  # minimum number of occurrences of a name that repeats
+# A word is a name if its text has at most this many distinct features per occurrence of it: with other words that are
+# found equally often, or without.
 _MOST_TO_A_NAME, _MOST_TO_A_WORD = 32, 5
-_NAME_PARTS = 4  # a word of such a name votes with one part of its weight
+_NAME_PARTS = 4  # a word of such a name votes with this fraction of its weight: 1/4
 _BUCKETS = 1 << 16
 _TAG_BITS = 32
-_LEADING = 20  # bits of a tag that a look-up starts from: as a rule at most one feature has them
+_LEADING = 20  # bits of a tag that index look-ups; usually at most one feature shares them
 _ENTRY_BYTES = 3
 _MOST_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
 class RarityTable:
-    """Ascending tags of features and the rarity of each; after them a greatest tag with the default."""
+    """Ascending tags of features with their rarities, ended by the greatest tag with the default rarity."""
 
     tags: Uint32s
     rarities: Uint8s
-    documents: int  # of the sample
+    documents: int  # number of documents in the sample
 
     @cached_property
     def _first(self) -> Int64s:
-        """By the leading bits of a tag the place of the first that has them."""
+        """The position of the first tag for each value of the leading bits."""
         return starts_of(self.tags[:-1] >> np.uint32(_TAG_BITS - _LEADING), 1 << _LEADING)
 
     @staticmethod
@@ -88,14 +89,14 @@ class RarityTable:
         wanted = (hashes >> np.uint64(64 - _TAG_BITS)).astype(np.uint32)
         place = self._first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
         left = np.flatnonzero(self.tags[place] < wanted)
-        while len(left):  # few steps, for few features: a tenth of what a binary search takes
+        while len(left):  # few steps for few features: a tenth of the time of a binary search
             place[left] += 1
             left = left[self.tags[place[left]] < wanted[left]]
         found: Uint8s = np.where(self.tags[place] == wanted, self.rarities[place], self.rarities[-1])
         return found.astype(np.int64)
 
     def content(self) -> bytes:
-        """Return what `read` reads."""
+        """Serialise the table for `read`."""
         tags, rarities = self.tags[:-1], self.rarities[:-1]
         sizes = np.bincount(tags >> np.uint32(16), minlength=_BUCKETS)
         packed = sizes.astype("<u2").tobytes() + tags.astype("<u2").tobytes() + rarities.tobytes()
@@ -104,7 +105,7 @@ class RarityTable:
 
     @staticmethod
     def read(content: bytes) -> RarityTable:
-        """Return the table with this content; raise `ValueError` if it is not one."""
+        """Parse a table's content; raise `ValueError` if it is invalid."""
         head = _HEAD.match(content[:_HEAD_BYTES].decode("ascii", "replace"))
         if head is None:
             raise ValueError("it does not begin with 'hsimhash rarity 1'; write one with 'hsimhash fit'")
@@ -117,7 +118,7 @@ class RarityTable:
         default = int(head[2])
         is_whole = len(packed) == 2 * _BUCKETS + _ENTRY_BYTES * count
         if not is_whole or count > MOST_FEATURES or not 1 <= default <= SCALE:
-            raise ValueError("it is damaged, or cut off")
+            raise ValueError("it is damaged or truncated")
         lows = np.frombuffer(packed, "<u2", count, 2 * _BUCKETS).astype(np.uint32)
         tags = np.repeat(np.arange(_BUCKETS, dtype=np.uint32) << 16, sizes) | lows
         rarities = np.frombuffer(packed, np.uint8, count, 2 * (_BUCKETS + count))
@@ -127,7 +128,7 @@ class RarityTable:
 
     @staticmethod
     def joined(tables: Sequence[RarityTable], documents: int) -> RarityTable:
-        """Merge tables: each feature gets its lowest rarity; beyond `MOST_FEATURES` the rarest are left out."""
+        """Merge tables: each feature gets its lowest rarity; beyond `MOST_FEATURES`, the rarest are dropped."""
         tags = np.concatenate([one.tags[:-1] for one in tables])
         rarities = np.concatenate([one.rarities[:-1] for one in tables])
         order = np.lexsort((rarities, tags))
@@ -139,7 +140,7 @@ class RarityTable:
 
     @staticmethod
     def fitted(documents: Iterable[Uint64s]) -> RarityTable:
-        """Fit a table to documents, each given as the hashes of its different features, in any order."""
+        """Fit a table to documents, each given as the hashes of its distinct features, in any order."""
         listed = list(documents)
         tags = np.concatenate([np.empty(0, np.uint64), *listed]) >> np.uint64(64 - _TAG_BITS)
         found, counts = np.unique(tags.astype(np.uint32), return_counts=True)
@@ -153,13 +154,13 @@ class RarityTable:
 
 
 def _rarity(count: int, documents: int) -> int:
-    """Return the rarity of a feature that is in so many documents: at least 1, so that every feature has a vote."""
+    """Return the rarity of a feature in `count` documents: at least 1, so that every feature has a vote."""
     share = math.log((documents + 1) / min(count, documents)) / math.log(documents + 1)
     return max(1, min(SCALE, round(SCALE * share)))
 
 
 def read_table(path: Path) -> bytes:
-    """Return the content of the table in a file; raise `ValueError` if it is not one."""
+    """Return the content of a table file; raise `ValueError` if it is invalid."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a rarity table has at most {_MOST_BYTES:,}")
     content = path.read_bytes()
@@ -172,7 +173,7 @@ def read_table(path: Path) -> bytes:
 
 @cache
 def rarity_table(sha256: str | None) -> RarityTable:
-    """Return the table with a content of that SHA-256; without one, a table in which all features are equally rare.
+    """Return the table whose content has this SHA-256; None gives a table in which all features are equally rare.
 
     Raises:
         ProfileMismatchError: this process does not know the table.
@@ -185,10 +186,10 @@ def rarity_table(sha256: str | None) -> RarityTable:
 
 
 class Learnt(NamedTuple):
-    """What a fitted table was learnt from; `str` says it in words."""
+    """What a fitted table was learnt from; `str` gives a description."""
 
-    documents: int  # that it was learnt from
-    common: int  # features that weigh less than half of a rare one there, but not in general text
+    documents: int  # number of documents in the sample
+    common: int  # features that weigh under half of a rare one there, but not in general text
 
     @staticmethod
     def of(sha256: str) -> Learnt:
@@ -206,7 +207,7 @@ class Learnt(NamedTuple):
 
 
 def learnt_json(learnt: Learnt | None) -> dict[str, object]:
-    """Return what a summary of a job says of it, as values for `json.dumps`; nothing if nothing was learnt."""
+    """Return the entry for a job's summary, as values for `json.dumps`; empty if nothing was learnt."""
     return {"word_weights": learnt._asdict()} if learnt else {}
 
 
@@ -216,30 +217,30 @@ def _general() -> bytes:
     if found != GENERAL_SHA256:
         raise ProfileMismatchError(
             f"{GENERAL_FILE} of this installation has SHA-256 {found[:16]}…, not {GENERAL_SHA256[:16]}…: fingerprints "
-            f"would differ from those stored; install hsimhash again"
+            f"would differ from those stored; reinstall hsimhash"
         )
     return content
 
 
 def vote_weights(weights: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
-    """Return the weights of features in the vote: the same however often they are found, but less for repeated names.
+    """Return the weights of features in the vote: independent of their counts, but reduced for repeated names.
 
-    The words of a site's name or a watermark are found equally often. A word that is found often, but no other equally
-    often, keeps its weight: it may be what the page is about, and all that tells it from others of its template.
+    The words of a site's name or a watermark occur equally often. A word that occurs often, but without others that
+    occur equally often, keeps its weight: it may be the subject of the page, and the only difference from others of its
+    template.
 
     Args:
-        weights: by the rarity of each feature, shape (m,).
-        counts: how often each was found, shape (m,).
-        alike: how many features of its text were found as often as each, shape (m,); ignored where it was found less
-            than `OFTEN` times.
-        different: how many different features the text has, shape (m,) or one number.
+        weights: Weight of each feature by its rarity; shape (m,).
+        counts: Occurrences of each feature; shape (m,).
+        alike: Number of features of the same text with the same count; shape (m,). Ignored for counts below `OFTEN`.
+        different: Number of distinct features of the text; shape (m,) or one number.
     """
     is_name = (alike > 1) & (_MOST_TO_A_NAME * counts >= different) | (_MOST_TO_A_WORD * counts >= different)
     return np.where(is_name & (counts >= OFTEN), np.maximum(weights // _NAME_PARTS, 1), weights)
 
 
 def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:
-    """Return the weights of features in the key. They grow with the count, up to 4 times the weight of one.
+    """Return the weights of features in the key. They grow with the count, up to 4 times the weight of one occurrence.
 
     Rarity counts by its square root, so a word that occurs throughout a text is in the key even if others are rarer.
     """
@@ -247,7 +248,7 @@ def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:
 
 
 def pair_hashes(words: Uint64s, start: Int64s, stop: Int64s) -> tuple[Int64s, Uint64s]:
-    """Return the first word of each pair among rows of words, and the pair's hash; a word alone is no pair."""
+    """Return the first word of each pair among rows of words, and the pair's hash; skips single words."""
     is_pair = stop - start == 2
     start, stop = start[is_pair], stop[is_pair]
     return start, shingle_hashes(words, start, stop)

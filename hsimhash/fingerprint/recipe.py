@@ -34,14 +34,14 @@ from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
 from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, WordLists
 
-DEFAULT_PROFILE = "auto-3"  # of new indexes
-FEATURES_PROFILE = "features-1"  # of features that are given
+DEFAULT_PROFILE = "auto-3"  # for new indexes
+FEATURES_PROFILE = "features-1"  # for features given by the caller
 
-BY_RARITY = "rarity"  # weights by the rarity of features, each counted once
+BY_RARITY = "rarity"  # weighs features by rarity and counts each once
 
 _COUNTED = ("count", "binary", "log")
 _NORMAL, _AS_IT_IS, _ANY = NORMALIZE_NAMES, ("none",), (*NORMALIZE_NAMES, *NORMALIZERS)
-_TOKENS = {  # their weights, and what their texts may become before
+_TOKENS = {  # the weights and the normalisations that each kind of tokens supports
     "script": (("tfidf+count", BY_RARITY), _NORMAL),
     "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
     "words": (_COUNTED, _NORMAL),
@@ -85,11 +85,11 @@ OWN = "own"  # the user's own idf table
 _OF_SCRIPT = {
     "han": (SIMPLIFIED_NAME, CHINESE_ONLY_NAME),
     "english": (ENGLISH_NAME, OWN),
-}  # or None; for tokens "script"
+}  # or None; only for tokens "script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
 _NAME = re.compile(f"[a-z0-9][a-z0-9._-]{{0,{MOST_OWN_NAME - 1}}}")
-_MOST_NAME = 512  # characters, with options
+_MOST_NAME = 512  # characters, including options
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,44 +97,47 @@ class Recipe:
     """The fields of a profile.
 
     Args:
-        name: yours for your own; a built-in name stands for that profile only.
-        normalize: "nfkc-casefold-1" or "nfkc-casefold-2"; "none" for "tfidf-float"; for pieces that no script decides
-            any of `NORMALIZERS`.
-        tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way;
-            "stop-words": the shingles that hold a stop word; "chars", "bytes": each n adjacent ones; "regex": shingles
-            of what the pattern matches; "features": the text is JSON, features with their weights; the others: as the
-            library of that name.
-        weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
-            "binary": the unit, however often; "log": 1 + ln(how often), times the unit; "log-idf": that and idf;
-            "tfidf+count": both, for "script"; "rarity": the unit times the rarity, however often, for "script",
-            but names that repeat weigh less; "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them;
-            "given": by the features.
-        n: words to a shingle, characters or bytes to a piece.
-        char_n: characters to a shingle, in scripts without spaces.
-        word_unit: what a shingle of words weighs each time it occurs.
-        char_unit: the same for a shingle of characters.
-        top: only so many of the heaviest features vote; of equal ones those of lower hash, but for "tfidf-float". None:
-            all; for "cppjieba" one for each 120 bytes of the text, 5 to 200.
-        cap: no feature weighs more than 1/cap of the document's total; None: no cap.
-        min_features: with fewer, the fingerprint is the hash of the normalised text.
-        idf: the table of inverse document frequencies: jieba's, or "own".
-        idf_sha256: of its content.
-        segmenter: what cuts Chinese words.
-        hash: of a feature's UTF-8, one of `HASHES`.
-        seed: of the hash.
-        tie: "zero": an even vote gives 0; "one": 1.
-        han: "simplified-1": traditional characters count as simplified ones; "simplified-2": not in Japanese texts,
-            where Han characters count as kana; None: as they are. For "script".
-        english: "english-1": words of English texts weigh by this table, one by one; "own": words of all languages with
-            spaces by the own idf table; None: shingles. For "script".
-        sketch: how many words or characters are in a shingle of the sketch; None: there is none.
-        key: how many of the heaviest features make the key; None: there is none.
-        words: SHA-256 of the list of words that the segmenter knows beside its own; None: there is none.
-        stops: SHA-256 of the list of words that are no features, beside jieba's stop words; None: there is none.
-        least: a text of fewer characters, bytes or words has no features; for pieces that no script decides.
-        fields: "title^3+body": a document has several texts, whose features weigh so much; None: one text.
-        pattern: the regular expression of "regex", without groups that capture.
-        keying: which kind of key, one of `Keying`; "in-parts" goes with key=5.
+        name: Name of the profile. A built-in name is reserved for that profile; choose another for your own.
+        normalize: "nfkc-casefold-1" or "nfkc-casefold-2"; "none" for "tfidf-float", given features and the tokens of
+            other libraries; "chars", "bytes" and "regex" also accept any of `NORMALIZERS`.
+        tokens: "jieba": words as jieba segments them; "words": shingles of words; "script": each script in its own way;
+            "stop-words": the shingles that contain a stop word; "chars", "bytes": every n adjacent ones; "regex":
+            shingles of the matches of `pattern`; "features": the text is JSON that lists features and weights; the
+            others: as in the library of that name.
+        weights: "tfidf": rint(tf · idf · 4096), for jieba's words; "count": occurrences times the unit, for shingles;
+            "binary": the unit, regardless of occurrences; "log": 1 + ln(occurrences), times the unit; "log-idf": that
+            times idf; "tfidf+count": both, for "script"; "rarity": the unit times the rarity, regardless of occurrences
+            but less for repeated names, for "script"; "tfidf-float": as in `jieba.analyse.extract_tags` or cppjieba;
+            "given": as the features specify.
+        n: Words per shingle, or characters or bytes per piece.
+        char_n: Characters per shingle, in scripts without spaces.
+        word_unit: Weight of one occurrence of a shingle of words.
+        char_unit: Weight of one occurrence of a shingle of characters.
+        top: Number of heaviest features that vote. Ties go to the lower hash, except with "tfidf-float". None: all
+            features vote, or for "cppjieba" one for each 120 bytes of the text, 5 to 200.
+        cap: No feature weighs more than 1/cap of the document's total; None: no cap.
+        min_features: With fewer features, the fingerprint is the hash of the normalised text.
+        idf: Table of inverse document frequencies: jieba's, or "own".
+        idf_sha256: SHA-256 of that table's content.
+        segmenter: Segmenter for Chinese words.
+        hash: Hash function for a feature's UTF-8, one of `HASHES`.
+        seed: Seed of the hash.
+        tie: Value of a bit whose vote is even: "zero" or "one".
+        han: "simplified-1": traditional characters count as simplified ones; "simplified-2": the same, but in Japanese
+            texts Han characters count as kana; None: no conversion. For "script".
+        english: "english-1": words of English texts are weighted by this table, one by one; "own": words of all
+            languages with spaces are weighted by your own idf table; None: shingles. For "script".
+        sketch: Words or characters per shingle of the sketch; None: no sketch.
+        key: Number of heaviest features that make the key; None: no key.
+        words: SHA-256 of the list of words added to the segmenter's own; None: no list.
+        stops: SHA-256 of the list of words excluded from the features, in addition to jieba's stop words; None: no
+            list.
+        least: Minimum number of characters, bytes or words; a shorter text does not have features. Only for pieces that
+            do not depend on the script.
+        fields: As in "title^3+body": a document consists of several texts, and their features have these weights; None:
+            one text.
+        pattern: Regular expression for "regex", without capturing groups.
+        keying: Kind of key, one of `Keying`; "in-parts" requires key=5.
         rarity: SHA-256 of the table for the weights "rarity"; None: all features are equally rare.
     """
 
@@ -144,8 +147,8 @@ class Recipe:
     weights: str = "tfidf+count"
     n: int = 2
     char_n: int = 3
-    # So a sentence moves a page alike in any script, character for character: measured once, at 5 to 95 % Han.
-    # In tf · idf a pair of words is worth 14.5, three characters 5.5.
+    # With these units a sentence shifts a page's fingerprint equally per character in any script: measured once, with 5
+    # to 95 % Han. In tf · idf, a pair of words is worth 14.5 and three characters 5.5.
     word_unit: int = 29 * SCALE // 2
     char_unit: int = 11 * SCALE // 2
     top: int | None = None
@@ -177,12 +180,12 @@ class Recipe:
 
     @property
     def makes_signatures(self) -> bool:
-        """Whether it makes sketches or keys as well as fingerprints."""
+        """Whether it makes sketches or keys in addition to fingerprints."""
         return self.sketch is not None or self.key is not None
 
     @property
     def key_kind(self) -> Keying:
-        """Which kind of key it makes."""
+        """The kind of key that it makes."""
         return Keying(self.keying)
 
     @staticmethod
@@ -208,7 +211,7 @@ class Recipe:
 
     @property
     def own_lists(self) -> dict[str, str]:
-        """The user's lists that it uses: the kind of each, by its SHA-256."""
+        """The user's lists that it uses: SHA-256 to the kind of list."""
         return own_lists({name: getattr(self, name) for name in FIELDS})
 
     @property
@@ -218,7 +221,7 @@ class Recipe:
 
     @property
     def learnt(self) -> Learnt | None:
-        """What its rarity table was learnt from, if the table is the user's."""
+        """What its rarity table was learnt from, or None if the table is not the user's."""
         return Learnt.of(self.rarity) if self.rarity is not None and self.has_own_rarity else None
 
     @property
@@ -228,17 +231,17 @@ class Recipe:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
+        """Whether it computes fingerprints like jieba's `extract_tags` followed by a plain loop."""
         return self.weights == "tfidf-float"
 
     @property
     def is_normal(self) -> bool:
-        """Whether `normalize` normalises its texts, in arrays."""
+        """Whether its texts are normalised by `normalize`, in arrays."""
         return self.normalize in NORMALIZE_NAMES
 
     @property
     def has_own_pattern(self) -> bool:
-        """Whether it cuts texts by a pattern that is not built in, which may take any time."""
+        """Whether it splits texts by a pattern that is not built in, and so may take unbounded time."""
         return self.pattern is not None and self.pattern not in OUTSIDE_MATCHES
 
     @property
@@ -249,12 +252,12 @@ class Recipe:
 
     @property
     def field_weights(self) -> dict[str, int]:
-        """The weights of a document's fields by name, in order; none where it is one text."""
+        """The weights of a document's fields by name, in order; empty if a document is one text."""
         return field_weights(self.fields) if self.fields else {}
 
     @property
     def warning(self) -> str:
-        """A warning for whoever chooses the profile; usually empty."""
+        """A warning for users who choose this profile; usually empty."""
         bits = HASHES[self.hash].bits
         if bits == 64:
             return ""
@@ -265,19 +268,19 @@ class Recipe:
 
 
 FIELDS = tuple(entry.name for entry in fields(Recipe))
-ADDED_FIELDS = {  # by version
+ADDED_FIELDS = {  # by version of the JSON
     2: ("han", "english", "sketch", "key"),
     3: ("words", "stops"),
     4: ("least", "fields", "pattern"),
     5: ("rarity", "keying"),
 }
 DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
-_LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops", "rarity")  # no options: `with_lists` sets them
+_LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops", "rarity")  # not options; `with_lists` sets them
 _OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
 
 
 def own_lists(fields: Mapping[str, object]) -> dict[str, str]:
-    """Return the user's lists in the fields of a profile: the kind of each, by its SHA-256."""
+    """Return the user's lists among the fields of a profile: SHA-256 to the kind of list."""
     kinds = {"words": WORDS, "stops": STOPS}
     kinds |= {"idf_sha256": IDF} if fields.get("idf") == OWN else {}
     kinds |= {"rarity": RARITY_TABLE} if fields.get("rarity") != GENERAL_SHA256 else {}
@@ -290,9 +293,9 @@ def _check_numbers(recipe: Recipe) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if type(value) is not int or not least <= value <= most:
-            near = f"; the nearest is {max(least, min(value, most))}" if type(value) is int else ""
+            near = f"; the nearest valid number is {max(least, min(value, most))}" if type(value) is int else ""
             raise ValueError(
-                f"profile {recipe.name!r}: {name} must be a whole number from {least} up, got {value!r}{near}"
+                f"profile {recipe.name!r}: {name} must be a whole number of at least {least}, got {value!r}{near}"
             )
 
 
@@ -314,13 +317,13 @@ def _check_choices(recipe: Recipe) -> None:
             raise ValueError(f"profile {recipe.name!r}: {name} {value!r} is unknown; {near}")
     weights, normalizers = _TOKENS[recipe.tokens]
     if recipe.weights not in weights:
-        wrong = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
+        wrong = f"tokens {recipe.tokens!r} and weights {recipe.weights!r}"
         near = nearest(str(recipe.weights), weights)
-        raise ValueError(f"profile {recipe.name!r}: {wrong} do not go together; {near}")
+        raise ValueError(f"profile {recipe.name!r}: {wrong} are incompatible; {near}")
     normalizers = _AS_IT_IS if recipe.is_plain else normalizers
     if recipe.normalize not in normalizers:
         goes = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
-        raise ValueError(f"profile {recipe.name!r}: normalize is {' or '.join(map(repr, normalizers))} for {goes}")
+        raise ValueError(f"profile {recipe.name!r}: normalize must be {' or '.join(map(repr, normalizers))} for {goes}")
     for name, values in _OF_SCRIPT.items():
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
@@ -332,24 +335,24 @@ def _check_choices(recipe: Recipe) -> None:
 
 
 def _check_parts(recipe: Recipe) -> None:
-    """Raise `ValueError` where fields do not go together."""
+    """Raise `ValueError` if fields contradict each other."""
     is_regex, is_given = recipe.tokens == "regex", recipe.tokens == "features"
     wrong = {
-        "tfidf-float goes with cap=None and min_features=1": recipe.is_plain
+        "tfidf-float requires cap=None and min_features=1": recipe.is_plain
         and (recipe.cap is not None or recipe.min_features != 1),
-        "tfidf-float makes no sketch and no key": recipe.is_plain and recipe.makes_signatures,
-        f"a sketch goes with normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
+        "tfidf-float does not support sketches or keys": recipe.is_plain and recipe.makes_signatures,
+        f"a sketch requires normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
         and not recipe.is_normal,
-        f"english goes with hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
-        f"hash {recipe.hash} takes no seed; leave it 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
-        "tokens 'regex' and a pattern go together": is_regex != (recipe.pattern is not None),
-        "features that are given go with min_features=1 and without fields": is_given
+        f"english requires hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
+        f"hash {recipe.hash} does not use a seed; leave it at 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
+        "tokens 'regex' and a pattern require each other": is_regex != (recipe.pattern is not None),
+        "given features require min_features=1 and do not support fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
-        "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
-        f"keying={Keying.IN_PARTS.value} goes with key={TAGS}": recipe.keying == Keying.IN_PARTS.value
+        "tfidf-float does not support fields": recipe.is_plain and recipe.fields is not None,
+        f"keying={Keying.IN_PARTS.value} requires key={TAGS}": recipe.keying == Keying.IN_PARTS.value
         and recipe.key not in (TAGS, None),
-        "a rarity table goes with weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
-        "weights=rarity goes with english=off, and without an idf table": recipe.weights == BY_RARITY
+        "a rarity table requires weights=rarity": recipe.rarity is not None and recipe.weights != BY_RARITY,
+        "weights=rarity requires english=off and does not support an idf table": recipe.weights == BY_RARITY
         and (recipe.english is not None or recipe.idf == OWN),
     }
     for reason, is_wrong in wrong.items():
@@ -357,25 +360,29 @@ def _check_parts(recipe: Recipe) -> None:
             raise ValueError(f"profile {recipe.name!r}: {reason}")
     try:
         if recipe.pattern is not None and re.compile(recipe.pattern).groups:
-            raise ValueError("has a group that captures; write (?:…)")
+            raise ValueError("capturing groups are not supported; write (?:…)")
     except (re.error, ValueError) as error:
         raise ValueError(f"profile {recipe.name!r}: the pattern {recipe.pattern!r:.80}: {error}") from error
     if len(recipe.field_weights) > _MOST_FIELDS:
-        raise ValueError(f"profile {recipe.name!r}: {len(recipe.field_weights)} fields; {_MOST_FIELDS} at most")
+        raise ValueError(
+            f"profile {recipe.name!r}: {len(recipe.field_weights)} fields, but at most {_MOST_FIELDS} are supported"
+        )
 
 
 def _check_lists(recipe: Recipe) -> None:
     if recipe.idf not in (IDF_NAME, OWN):
         raise ValueError(f"profile {recipe.name!r}: idf must be {IDF_NAME!r} or {OWN!r}, got {recipe.idf!r}")
     if recipe.english == OWN and recipe.idf != OWN:
-        raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
+        raise ValueError(f"profile {recipe.name!r}: english {OWN!r} requires idf {OWN!r}")
     for name in ("idf_sha256", "words", "stops", "rarity"):
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} must be a SHA-256 of 64 hex digits, got {value!r}")
     has_words = recipe.idf == OWN or recipe.words is not None or recipe.stops is not None
     if has_words and recipe.tokens not in ("jieba", "script", "cppjieba"):
-        raise ValueError(f"profile {recipe.name!r}: your own idf table, words and stop words need jieba's words")
+        raise ValueError(
+            f"profile {recipe.name!r}: your own idf table, words and stop words require tokens that use jieba's words"
+        )
 
 
 def _check_name(recipe: Recipe) -> None:
@@ -383,12 +390,12 @@ def _check_name(recipe: Recipe) -> None:
     if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
         if not _NAME.fullmatch(recipe.name):
             raise ValueError(
-                f"a profile's name must be up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
+                f"a profile's name must consist of up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
             )
         return
     base = _BUILT_IN[base_name]
     if (_changed(base, written) if colon else _values(base)) != _values(recipe):
-        raise ValueError(f"the name {recipe.name!r} stands for the built-in profile; give yours another")
+        raise ValueError(f"the name {recipe.name!r} is reserved for the built-in profile; choose another")
 
 
 def _values(recipe: Recipe) -> dict[str, Any]:
@@ -396,20 +403,20 @@ def _values(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changed(base: Recipe, written: str) -> dict[str, Any]:
-    """Return the fields of a built-in recipe with the options that are written after its name."""
+    """Return the fields of a built-in recipe, changed by the options written after its name."""
     given = read_options(written)
     for option in given:
         if option not in _OPTIONS:
             raise ValueError(f"no option {option!r:.80}; {nearest(option, (*_OPTIONS, *LISTS))}")
     if given.get("fields") is not None:
         given["fields"] = write_fields(field_weights(str(given["fields"])))
-    if given.get("sketch", "") is None:  # what does without a sketch does without a key
+    if given.get("sketch", "") is None:  # a variant without a sketch does not have a key either
         given.setdefault("key", None)
     return _values(base) | given
 
 
 def _name_of(base: Recipe, changed: dict[str, Any]) -> str:
-    """Return how a recipe that differs from a built-in one is named."""
+    """Return the name of a recipe that differs from a built-in one."""
     known = _values(base)
     different = {option: changed[option] for option in _OPTIONS if changed[option] != known[option]}
     if different.get("sketch", "") is None and different.get("key", "") is None:
@@ -418,7 +425,7 @@ def _name_of(base: Recipe, changed: dict[str, Any]) -> str:
 
 
 def _peer(name: str, normalize: str, tokens: str, n: int, hash: str, **others: Any) -> Recipe:
-    """Return a recipe as another library has it: every feature votes as often as it was found, few ones too."""
+    """Return a recipe that matches another library: each feature votes once per occurrence, however few there are."""
     return Recipe(
         name, normalize, tokens, **{"weights": "count", "cap": None, "min_features": 1, **others}, n=n, hash=hash
     )

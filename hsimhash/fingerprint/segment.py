@@ -1,13 +1,13 @@
-"""Cut words as jieba does, through rjieba; number them in a memo; look up their weights.
+"""Cut words like jieba, through rjieba; number them in a memo; look up their weights.
 
 rjieba cuts 15 to 20 times faster than jieba and, with two rules, into the same words:
 
 * It keeps ASCII compounds (`node.js`, `apt-get`) whole, which jieba splits unless they are in its dictionary.
 * It cuts Han characters beyond U+9FD5, which end a word in jieba. They become spaces here: alone they are not features.
 
-jieba's table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing jieba,
-because the import takes seconds and trusts a cache file that any local user can write. A profile may have its own
-table, words that are cut as one, and stop words in addition to jieba's.
+jieba's table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing it, because
+the import takes seconds and trusts a cache file that any local user can write. A profile may have its own table, words
+that are kept whole, and stop words in addition to jieba's.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 IDF_NAME = "jieba-0.42.1"
 IDF_SHA256 = "501b70ec56c34d90f3f590f1918ca4b1bd617d5b46cd99bd6d17c7de6e4f80ed"
 _DICTIONARY_SHA256 = "7197c3211ddd98962b036cdf40324d1ea2bfaa12bd028e68faa70111a88e12a8"
-_TWICE = "B超 3 n\n"  # in jieba's dictionary; once in rjieba's, which is the same else
+_TWICE = "B超 3 n\n".encode()  # twice in jieba's dictionary, once in rjieba's; otherwise identical
 SEGMENTER_NAME = "rjieba-0.2/jieba-0.42.1"
-SEPARATOR = "\0"  # the segmenter makes one token of it, and cuts there
-MEMO_LIMIT = 1_000_000  # words; then the memo starts afresh
+SEPARATOR = "\0"  # the segmenter makes it a token of its own and always cuts there
+MEMO_LIMIT = 1_000_000  # words; beyond this the memo starts afresh
 
 # jieba.analyse.TFIDF.STOP_WORDS of jieba 0.42.1.
 STOP_WORDS = frozenset(
@@ -61,57 +61,57 @@ _NO_FEATURE, _BREAK, _FIRST = 0, 1, 2  # word numbers
 
 @functools.cache
 def load_idf(sha256: str) -> tuple[dict[str, float], float]:
-    """Return word → idf, and the median, which words not listed get.
+    """Return word → idf, and the median, which applies to unlisted words.
 
     Raises:
-        ProfileMismatchError: the table is not here; jieba's is missing, or its content is another.
+        ProfileMismatchError: the table is not available, or jieba's file is missing or has different content.
     """
     fields = (
         jieba_idf().split() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
     )
-    weights = {text: float(text) for text in set(fields[1::2])}  # few: each is that of many words
+    weights = {text: float(text) for text in set(fields[1::2])}  # few distinct values, each shared by many words
     table = dict(zip(fields[::2], map(weights.__getitem__, fields[1::2]), strict=True))
     return table, sorted(table.values())[len(table) // 2]
 
 
 def jieba_idf() -> str:
     """Return the content of jieba's idf.txt."""
-    return _jieba_file(IDF_SHA256, "analyse", "idf.txt")
+    return _jieba_file(IDF_SHA256, "analyse", "idf.txt").decode()
 
 
-def jieba_dictionary() -> str:
-    """Return the words that rjieba knows, with frequency and tag, a line each."""
-    return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, "", 1)
+def jieba_dictionary() -> bytes:
+    """Return the words that rjieba knows, one per line with frequency and tag, in UTF-8."""
+    return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, b"", 1)
 
 
-def _jieba_file(sha256: str, *names: str) -> str:
-    """Return the content of a file of the installed jieba; `ProfileMismatchError` if it is missing or another one."""
+def _jieba_file(sha256: str, *names: str) -> bytes:
+    """Return the content of a file of the installed jieba; raise `ProfileMismatchError` if it is missing or differs."""
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            f"jieba is not installed, whose {names[-1]} decides about Chinese words; pip install jieba==0.42.1"
+            f"jieba is not installed: its {names[-1]} is needed for Chinese words; pip install jieba==0.42.1"
         )
     content = Path(spec.submodule_search_locations[0], *names).read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise ProfileMismatchError(
-            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, the profile's {sha256[:16]}…: "
-            f"fingerprints would differ from those stored; {IDF_NAME} goes with jieba 0.42.1"
+            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, but the profile needs {sha256[:16]}…: "
+            "fingerprints would differ from those stored; pip install jieba==0.42.1"
         )
-    return content.decode()
+    return content
 
 
 @functools.cache
 def stop_words(sha256: str | None) -> frozenset[str]:
-    """Return jieba's stop words, and those of a list."""
+    """Return jieba's stop words and those of a list."""
     return STOP_WORDS.union(line[0] for line in list_entries(STOPS, sha256)) if sha256 else STOP_WORDS
 
 
 class Vocabulary(dict[str, int]):
     """The number of every word seen: 0 if it is not a feature, 1 for the separator, negative for a compound.
 
-    Look-ups are plain dictionary reads; only a new word takes the lock. Arrays are replaced, never moved under a
-    reader, and a number is given out after its entry is written.
+    Look-ups are plain dictionary reads; only a new word takes the lock. Arrays are replaced, never changed under a
+    reader, and a number is published only after its entry is written.
     """
 
     def __init__(self, lists: WordLists, seed: int, hash_name: str = HASH_NAME) -> None:
@@ -137,7 +137,7 @@ class Vocabulary(dict[str, int]):
         return self._idf
 
     def cut(self, text: str) -> list[str]:
-        """Return the words of a text, one after the other."""
+        """Return the words of a text in order."""
         words: list[str] = self._segmenter.cut(text)
         return words
 
@@ -168,7 +168,7 @@ class Vocabulary(dict[str, int]):
 
 
 def split_compound(word: str) -> list[str]:
-    """Return the words that jieba makes of one that rjieba keeps whole."""
+    """Split a compound that rjieba keeps whole into the words that jieba makes of it."""
     if len(word) > 1 and not word.isalnum() and _COMPOUND.fullmatch(word) and word not in _DICTIONARY_COMPOUNDS:
         return [part for part in _COMPOUND_PARTS.split(word) if part]
     return [word]
@@ -180,7 +180,7 @@ os.register_at_fork(after_in_child=_memo.clear)
 
 
 def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_words: int = MEMO_LIMIT) -> Vocabulary:
-    """Return this process's memo of words; a call keeps the one it got: a fresh start disturbs no other thread."""
+    """Return this process's memo of words. Callers keep theirs, so a fresh start does not disturb other threads."""
     key = lists, seed, hash_name
     found = _memo.get(key)
     if found is None or len(found) > most_words:
@@ -190,7 +190,7 @@ def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_
 
 @functools.cache
 def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
-    """Return our own segmenter, with the words of a list: others' in rjieba's shared one change no fingerprints."""
+    """Return our own segmenter with the words of a list; words added to rjieba's shared one do not affect it."""
     segmenter, lines = rjieba_class()(), list_entries(WORDS, words) if words else []
     for word, *frequency in lines:
         segmenter.add_word(word, int(frequency[0]) if frequency else None, None)
@@ -198,7 +198,7 @@ def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
 
 
 def rjieba_class() -> type[rjieba.Jieba]:
-    """Return rjieba's class without its package's module, which reads the dictionary into a segmenter for all users."""
+    """Return rjieba's class without importing its package, which would load the dictionary into a shared segmenter."""
     name = "rjieba.rjieba"
     if name not in sys.modules:
         package = importlib.util.find_spec("rjieba")
@@ -216,12 +216,12 @@ def rjieba_class() -> type[rjieba.Jieba]:
 
 
 def plain_text(text: str) -> str:
-    """Return a text that nothing normalises as it is cut: without separators."""
+    """Return a text that is cut without normalisation, with separators replaced by spaces."""
     return text.replace(SEPARATOR, " ")
 
 
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
-    """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in their order.
+    """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in order.
 
     Returns:
         Two arrays of shape (m,): the document, and the number of the word in `known`.
@@ -234,7 +234,7 @@ def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
 
 
 def _expand(numbers: Int64s, known: Vocabulary) -> Int64s:
-    """Return the numbers with each compound's replaced by those of its parts."""
+    """Replace the number of each compound by those of its parts."""
     at = np.flatnonzero(numbers < 0)
     if not len(at):
         return numbers

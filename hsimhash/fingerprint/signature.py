@@ -1,6 +1,6 @@
 """Signatures: a fingerprint finds a text, a sketch confirms it, and a key finds it inside another frame.
 
-See `sketch` for sketches and keys. A value of 0 means that there is none.
+See `sketch` and `keys` for details. A sketch or key of 0 means that there is none.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hsimhash.fingerprint.bits import (
 )
 from hsimhash.fingerprint.keys import Keying
 
-MAX_SKETCH = 20  # differing bits of two sketches: more, and a query passes the document over by default
-# A shared key finds texts at any distance; beyond this one their sketches must be more alike.
+MAX_SKETCH = 20  # default limit on the differing bits of two sketches; queries skip documents above it
+# A shared key finds texts at any distance. Beyond this distance, their sketches must agree in more bits.
 FAR = 16
 SKETCH_BITS = 64
-VOTED, EXACT, TOO_SHORT = range(3)  # kinds
+VOTED, EXACT, TOO_SHORT = range(3)  # kinds of fingerprints
 
 
 class Signature(NamedTuple):
-    """The signature of one text: three unsigned 64-bit numbers; 0 if it does not have a sketch or a key."""
+    """The signature of one text: three unsigned 64-bit numbers. A missing sketch or key is 0."""
 
     fingerprint: int
     sketch: int = 0
     key: int = 0
 
     def to_json(self) -> dict[str, str]:
-        """Return its parts by name, 16 hexadecimal digits each; sketch and key only where one of them is there."""
+        """Return the parts by name, 16 hexadecimal digits each; omits sketch and key if both are missing."""
         names = self._fields if self.sketch or self.key else self._fields[:1]
         return {name: format_fingerprint(getattr(self, name)) for name in names}
 
@@ -50,8 +50,8 @@ class Signature(NamedTuple):
 class Signatures:
     """The signatures of texts, in order: uint64 `fingerprints`, `sketches` and `keys`, and `kinds`, shape (n,) each.
 
-    Kinds are those of `Fingerprints`. A sketch or a key is 0 where the profile makes none, or has none for the text.
-    `keying` says when two of them share a key.
+    Kinds are those of `Fingerprints`. A sketch or key is 0 if the profile does not make one, or could not for this
+    text. `keying` defines when two signatures share a key.
     """
 
     fingerprints: Uint64s
@@ -68,7 +68,7 @@ class Signatures:
         *,
         keying: Keying = Keying.WHOLE,
     ) -> Signatures:
-        """Return signatures of fingerprints that voted, by default without sketches and keys."""
+        """Return signatures for fingerprints that voted, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)
         sketches, keys = (none if given is None else given for given in (sketches, keys))
@@ -76,13 +76,13 @@ class Signatures:
 
     @staticmethod
     def collected(rows: Iterable[Signature]) -> Signatures:
-        """Return signatures that came one by one."""
-        columns = list(zip(*rows, strict=True)) or [()] * 3  # from rows numpy takes four times as long
+        """Collect single signatures into arrays."""
+        columns = list(zip(*rows, strict=True)) or [()] * 3  # building arrays from rows takes numpy four times as long
         return Signatures.of(*(np.array(column, np.uint64) for column in columns))
 
     @staticmethod
     def joined(parts: Iterable[Signatures]) -> Signatures:
-        """Return signatures one after the other."""
+        """Concatenate signatures."""
         none, listed = np.empty(0, np.uint64), list(parts)
         keying = listed[0].keying if listed else Keying.WHOLE
         listed = [Signatures(none, none, none, np.empty(0, np.uint8)), *listed]
@@ -101,20 +101,20 @@ class Signatures:
 
     @property
     def is_plain(self) -> bool:
-        """Whether they are fingerprints alone: none has a sketch or a key."""
+        """Whether they are bare fingerprints, without any sketch or key."""
         return not (self.sketches.any() or self.keys.any())
 
     def __len__(self) -> int:
         return len(self.fingerprints)
 
     def __getitem__(self, places: slice | Sequence[int] | NDArray[np.generic]) -> Signatures:
-        """Return those at some places, as an array's are chosen."""
+        """Return the signatures at the given indices (anything that indexes a NumPy array)."""
         return Signatures(
             self.fingerprints[places], self.sketches[places], self.keys[places], self.kinds[places], self.keying
         )
 
     def at(self, place: int) -> Signature:
-        """Return the one at a place."""
+        """Return the signature at an index."""
         return Signature(int(self.fingerprints[place]), int(self.sketches[place]), int(self.keys[place]))
 
     def __iter__(self) -> Iterator[Signature]:
@@ -126,9 +126,9 @@ AnySignatures = Signatures | Sequence[Signature | int] | Uint64s
 
 
 def similarity(sketch: int, other: int) -> float | None:
-    """Return about how similar the texts of two sketches are: the Jaccard index of their shingles, 0 to 1.
+    """Estimate the similarity of two texts from their sketches: the Jaccard index of their shingles, 0 to 1.
 
-    None where one of the sketches is 0: there is none.
+    Returns None if either sketch is 0, which means that it is missing.
     """
     if not (sketch and other):
         return None
@@ -136,24 +136,24 @@ def similarity(sketch: int, other: int) -> float | None:
 
 
 def similarities(some: Uint64s, others: Uint64s) -> Floats:
-    """Return what `similarity` does for each pair of sketches; NaN where one of them is missing."""
+    """Return `similarity` for each pair of sketches; NaN if either of them is missing."""
     index = np.maximum(0, 1 - 2 * np.bitwise_count(some ^ others).astype(np.float64) / SKETCH_BITS)
     return np.where((some != 0) & (others != 0), index, np.nan)
 
 
 def most_differing(max_sketch: int, distance: int) -> int:
-    """Return in how many bits two sketches may differ: one less for each bit of distance beyond `FAR`."""
+    """Return the number of bits in which two sketches may differ: one less for each bit of distance beyond `FAR`."""
     return max(0, max_sketch - max(0, distance - FAR))
 
 
 def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None, distances: Uint8s) -> Bools:
-    """Return for each pair of sketches whether they differ in few enough bits, or one of them is missing.
+    """Return, for each pair of sketches, whether they differ in few enough bits or one of them is missing.
 
     Args:
-        some: shape (n,), or one for all of the others.
-        others: shape (n,).
-        max_sketch: as for `most_differing`; None: any are alike.
-        distances: of the fingerprints.
+        some: Shape (n,), or a single sketch to compare with all others.
+        others: Shape (n,).
+        max_sketch: Limit as for `most_differing`; with None, all pairs are alike.
+        distances: Distances of the fingerprints, shape (n,).
     """
     if max_sketch is None:
         return np.ones(distances.shape, np.bool_)
@@ -164,29 +164,29 @@ def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None
 
 
 def check_max_sketch(bits: int | None) -> None:
-    """Raise `ValueError` or `TypeError` unless `bits` is None or a number of a sketch's bits, 0 to 64."""
+    """Raise `ValueError` or `TypeError` unless `bits` is None or a number of bits from 0 to 64."""
     if bits is None:
         return
     if not isinstance(bits, int) or isinstance(bits, bool):
         raise TypeError(f"max_sketch must be an int or None, got {type(bits).__name__}: {bits!r:.80}")
     if not 0 <= bits <= SKETCH_BITS:
-        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; None compares no sketches")
+        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; use None to ignore sketches")
 
 
 def as_signature(given: Signature | int) -> Signature:
-    """Return a signature, or that of a fingerprint alone; `ValueError` or `TypeError` names what is wrong."""
-    if type(given) is int and 0 <= given < LIMIT:  # as a rule
+    """Return `given` as a signature; it may be a bare fingerprint. `ValueError` or `TypeError` names what is wrong."""
+    if type(given) is int and 0 <= given < LIMIT:  # the usual case
         return Signature(given)
     _refuse_text(given)
     return Signature(*map(as_fingerprint, given if isinstance(given, Signature) else (given,)))
 
 
 def as_signatures(given: AnySignatures) -> Signatures:
-    """Return signatures, or those of fingerprints alone; `ValueError` or `TypeError` names what is wrong."""
+    """Return `given` as signatures; they may be bare fingerprints. `ValueError` or `TypeError` names what is wrong."""
     if isinstance(given, Signatures):
         return _checked(given)
     if isinstance(given, Signature):
-        raise TypeError(f"one signature, where several are expected; give a list of it: {given}")
+        raise TypeError(f"expected several signatures, got one; pass a list: {given}")
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OU":
         return Signatures.of(given)
     listed = list(given)
@@ -199,7 +199,7 @@ def as_signatures(given: AnySignatures) -> Signatures:
 
 
 def _refuse_text(given: object) -> None:
-    """Raise `TypeError` for a `str`, which is most often the text itself."""
+    """Raise `TypeError` for a `str`, which is usually the text itself."""
     if isinstance(given, str):
         raise TypeError(
             f"expected a signature or a fingerprint, not str: {reprlib.repr(given)}; pass texts to add_text, "
@@ -209,12 +209,14 @@ def _refuse_text(given: object) -> None:
 
 
 def _checked(given: Signatures) -> Signatures:
-    """Return signatures; `ValueError` or `TypeError` where their columns are none, or a text was too short for one."""
+    """Return valid signatures; raise `ValueError` or `TypeError` if a column is invalid or a text was too short."""
     columns = [as_fingerprints(column) for column in (given.fingerprints, given.sketches, given.keys)]
     if len({len(given.kinds), *map(len, columns)}) > 1:
-        raise ValueError(f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys")
+        raise ValueError(
+            f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys: numbers differ"
+        )
     if len(short := np.flatnonzero(given.kinds == TOO_SHORT)):
         raise ValueError(
-            f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out what has the kind TOO_SHORT"
+            f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out texts of kind TOO_SHORT"
         )
     return Signatures(columns[0], columns[1], columns[2], given.kinds, given.keying)

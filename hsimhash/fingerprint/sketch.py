@@ -1,9 +1,10 @@
-"""Sketches confirm that texts are near; see `keys` for what finds them besides fingerprints.
+"""Sketches confirm that texts are near; see `keys` for what finds them in addition to fingerprints.
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
-Jaccard similarity J agree in a bit with probability (1 + J) / 2, so of 64 bits about 32 · (1 - J) differ.
-One permutation does for all 64: a shingle's hash says which bit it belongs to (its 6 highest bits) and how small it is
-(the others). A bit without a shingle borrows from another, in an order of its own that is the same for every text.
+Jaccard similarity J agree in a bit with probability (1 + J) / 2, so about 32 · (1 - J) of the 64 bits differ. One
+permutation serves all 64 bits: the 6 highest bits of a shingle's hash select the bit, and the others are the value to
+minimise. A bit without a shingle borrows from another bit. The order of borrowing differs per bit, but is the same for
+every text.
 
 Sources: Li, König, "b-Bit Minwise Hashing", WWW 2010; Li, Owen, Zhang, "One Permutation Hashing", NIPS 2012;
 Shrivastava, "Optimal Densification for Fast and Accurate Minwise Hashing", ICML 2017.
@@ -23,28 +24,28 @@ MOST_SHINGLE = 3  # words, or characters of scripts without spaces
 
 _BIN_BITS = 6
 _VALUE_BITS = 64 - _BIN_BITS
-_SAMPLED = 8  # one in so many features tells which weights are heavy
-_HEAVY = 4  # as many times as are wanted of a document are heavy
+_SAMPLED = 8  # one in this many features is sampled to estimate which weights are heavy
+_HEAVY = 4  # heavy features to select, as a multiple of those needed
 _NONE = np.uint64((1 << 64) - 1)  # greater than any value
-# Odd constants, one for each place of a shingle.
+# Odd constants, one for each position in a shingle.
 _PLACES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 
 def sketches(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
-    """Return each document's sketch; 0 for those without a shingle.
+    """Return each document's sketch; 0 for documents without a shingle.
 
     Args:
-        doc: shape (m,), the document of each shingle, 0 to `documents` - 1, in any order.
-        shingles: shape (m,), their hashes; repeated ones change nothing.
-        documents: how many.
+        doc: Document of each shingle, 0 to `documents` - 1, in any order; shape (m,).
+        shingles: Hash of each shingle; repetitions do not matter; shape (m,).
+        documents: Number of documents.
     """
     return sketches_of(least_values(doc, shingles, documents))
 
 
 def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
-    """Return the smallest shingle of each bit, shape (documents, 64); `sketches_of` turns them into sketches.
+    """Return the smallest shingle for each bit, shape (documents, 64); `sketches_of` turns them into sketches.
 
-    Those of a text in parts are the minimum of its parts.
+    For a text in parts, the result is the minimum over its parts.
     """
     every: Uint64s = np.full(documents * SKETCH_BITS, _NONE)
     place = (doc << _BIN_BITS) | (shingles >> np.uint64(_VALUE_BITS)).astype(np.int64)
@@ -53,7 +54,7 @@ def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
 
 
 def sketches_of(least: Uint64s) -> Uint64s:
-    """Return the sketches of documents by the least shingle of each bit."""
+    """Return the sketches of documents, given the smallest shingle for each bit."""
     has_any = (least != _NONE).any(axis=1)
     least = _densified(least)
     bits = mix(least) >> np.arange(SKETCH_BITS, dtype=np.uint64) & np.uint64(1)
@@ -62,12 +63,12 @@ def sketches_of(least: Uint64s) -> Uint64s:
 
 
 def present(values: Uint64s, is_there: Bools) -> Uint64s:
-    """Return 0 for what is not there, and 1 for what happens to be 0."""
+    """Return 0 for missing values, and replace present values of 0 by 1."""
     return np.where(is_there, np.maximum(values, np.uint64(1)), np.uint64(0))
 
 
 def _densified(least: Uint64s) -> Uint64s:
-    """Return values of shape (documents, 64) where each bit without one has that of the first in its order with one."""
+    """Fill each bit without a value from the first bit in its order that has one; shape (documents, 64)."""
     is_empty = least == _NONE
     doc, bit = np.nonzero(is_empty & ~is_empty.all(axis=1, keepdims=True))
     filled = least.copy()
@@ -82,7 +83,7 @@ def _densified(least: Uint64s) -> Uint64s:
 
 @cache
 def _lenders() -> Int64s:
-    """Return for each bit all bits in the order in which it borrows from them: itself, then the others as hashed."""
+    """Return, for each bit, the order in which it borrows from all bits: itself first, then the others by hash."""
     numbers = np.arange(SKETCH_BITS, dtype=np.uint64)
     rank = mix(numbers[:, None] << np.uint64(_BIN_BITS) | numbers)
     rank[np.arange(SKETCH_BITS), np.arange(SKETCH_BITS)] = 0
@@ -90,12 +91,12 @@ def _lenders() -> Int64s:
 
 
 def character_hashes(codes: Uint32s) -> Uint64s:
-    """Return the hash of each character as a unit of a shingle."""
+    """Return the hash of each character as a shingle unit."""
     return mix(codes.astype(np.uint64) * np.uint64(_PLACES[0]))
 
 
 def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
-    """Return the hashes of shingles: of units [start, stop), up to three, in their order."""
+    """Return the hashes of shingles of units [start, stop), up to three, in order."""
     hashes: Uint64s = (stops - starts).astype(np.uint64)
     for place, constant in enumerate(_PLACES):
         there = starts + place < stops
@@ -106,7 +107,7 @@ def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
 
 
 def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
-    """Return the places of each document's heaviest features; of equal weights the lower hash counts."""
+    """Return the indices of each document's `count` heaviest features; ties go to the lower hash."""
     among = _heavy(doc, weights, count, documents)
     among = among[np.lexsort((hashes[among], -weights[among], doc[among]))]
     owner = doc[among]
@@ -114,9 +115,9 @@ def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int,
 
 
 def _heavy(doc: Int64s, weights: Floats, count: int, documents: int) -> Int64s:
-    """Return the places of features that may be among the heaviest `count`: of most documents a few times as many.
+    """Return the indices of features that may be among the `count` heaviest: for most documents, a few times as many.
 
-    Where `count` features of a document weigh at least as much as any bound, the others are not among them.
+    If at least `count` features of a document reach the threshold, the ones below it cannot be among the heaviest.
     """
     sample = weights[::_SAMPLED]
     if not len(sample):

@@ -1,10 +1,10 @@
 """Process a stream of texts in workers, in order, with a bounded number of texts in memory.
 
-No text can end the stream. A text is rejected with a reason if its signature raises an error, takes too long or too
-much memory, or kills its worker. To find such a text, a failed batch is processed again text by text.
+No text can end the stream. A text is rejected with a reason if its signature raises an error, takes too much time or
+memory, or kills its worker. To find such a text, a failed batch is processed again text by text.
 
-Workers are threads where hsimhash-native signs, otherwise processes: the segmenter releases the interpreter lock only
-while it cuts, so two threads reach 0.84 of the speed of one, two processes 1.87.
+Workers are threads if hsimhash-native signs, and processes otherwise. The segmenter releases the GIL only while it
+cuts, so two threads reach 0.84 times the speed of one, and two processes 1.87 times.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
-# Of one task: up to 256 texts, or one of any length. Built-in profiles take under 4 s and 300 MiB for 16 MiB, and a
-# worker's memo of words up to 250 MiB.
+# Limits of one task: up to 256 texts, or one of any length. Built-in profiles take under 4 s and 300 MiB for 16 MiB,
+# and a worker's memo of words takes up to 250 MiB.
 TEXT_LIMITS = CallLimits(cpu_s=30.0, memory_bytes=1 << 30)
 
 _MOST_REASON = 200  # characters
@@ -38,13 +38,13 @@ _Texts = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class RefusedText:
-    """Stands in for the result of a text that was rejected, with the reason."""
+    """Takes the place of the result of a rejected text, with the reason."""
 
     reason: str
 
 
 class SignedBatch(NamedTuple):
-    """The signatures of a batch; those refused have the kind `TOO_SHORT`, and a reason by their place."""
+    """The signatures of a batch. Rejected texts have the kind `TOO_SHORT` and a reason, by index."""
 
     signatures: Signatures
     refused: dict[int, str]
@@ -53,12 +53,13 @@ class SignedBatch(NamedTuple):
 def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) -> Iterator[SignedBatch]:
     """Yield the signatures of each batch, in order.
 
-    Batches of over 256 texts are shared among the workers; those of under 100 cost more to send than they should.
+    Batches of over 256 texts are split among the workers. Batches of under 100 texts cost too much to send.
 
     Args:
-        profile: what makes them.
-        batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
-        workers: how many. 1 works in this thread, unless a text may cost the profile any time or memory.
+        profile: Profile that makes the signatures.
+        batches: Read only slightly ahead of what was yielded: one batch, or enough for 2 tasks per worker.
+        workers: Number of workers. 1 works in this thread, unless the profile does not bound the time or memory of a
+            text.
 
     Raises:
         HsimhashError: the profile cannot be used here.
@@ -68,7 +69,7 @@ def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) 
 
 
 def signed_texts(profile: Profile, texts: Sequence[str]) -> SignedBatch:
-    """Return the signatures of texts, made in this process without limits; see `signature_stream`."""
+    """Return the signatures of texts, computed in this process without limits; see `signature_stream`."""
     attempt = _Attempt(profile, Profile.signatures)
     return _signed(profile, _parts(texts, attempt.here(texts), partial(map, attempt.here)))
 
@@ -90,9 +91,9 @@ def worked(
     *,
     in_threads: bool = False,
 ) -> Iterator[list[T | RefusedText]]:
-    """Yield what `work` makes of the parts of each batch, in order; see `signature_stream`.
+    """Yield the results of `work` for the parts of each batch, in order; see `signature_stream`.
 
-    Refused texts are parts of their own. In threads no text is limited in time or memory.
+    Each rejected text is a part of its own. Threads do not limit the time or memory of a text.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -112,38 +113,38 @@ def worked(
 
 
 class _Attempt(Generic[T]):
-    """Work on texts that returns errors, so that they come back from another process."""
+    """Runs work on texts and returns errors as values, so that they can come from another process."""
 
     def __init__(self, profile: Profile, work: Callable[[Profile, _Texts], T]) -> None:
         self._profile, self._work = profile, work
 
     def __call__(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return what the work makes of texts, or why it makes nothing."""
+        """Return the result of the work on texts, or the reason why there is none."""
         try:
             return self._work(self._profile, texts)
-        except HsimhashError as error:  # of the profile, not of a text
+        except HsimhashError as error:  # caused by the profile, not by a text
             return error
         except ValueError as error:
             return RefusedText(str(error))
         except BaseException as error:
-            is_panic = type(error).__module__ == "pyo3_runtime"  # of the segmenter's Rust; no Exception
+            is_panic = type(error).__module__ == "pyo3_runtime"  # in the segmenter's Rust code; not an `Exception`
             if isinstance(error, MemoryError) or not (is_panic or isinstance(error, Exception)):
                 raise
             return RefusedText(f"no fingerprint found because of {type(error).__name__}: {error}"[:_MOST_REASON])
 
     def here(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return the same result, computed in this process; a text that needs too much memory is refused."""
+        """Return the same result, computed in this process; a text that needs too much memory is rejected."""
         try:
             return self(texts)
         except MemoryError:
             return RefusedText("no fingerprint found within the memory of this machine")
 
     def all_here(self, tasks: Sequence[_Texts]) -> list[T | _Failure]:
-        """Return the same of several tasks."""
+        """Return the results of several tasks."""
         return list(map(self.here, tasks))
 
     def prepare(self) -> None:
-        """Load what the profile needs, so that it does not count against any text; errors come with the first text."""
+        """Load what the profile needs, so that it does not count against a text; errors surface with the first text."""
         with suppress(Exception):
             self._profile.verify()
 
@@ -155,7 +156,7 @@ _Submit = Callable[[list[_Texts]], Future[list[T | _Failure]]]
 def _in_order(
     submit: _Submit[T], profile: Profile, batches: Iterable[_Texts], most_tasks: int
 ) -> Iterator[list[T | RefusedText]]:
-    waiting: deque[list[tuple[_Texts, Future[list[T | _Failure]]]]] = deque()  # each batch's tasks
+    waiting: deque[list[tuple[_Texts, Future[list[T | _Failure]]]]] = deque()  # the tasks of each batch
 
     def finished() -> list[T | RefusedText]:
         made = [
@@ -174,14 +175,14 @@ def _in_order(
 def _parts(
     texts: _Texts, found: T | _Failure, attempt: Callable[[list[_Texts]], Iterable[T | _Failure]]
 ) -> list[T | RefusedText]:
-    """Return what was made of texts; where that failed, of each text what another attempt makes of it alone."""
+    """Return the result for texts; if that failed, attempt each text alone."""
     if isinstance(found, NoResult) or (isinstance(found, RefusedText) and len(texts) > 1):
         return [_checked(result) for result in attempt([[text] for text in texts])]
     return [_checked(found)]
 
 
 def _checked(result: T | _Failure) -> T | RefusedText:
-    """Return a result, or why there is none; raise what is not the text's fault."""
+    """Return a result or a `RefusedText`; raise errors that a text did not cause."""
     if isinstance(result, HsimhashError):
         raise result
     return RefusedText(f"no fingerprint found {result.why}") if isinstance(result, NoResult) else result

@@ -1,4 +1,4 @@
-"""Check texts that callers pass in, and pair the signatures of texts with the values that came with them."""
+"""Check texts that callers pass in, and match signatures with the values that accompany the texts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 T = TypeVar("T")
 Scalar = TypeVar("Scalar", int, None)
 
-_MISSING = {"NoneType", "NAType", "NaTType"}  # what data frames hold where there is no value, besides NaN
+_MISSING = {"NoneType", "NAType", "NaTType"}  # what data frames use for missing values, in addition to NaN
 
 
 def as_text(text: object, name: str = "text") -> str:
-    """Return `text` if it is a `str`; otherwise raise `TypeError`, which calls it `name`."""
+    """Return `text` if it is a `str`; otherwise raise a `TypeError` that calls it `name`."""
     if isinstance(text, str):
         return text
     kind = type(text).__name__
@@ -28,7 +28,7 @@ def as_text(text: object, name: str = "text") -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is what data frames hold where there is none: None, NaN, `pandas.NA` or `pandas.NaT`."""
+    """Whether a value is what data frames use for a missing one: None, NaN, `pandas.NA` or `pandas.NaT`."""
     return type(value).__name__ in _MISSING or (isinstance(value, float) and math.isnan(value))
 
 
@@ -36,9 +36,9 @@ def as_texts(texts: Iterable[str], name: str = "texts") -> Sequence[str]:
     """Return texts as a sequence of `str`.
 
     Args:
-        texts: a list, a generator, a NumPy array, a column of a pandas, Polars or Arrow table, or any other iterable
+        texts: A list, a generator, a NumPy array, a column of a pandas, Polars or Arrow table, or any other iterable
             with a fixed order.
-        name: what error messages call it.
+        name: Name for `texts` in error messages.
 
     Raises:
         TypeError: `texts` is not such an iterable, or one of its elements is not a `str`.
@@ -51,7 +51,7 @@ def as_texts(texts: Iterable[str], name: str = "texts") -> Sequence[str]:
 
 
 def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
-    """Return the values of a list, an array, a column of a table or any other ordered iterable; else `TypeError`."""
+    """Return the values of a list, array, table column or other ordered iterable; otherwise raise `TypeError`."""
     if isinstance(values, (list, tuple)):
         return values
     kind = type(values).__name__
@@ -63,15 +63,15 @@ def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
         raise TypeError(f"{name} must have one dimension, got a {kind} of shape {values.shape}; pass one column")  # type: ignore[attr-defined]
     if not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list or another iterable, got {kind} {reprlib.repr(values)}")
-    unwrap = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)  # of Arrow; of NumPy and pandas
+    unwrap = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)  # Arrow; NumPy and pandas
     return unwrap() if unwrap else list(values)
 
 
 class LongEnough:
-    """The signatures of those texts that have one, and how the caller's other columns go with them.
+    """The signatures of those texts that have one, aligned with the caller's other columns.
 
     Args:
-        signatures: of all the texts, as `Profile.signatures` returns them.
+        signatures: Signatures of all texts, as returned by `Profile.signatures`.
     """
 
     def __init__(self, signatures: Signatures) -> None:
@@ -86,7 +86,7 @@ class LongEnough:
     def of(self, values: Scalar, name: str) -> Scalar: ...
 
     def of(self, values: Iterable[T] | Scalar, name: str) -> list[T] | Scalar:
-        """Return the values that belong to the texts with a signature; a single value, or None, is returned as it is.
+        """Return the values that belong to the texts with a signature; returns a single value or None unchanged.
 
         Raises:
             ValueError, TypeError: `values` does not have one value for each text.
@@ -103,7 +103,7 @@ class LongEnough:
         return [values[place] for place in sorted({*range(self._count)} - {*self._places})]
 
     def spread(self, answers: Iterable[T]) -> list[T | None]:
-        """Return the answers in the order of the texts, None for a text without a signature."""
+        """Return the answers in the order of the texts, with None for texts without a signature."""
         spread: list[T | None] = [None] * self._count
         for place, answer in zip(self._places, answers, strict=True):
             spread[place] = answer

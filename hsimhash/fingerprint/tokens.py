@@ -1,10 +1,10 @@
-"""Find the words and characters of normalised texts, a whole batch at once, and their shingles.
+"""Find the words, characters and shingles of a whole batch of normalised texts at once.
 
-A *word* is a run of letters, digits and marks of scripts with spaces; an apostrophe inside is left out (`don't` and
-`don’t` are `dont`). A *stretch* is a row of words with nothing but spaces between them, or a run of characters of
-scripts without spaces. A *shingle* is the UTF-8 of n adjacent words of a stretch, one space between them, or of n
-adjacent characters; a stretch of fewer than n is one shingle. Punctuation ends a stretch: measured on revised Chinese
-articles, shingles across it cost 5 points of F1, because addresses and mark-up then join the words beside them.
+A *word* is a run of letters, digits and marks of scripts with spaces. Apostrophes inside are dropped: `don't` and
+`don’t` become `dont`. A *stretch* is a sequence of words with only spaces between them, or a run of characters of
+scripts without spaces. A *shingle* is the UTF-8 of n adjacent words of a stretch, joined by single spaces, or of n
+adjacent characters. A stretch of fewer than n is one shingle. Punctuation ends a stretch: on revised Chinese articles,
+shingles across punctuation cost 5 points of F1, because addresses and mark-up then join the words next to them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, s
 from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
-_RUN_BREAK = ord("\n")  # between runs of Han: any character that the segmenter cuts at
-_SLICE = 1 << 20  # code points that are encoded at once
+_RUN_BREAK = ord("\n")  # between runs of Han; any character that ends a word for the segmenter would do
+_SLICE = 1 << 20  # code points encoded at once
 _APOSTROPHES = (0x27, 0x2019)
-# Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`; never changed,
-# because it decides the results of profiles. Of Chinese single characters: without a segmenter each is a word.
+# Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`. Never change this
+# list: profiles depend on it. Chinese words are single characters because without a segmenter each is a word.
 _STOP_WORDS = (
     "a an and are as at be been but by can for from had has have he her his i if in into is it its not of on or our "
     "she so that the their them then there they this to was we were what when which who will with would you your "
@@ -41,29 +41,29 @@ class Spans:
     doc: Int64s
 
     def of(self, kept: Bools) -> Spans:
-        """Return those of the spans that are kept."""
+        """Return the spans selected by the mask."""
         return Spans(self.buffer, self.starts[kept], self.ends[kept], self.doc[kept])
 
     def rows(self, first: Int64s, stop: Int64s) -> Spans:
-        """Return a span for each row of spans [first, stop): from where its first one starts to where its last ends."""
+        """Return one span for each range [first, stop) of spans, from the start of its first to the end of its last."""
         return Spans(self.buffer, self.starts[first], self.ends[stop - 1], self.doc[first])
 
     def text(self, index: int) -> str:
-        """Return one span as text; the bytes of a part of a character as their numbers."""
+        """Return one span as text; bytes of an incomplete character become escapes."""
         return self.buffer[self.starts[index] : self.ends[index]].decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Words or characters: the members of each are `chars[first[i] : first[i + 1]]`; its document and stretch."""
+    """Words or characters. Unit i consists of `chars[first[i] : first[i + 1]]` and has a document and a stretch."""
 
     chars: Uint32s
-    first: Int64s  # one more than there are units
+    first: Int64s  # one entry more than units
     doc: Int64s
     stretch: Int64s
 
     def of(self, kept: Bools) -> Units:
-        """Return those of the units that are kept."""
+        """Return the units selected by the mask."""
         sizes = np.diff(self.first)
         return Units(
             self.chars[np.repeat(kept, sizes)],
@@ -81,12 +81,12 @@ class Units:
         return Spans(*_encode(self.chars, self.first, gap=gap), self.doc)
 
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
-        """Return where rows of n adjacent units start and stop; a stretch of fewer than n is one row."""
+        """Return the start and stop of each run of n adjacent units; a stretch of fewer than n is one run."""
         return stretch_rows(self.stretch, n)
 
 
 def stretch_rows(stretch: Int64s, n: int) -> tuple[Int64s, Int64s]:
-    """Return where rows of n adjacent units of the same stretch start and stop; see `Units.rows`."""
+    """Return the start and stop of each run of n adjacent units of the same stretch; see `Units.rows`."""
     count = len(stretch)
     opens = np.append(True, stretch[1:] != stretch[:-1])[:count]
     is_whole = np.zeros(count, np.bool_)
@@ -111,17 +111,17 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
     """Return the shingles of n words.
 
     Args:
-        codes: the normalised documents, without apostrophes inside words.
-        classes: of the code points.
-        n: words to a shingle.
-        every_script: each character of a script without spaces is a word too, so that a page of Chinese gives pairs of
-            characters instead of nothing; else such a character ends a stretch.
+        codes: Code points of the normalised documents, without apostrophes inside words.
+        classes: Classes of the code points.
+        n: Words per shingle.
+        every_script: Whether each character of a script without spaces is a word as well, so that a page of Chinese
+            yields pairs of characters instead of nothing. Otherwise such a character ends a stretch.
     """
     return shingles(word_units(codes, classes, every_script=every_script), n, gap=True)
 
 
 def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
-    """Return the words; `word_shingles` makes shingles of them."""
+    """Return the words that `word_shingles` combines into shingles."""
     spaced = classes == SPACED
     member = _members(classes, every_script=True) if every_script else spaced
     begins = member & ~(spaced & _after(spaced))
@@ -139,27 +139,27 @@ def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
 
 
 def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
-    """Return where to cut a text without cutting a word: after the last code point that no word contains, or 0."""
+    """Return where to cut a text without cutting a word: after the last code point outside any word, or 0."""
     apostrophe = (codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1])
     outside = (classes != SPACED) & ~apostrophe
-    outside[1:] |= apostrophe[1:] & apostrophe[:-1]  # a word goes on over one apostrophe, never over two
+    outside[1:] |= apostrophe[1:] & apostrophe[:-1]  # a word continues across one apostrophe, never across two
     at = np.flatnonzero(outside)
     return int(at[-1]) + 1 if len(at) else 0
 
 
 def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
-    """Return the n-grams of the runs of characters of scripts without spaces, but Han that the segmenter knows."""
+    """Return the n-grams of runs of characters of scripts without spaces, except Han that the segmenter knows."""
     return shingles(char_units(codes, classes), n, gap=False)
 
 
 def char_units(codes: Uint32s, classes: Uint8s) -> Units:
-    """Return the characters of which `char_shingles` makes shingles."""
+    """Return the characters that `char_shingles` combines into shingles."""
     unspaced = classes == UNSPACED
     return _units(codes, unspaced, unspaced, unspaced)
 
 
 def han_runs(codes: Uint32s, classes: Uint8s) -> str:
-    """Return the documents' runs of Han, a line each, every document followed by `SEPARATOR`."""
+    """Return the documents' runs of Han, one per line, with `SEPARATOR` after each document."""
     han = classes == HAN
     ends = codes == SEPARATOR
     kept = han | ends | _after(han)
@@ -167,18 +167,19 @@ def han_runs(codes: Uint32s, classes: Uint8s) -> str:
 
 
 def _after(mask: Bools) -> Bools:
-    """Return what the mask says of the code point before each."""
+    """Shift the mask by one: return its value for the preceding code point."""
     return np.concatenate(([False], mask[:-1]))
 
 
 def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
-    """Return the units that start where `begins` says; a code point that does not join ends the stretch."""
+    """Return the units that start where `begins` is set; code points outside `joins` end the stretch."""
     at, ends = np.flatnonzero(begins), np.flatnonzero(codes == SEPARATOR)
     sizes = np.diff(np.searchsorted(at, ends), prepend=0)
     doc = np.repeat(np.arange(len(ends)), sizes)
     stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
     count = int(np.count_nonzero(member))
-    # Last, so that nothing else is held beside it: a word may have 16 million characters, and is no copy then.
+    # Done last, when no other large array is alive: one word may have 16 million characters. It is then a view, not a
+    # copy.
     chars = codes[:count] if member[:count].all() else codes[member]
     return Units(chars, np.append(index, len(chars)), doc, stretch)
 
@@ -189,7 +190,7 @@ def shingles(units: Units, n: int, *, gap: bool) -> Spans:
 
 
 def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s, Int64s]:
-    """Return the units' UTF-8, a space between them if `gap`, and where each starts and ends in it."""
+    """Return the units' UTF-8, separated by spaces if `gap`, and where each unit starts and ends in it."""
     is_ascii = bool((chars <= 0x7F).all())
     buffer, offset = (chars.astype(np.uint8).data, first) if is_ascii else _utf8(chars, first)
     if gap:
@@ -199,8 +200,8 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
 
 
 def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
-    """Return UTF-8 with a space after each unit, where the next of `offset` says."""
-    if len(offset) == 2:  # one word of 16 million characters would be held three times
+    """Return UTF-8 with a space inserted after each unit, at the positions that follow from `offset`."""
+    if len(offset) == 2:  # the code below would hold a word of 16 million characters three times
         return bytes(buffer) + b" "
     is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)
     is_text[offset[1:] - 1] = False
@@ -210,7 +211,7 @@ def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
 
 
 def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:
-    """Return the UTF-8 of code points, and where in it each unit starts, as `first` says it of the code points."""
+    """Return the UTF-8 of code points and the offset in it of each unit, given the units' offsets in code points."""
     encoded, size, offset = list[bytes](), 0, np.zeros(len(first), np.int64)
     for at in range(0, len(codes), _SLICE):
         part = codes[at : at + _SLICE]

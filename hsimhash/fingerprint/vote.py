@@ -1,8 +1,8 @@
-"""The vote: a feature adds its weight to the bits set in its hash, and subtracts it from the others.
+"""The vote: each feature adds its weight to the bits set in its hash and subtracts it from the others.
 
 Weights are whole numbers, so every sum is exact and the order does not matter. A word that occurs `tf` times weighs
-`rint(tf * idf * 4096)`; a shingle weighs its count times the profile's unit. The cap keeps any one feature from
-deciding a document: no weight exceeds `total // 16`, with the total before capping (but it is at least 1).
+`rint(tf * idf * 4096)`. A shingle weighs its count times the profile's unit. The cap keeps any single feature from
+deciding a document: no weight exceeds `total // 16`, where the total is taken before capping (the limit is at least 1).
 
 A bit of the fingerprint is 1 if its sum is above 0. A tie gives 0, or 1 if the profile says so.
 
@@ -18,40 +18,41 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
 SCALE = 4096
 TIES = ("zero", "one")
 _BITS, _BYTES = 64, 8
-EXACT_LIMIT = 1 << 53  # a document's weights must sum to less: so far float64 counts integers exactly
+# the weights of a document must sum to less, because float64 is exact for integers only up to here
+EXACT_LIMIT = 1 << 53
 
-# What one byte value votes for each of its bits, lowest first: 256 x 8, +1 or -1.
+# The votes of each byte value for its 8 bits, lowest first: 256 x 8, +1 or -1.
 _SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64) * 2 - 1
 
-# One bit of each byte of a hash; how many of these add up without an overflow.
+# One bit of each byte of a hash, and the number of such values that add up without overflow.
 _LOWEST_BITS = np.uint64(0x0101010101010101)
 _MOST_ADDED = 255
 
 
 def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return document, number and count of each distinct pair of both, in this order."""
+    """Return document, number and count of each distinct (document, number) pair, in ascending order."""
     key = np.sort((doc << 32) | number)
     first = np.flatnonzero(_changes(key))
     return key[first] >> 32, key[first] & 0xFFFFFFFF, np.diff(first, append=len(key))
 
 
 def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
-    """Return the first feature of each distinct pair of document and hash, in their order, and how many share it."""
+    """Return the first feature of each distinct (document, hash) pair, in pair order, and the size of each group."""
     order, first = _groups(doc, hashes)
     return order[first], np.diff(first, append=len(order))
 
 
 def fold_weights(doc: Int64s, hashes: Uint64s, weights: Floats) -> tuple[Int64s, Floats]:
-    """Return the first feature of each distinct pair of document and hash, and the sum of their weights."""
+    """Return the first feature of each distinct (document, hash) pair, and the sum of the weights."""
     order, first = _groups(doc, hashes)
     return order[first], np.add.reduceat(weights[order], first) if len(first) else weights
 
 
 def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
-    """Return the features in order of document, hash and place, and where in that order each pair begins.
+    """Return the features ordered by document, hash and index, and where each (document, hash) pair begins in it.
 
-    Document, leading bits of the hash and place are sorted as one number: numpy sorts numbers in a third of the time
-    that it takes to order features by them. The bits left over tell hashes apart too seldom to be sorted by.
+    Document, leading bits of the hash and index are packed into one number and sorted, which takes numpy a third of the
+    time of an argsort. The remaining bits of a hash rarely matter; if they do, `lexsort` decides.
     """
     place_bits, doc_bits = len(doc).bit_length(), int(doc.max(initial=1)).bit_length()
     left_over = np.uint64(place_bits + doc_bits)
@@ -69,9 +70,9 @@ def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
 def heaviest(
     doc: Int64s, number: Int64s, idf: Floats, top: int | None, documents: int
 ) -> tuple[Int64s, Int64s, Floats]:
-    """Return document, number and weight of each document's heaviest words as jieba's `extract_tags` ranks them.
+    """Return document, number and weight of each document's heaviest words, ranked like jieba's `extract_tags`.
 
-    A word weighs `tf * (idf / total)`, in floats; equal ones stand in the order of their first occurrence.
+    A word weighs `tf * (idf / total)`, in floats. Words of equal weight keep the order of their first occurrence.
     """
     key = (doc << 32) | number
     order = np.argsort(key, kind="stable")
@@ -86,14 +87,14 @@ def heaviest(
 
 
 def heaviest_counted(doc: Int64s, count: Int64s, idf: Floats, total: Int64s, top: int | None) -> tuple[Int64s, Floats]:
-    """Return the places of each document's heaviest words, and their weights; see `heaviest`.
+    """Return the indices and weights of each document's heaviest words; see `heaviest`.
 
     Args:
-        doc: shape (m,), the document of each different word, the words in the order of their first occurrence.
-        count: shape (m,), how often each was found.
-        idf: shape (m,).
-        total: shape (documents,), how many words each document has.
-        top: how many words of a document are kept; None: all.
+        doc: Document of each distinct word, in the order of their first occurrence; shape (m,).
+        count: Occurrences of each word; shape (m,).
+        idf: Inverse document frequency of each word; shape (m,).
+        total: Number of words in each document; shape (documents,).
+        top: Number of words to keep per document; None: all.
     """
     weight = count * (idf / total[doc])
     ranked = np.argsort(-weight, kind="stable")
@@ -105,36 +106,36 @@ def heaviest_counted(doc: Int64s, count: Int64s, idf: Floats, total: Int64s, top
 
 
 def capped(doc: Int64s, weights: Floats, cap: int | None, documents: int) -> Floats:
-    """Return the weights, none above 1/`cap` of its document's total."""
+    """Return the weights, limited to 1/`cap` of the document's total."""
     if cap is None:
         return weights
     return np.minimum(weights, heaviest_allowed(np.bincount(doc, weights, documents), cap)[doc])
 
 
 def heaviest_allowed(total: Floats | Int64s, cap: int) -> Floats:
-    """Return the most that one feature may weigh in documents whose weights sum to `total`."""
+    """Return the maximum weight of one feature in documents whose weights sum to `total`."""
     return np.maximum(np.floor(total / cap), 1)
 
 
 def _changes(values: Int64s | Uint64s) -> Bools:
-    """Return whether each value differs from the one before it; the first does."""
+    """Return whether each value differs from the previous one; True for the first."""
     changes = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changes[1:])
     return changes
 
 
 def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
-    """Return each document's fingerprint from whole-number weights: exact, whatever the order of the features.
+    """Return each document's fingerprint from whole-number weights; exact, regardless of the order of the features.
 
-    Weighted histograms of the hashes' 8 bytes first, then one 256 x 8 table of signs: five times faster than a sum
-    over unpacked bits.
+    Builds weighted histograms of the hashes' 8 bytes and multiplies them by a 256 x 8 table of signs. This is five
+    times faster than summing unpacked bits.
 
     Args:
-        doc: shape (m,), the document of each feature, 0 to `documents` - 1, in any order.
-        hashes: shape (m,).
-        weights: shape (m,), whole numbers; those of a document sum to less than `EXACT_LIMIT`.
-        documents: how many; in those without features every bit is even.
-        tie: what an even vote gives, one of `TIES`.
+        doc: Document of each feature, 0 to `documents` - 1, in any order; shape (m,).
+        hashes: Hash of each feature; shape (m,).
+        weights: Whole numbers; those of a document sum to less than `EXACT_LIMIT`; shape (m,).
+        documents: Number of documents. Without features, every bit of a document is a tie.
+        tie: Value of a tied bit, one of `TIES`.
     """
     return decided(vote_sums(doc, hashes, weights, documents), tie)
 
@@ -151,18 +152,19 @@ def vote_sums(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> 
 
 
 def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") -> Uint64s:
-    """Return each document's fingerprint where all features weigh the same: a tenth of the time that `vote` takes.
+    """Return each document's fingerprint if all features weigh the same, in a tenth of the time of `vote`.
 
-    Every eighth bit of a hash is a number of 8 bytes, one to a bit; of up to 255 hashes these add up within it.
+    Every eighth bit of a hash forms a number with one bit in each of its 8 bytes. Up to 255 of these add up without
+    overflow.
 
     Args:
-        doc: shape (m,), the document of each feature, ascending.
-        hashes: shape (m,).
-        documents: how many; in those without features every bit is even.
-        tie: what an even vote gives, one of `TIES`.
+        doc: Document of each feature, ascending; shape (m,).
+        hashes: Hash of each feature; shape (m,).
+        documents: Number of documents. Without features, every bit of a document is a tie.
+        tie: Value of a tied bit, one of `TIES`.
     """
     sizes = np.bincount(doc, minlength=documents)
-    counts = -(-sizes // _MOST_ADDED)  # of rows that are added up, of up to 255 hashes each
+    counts = -(-sizes // _MOST_ADDED)  # number of partial sums, each of up to 255 hashes
     first_row = np.cumsum(counts) - counts
     begins = np.cumsum(sizes) - sizes
     rows = np.repeat(begins - _MOST_ADDED * first_row, counts) + _MOST_ADDED * np.arange(counts.sum())
@@ -177,7 +179,7 @@ def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") 
 def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
     """Return each document's fingerprint from float weights, added one by one in the order of the features.
 
-    `bincount` adds in the order of its input, so the sums, and so the bits, are those of a plain loop on any machine.
+    `bincount` adds in the order of its input, so the sums and the bits equal those of a plain loop on any machine.
     """
     signs = _SIGNS[_octets(hashes)].reshape(-1, _BITS)
     sums = np.empty((documents, _BITS))
@@ -191,7 +193,7 @@ def _octets(hashes: Uint64s) -> Uint8s:
 
 
 def decided(sums: Floats | Int64s, tie: str) -> Uint64s:
-    """Return the fingerprints that sums of votes decide, shape (documents, 64)."""
+    """Return the fingerprints decided by vote sums of shape (documents, 64)."""
     return (
         np.packbits(sums >= 0 if tie == "one" else sums > 0, axis=1, bitorder="little")
         .view("<u8")

@@ -1,11 +1,11 @@
 """The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
-A profile names a list by the SHA-256 of its content, so a name can never mean another list. This module keeps the
-lists that the process knows by their hash. An index keeps those of its profile beside its record.
+A profile identifies a list by the SHA-256 of its content, so a name can never mean another list. This module keeps the
+lists that the process knows, by hash. An index stores the lists of its profile next to its record.
 
-The content is UTF-8, one line per word, sorted by word. Words are normalised as the profile normalises texts (those of
-cppjieba are unchanged): `word idf`; for the segmenter `word` or `word frequency`, as in jieba's user dictionaries;
-`word`.
+The content is UTF-8, one line per word, sorted by word: `word idf`; for the segmenter `word` or `word frequency`, as in
+jieba's user dictionaries; for stop words `word`. Words are normalised like the profile's texts, except those of
+cppjieba, which are unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ MOST_LIST_BYTES = 64 << 20
 IDF, WORDS, STOPS, RARITY_TABLE = "idf table", "list of words", "list of stop words", "rarity table"
 _LINES = {
     IDF: (re.compile(r"(\S+)\s+([0-9]{1,9}(?:\.[0-9]{1,17})?)"), "a word and its idf, such as: word 7.25"),
-    WORDS: (re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"), "a word, perhaps its frequency, perhaps its tag"),
+    WORDS: (
+        re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"),
+        "a word, optionally followed by its frequency and its tag",
+    ),
     STOPS: (re.compile(r"(\S+)()"), "one word"),
 }
 
@@ -48,7 +51,7 @@ def keep_list(content: bytes) -> str:
 
 
 def kept_lists(names: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of those of the lists that this process knows."""
+    """Return the contents of those lists that this process knows."""
     return {name: _contents[name] for name in names if name in _contents}
 
 
@@ -58,28 +61,28 @@ def list_entries(kind: str, sha256: str) -> list[list[str]]:
 
 
 def kept_list(kind: str, sha256: str) -> bytes:
-    """Return a list's content; `ProfileMismatchError` where this process does not know it."""
+    """Return a list's content; raise `ProfileMismatchError` if this process does not know it."""
     content = _contents.get(sha256)
     if content is None:
         raise ProfileMismatchError(
-            f"the profile's {kind} with SHA-256 {sha256[:16]}… is not here; open an index that was made with it, or "
-            f"make the profile again from the list's file"
+            f"the profile's {kind} with SHA-256 {sha256[:16]}… is not available; open an index that uses it, or "
+            f"recreate the profile from the list's file"
         )
     return content
 
 
 def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = False) -> bytes:
-    """Return the content of a list in a file; of words that become one, the least idf counts.
+    """Return the content of a list in a file. If several words normalise to the same word, the lowest idf counts.
 
     Args:
         kind: `IDF`, `WORDS` or `STOPS`.
-        path: of UTF-8, a line for each word; empty ones are passed over.
-        normalize: returns words as the profile normalises them.
-        is_exact: the words stay in their order, and a stop word with a blank in it or beside it, which no text has, is
-            passed over.
+        path: UTF-8 file with one line per word; empty lines are skipped.
+        normalize: Normalises words in the same way as the profile.
+        is_exact: Whether to keep the order of words, and skip stop words with a blank in or around them, which never
+            occur in a text.
 
     Raises:
-        ValueError: the file is too large, is not UTF-8, has no words, or has a line, which is named, that is wrong.
+        ValueError: the file is too large, is not UTF-8, has no words, or has an invalid line (the message names it).
     """
     if path.stat().st_size > MOST_LIST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a list has at most {MOST_LIST_BYTES:,}")
@@ -99,10 +102,10 @@ def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = F
         value = one[2] or ""
         values[word] = min(value, values[word], key=float) if kind == IDF and word in values else value
     if not values:
-        raise ValueError(f"{path} has no words; a line of a {kind} is {wanted}")
+        raise ValueError(f"{path} has no words; each line of the {kind} must be {wanted}")
     return list_content(values if is_exact else dict(sorted(values.items())))
 
 
 def list_content(values: Mapping[str, str]) -> bytes:
-    """Return the content of a list with a value, or "", for each word."""
+    """Return the content of a list with a value (or "") for each word."""
     return "".join(f"{word} {value}".rstrip() + "\n" for word, value in values.items()).encode()

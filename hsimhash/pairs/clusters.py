@@ -1,9 +1,9 @@
 """Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
 
 In a *star*, every member is near the kept document. In a *component*, every member is connected to every other by a
-chain of near documents, so its ends may be far apart: `diameters` says how far.
+chain of near documents, so its ends may be far apart: `diameters` measures how far.
 
-Equal fingerprints, or signatures, have the same neighbours, so one vertex represents all of their documents. Vertices
+Equal fingerprints (or signatures) have the same neighbours, so one vertex represents all of their documents. Vertices
 are numbered by their most preferred document: of two vertices, the one with the lower number is kept.
 """
 
@@ -22,19 +22,19 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs, pair_words
 
-FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
-ROUNDS = 4  # in which documents that fail a check are clustered again; each may read all inputs once more
+FEW_MEMBERS = 64  # clusters of up to this size are compared together, larger ones individually
+ROUNDS = 4  # rounds of clustering after failed checks; each may read all inputs once more
 _NONE = np.empty(0, np.int64)
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # block size of an all-against-all comparison
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """The representative of each document."""
+    """The kept document that represents each document."""
 
-    kept: Int64s  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
-    distance: Uint8s  # shape (n,), in bits, its fingerprint's to the kept one's
-    split: int = 0  # components that were larger than allowed and were cut into stars
+    kept: Int64s  # shape (n,), index of the kept document of each one's cluster: itself if it is kept or alone
+    distance: Uint8s  # shape (n,), in bits, from each document's fingerprint to the kept one's
+    split: int = 0  # number of components that exceeded the limit and were split into stars
 
 
 class Diameters(NamedTuple):
@@ -46,21 +46,21 @@ class Diameters(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyCheck:
-    """Decides which documents that share a key, and are farther apart than the distance, are no pair after all."""
+    """Decides which documents that share a key, but are farther apart than the distance, are not a pair after all."""
 
     max_distance: int
-    refuses: Callable[[Int64s, Int64s], Bools]  # takes documents, and for each of them the one that would be kept
-    rounds: int = ROUNDS  # after which a document that fails again is kept by itself
+    refuses: Callable[[Int64s, Int64s], Bools]  # called with documents, and for each of them the one that would be kept
+    rounds: int = ROUNDS  # a document that fails again after these rounds is kept by itself
 
 
 def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, check: KeyCheck | None = None) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and repeat with the rest.
 
     Args:
-        fingerprints: shape (n,), those that `pairs` were found in, or their signatures'.
-        pairs: all near pairs, those in crowds need not be listed.
-        rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
-        check: refuses some of the pairs; the clusters are those of the others.
+        fingerprints: Fingerprints that `pairs` were found in, or those of the signatures; shape (n,).
+        pairs: All near pairs; those in crowds may be unlisted.
+        rank: A permutation of 0 to n - 1, shape (n,); the document of rank 0 is kept first.
+        check: Rejects some of the pairs; the clusters are formed from the others.
     """
     graph = _Graph.of(pairs, rank, fingerprints)
     return graph.clusters(_checked(graph, _starred, check).label)
@@ -77,11 +77,11 @@ def components(
     """Join connected documents into clusters, and keep the most preferred document of each.
 
     Args:
-        fingerprints: as for `star`, like `pairs`, `rank` and `check`.
-        pairs: all near pairs.
-        rank: 0 is the most preferred document.
-        max_cluster_size: a component of more documents is cut into stars instead.
-        check: see `star`.
+        fingerprints: As for `star`.
+        pairs: As for `star`.
+        rank: As for `star`.
+        max_cluster_size: A component of more documents is split into stars instead.
+        check: As for `star`.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
         raise ValueError(f"max_cluster_size must be at least 1, got {max_cluster_size}")
@@ -98,22 +98,22 @@ def components(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """The fingerprints, or signatures, that are in a pair, and the pairs."""
+    """The fingerprints or signatures that are in a pair, with their pairs."""
 
-    values: Uint64s  # of the documents
+    values: Uint64s  # fingerprints of the documents
     groups: Int64s  # as in `Pairs`
-    best: Int64s  # shape (n,), at the index of a vertex's first document its most preferred one
+    best: Int64s  # shape (n,), at the index of a vertex's first document: its most preferred document
     vertices: Int64s  # the first document of each vertex
-    low: Int64s  # the vertices of each pair
-    high: Int64s  # the vertices of each pair
-    crowds: Sequence[Crowd]  # of vertices, with more pairs
+    low: Int64s  # lower vertex of each pair
+    high: Int64s  # higher vertex of each pair
+    crowds: Sequence[Crowd]  # crowds of vertices, with further pairs
     refused: Int64s  # ascending `pair_words` of edges that were removed
 
     @classmethod
     def of(cls, pairs: Pairs, rank: Int64s, fingerprints: AnyFingerprints) -> _Graph:
         values, count = np.asarray(fingerprints, np.uint64), len(pairs.groups)
         if len(values) != count:
-            raise ValueError(f"{len(values)} fingerprints, but the pairs are of {count}")
+            raise ValueError(f"{len(values)} fingerprints, but the pairs are those of {count}")
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
         np.minimum.at(best_rank, pairs.groups, rank)
@@ -125,7 +125,7 @@ class _Graph:
             is_vertex[crowd.members] = True
         vertices = np.flatnonzero(is_vertex)
         vertices = vertices[np.argsort(best_rank[vertices])]
-        number = np.empty(count, np.uint32)  # half the memory: two for each pair
+        number = np.empty(count, np.uint32)  # uint32 halves the memory, which is two numbers per pair
         number[vertices] = np.arange(len(vertices))
         left, right = number[pairs.left], number[pairs.right]
         sides, unlisted = [(np.minimum(left, right), np.maximum(left, right))], list[Crowd]()
@@ -153,20 +153,20 @@ class _Graph:
         return found
 
     def of_vertices(self, is_wanted: Bools) -> _Graph:
-        """Return the graph without the edges of some vertices."""
+        """Return the graph without edges at unwanted vertices."""
         chosen = is_wanted[self.low] & is_wanted[self.high]
         crowds = [some for crowd in self.crowds if len(some := crowd.at(is_wanted[crowd.members]))]
         return replace(self, low=self.low[chosen], high=self.high[chosen], crowds=crowds)
 
     def without(self, words: Int64s) -> _Graph:
-        """Return the graph without some edges, given as `pair_words`."""
+        """Return the graph without the given edges (`pair_words`)."""
         refused = np.sort(np.concatenate([self.refused, words]))
         is_left = ~are_in(pair_words(self.low.astype(np.int64), self.high.astype(np.int64)), refused)
         crowds = [replace(crowd, refused=refused) for crowd in self.crowds]
         return replace(self, low=self.low[is_left], high=self.high[is_left], crowds=crowds, refused=refused)
 
     def refused_by(self, check: KeyCheck, low: Int64s, high: Int64s) -> Bools:
-        """Return which edges a check refuses, for one document of the higher vertex at least."""
+        """Return which edges a check rejects for at least one document of the higher vertex."""
         refused = np.zeros(len(low), np.bool_)
         at = np.flatnonzero(self.distances(low, high) > check.max_distance)
         if not len(at):
@@ -181,7 +181,7 @@ class _Graph:
 
 
 class _Labelled(NamedTuple):
-    """Clusters of vertices: the kept one of each, and the edges that they rest on, by lower and higher vertex."""
+    """Clusters of vertices: the kept vertex of each, and the edges (lower, higher) that hold them together."""
 
     graph: _Graph
     label: Int64s
@@ -190,9 +190,9 @@ class _Labelled(NamedTuple):
 
 
 def _checked(graph: _Graph, cluster: Callable[[_Graph], _Labelled], check: KeyCheck | None) -> _Labelled:
-    """Cluster until the check refuses none of the edges that the clusters rest on.
+    """Cluster until the check accepts all edges that hold the clusters together.
 
-    These are the clusters of all edges except those that it refuses or would refuse: no other edge would change them.
+    The result equals that of clustering all edges that the check accepts, because the other edges would not change it.
     After `rounds`, vertices that fail again lose all their edges.
     """
     looked_at, rounds = _NONE, 0
@@ -221,8 +221,8 @@ def _starred(graph: _Graph) -> _Labelled:
 
 
 def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
-    """Return the components; of their edges those, as few as it takes, that connect what nearer ones do not."""
-    label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
+    """Return the components; of their far edges, only as few as are needed to connect what near ones do not."""
+    label = np.arange(len(graph.vertices))  # the lowest vertex in the component of each
     far = [(_NONE, _NONE)]
     for some, others in chain([(graph.low, graph.high)], *map(links, graph.crowds)):
         if max_distance is None:
@@ -238,7 +238,7 @@ def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
 
 
 def _bridges(root: Int64s, some: Int64s, others: Int64s) -> Int64s:
-    """Join as `_join` does; return the places of the edges that did it, one less than the components that they join."""
+    """Join like `_join`; return the indices of the joining edges, one fewer than the components that they join."""
     open_at, found = np.arange(len(some)), [_NONE]
     while True:
         ends = root[some[open_at]], root[others[open_at]]
@@ -247,7 +247,8 @@ def _bridges(root: Int64s, some: Int64s, others: Int64s) -> Int64s:
             return np.concatenate(found)
         low, high, open_at = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open], open_at[is_open]
         order = np.lexsort((low, high))
-        hooking = order[np.append(True, np.diff(high[order]) != 0)]  # of each higher root one edge, to its lowest
+        # one edge of each higher root, to its lowest neighbour
+        hooking = order[np.append(True, np.diff(high[order]) != 0)]
         found.append(open_at[hooking])
         root[high[hooking]] = low[hooking]
         while ((next_root := root[root]) != root).any():
@@ -260,31 +261,31 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
     if len(rank) == count and (not count or (rank.min() == 0 and rank.max() == count - 1)):
         by_rank[rank] = np.arange(count)
     if (by_rank < 0).any() or len(rank) != count:
-        raise ValueError(f"rank must hold each of 0 to {count - 1} once, one for each of the {count} documents")
+        raise ValueError(f"rank must contain each of 0 to {count - 1} once, one for each of the {count} documents")
     return by_rank
 
 
 def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] = ()) -> Int64s:
-    """Return the kept vertex of each of `count` vertices, as a plain loop in order of their numbers would.
+    """Return the kept vertex of each of `count` vertices, as a plain loop in numeric order would.
 
     A vertex is kept once every lower neighbour has joined a star, and every lower member of its crowds is decided. Each
-    edge is looked at once or twice in all.
+    edge is visited once or twice in total.
 
     Args:
-        low: shape (m,), the lower vertex of each edge, 0 to `count` - 1.
-        high: shape (m,), the higher one.
-        count: how many vertices there are.
-        crowds: of vertices, with more edges.
+        low: Lower vertex of each edge, 0 to `count` - 1; shape (m,).
+        high: Higher vertex of each edge; shape (m,).
+        count: Number of vertices.
+        crowds: Crowds of vertices, with further edges.
     """
     above, sizes = high[np.argsort(low, kind="stable")], np.bincount(low, minlength=count)
     ends, queues = np.cumsum(sizes), CrowdQueues(crowds, count)
-    waits_for = np.bincount(high, minlength=count) + queues.waits_for()  # lower neighbours that are undecided
+    waits_for = np.bincount(high, minlength=count) + queues.waits_for()  # undecided lower neighbours
 
     def neighbours(vertices: Int64s) -> Int64s:
         found: Int64s = above[spans(ends[vertices] - sizes[vertices], sizes[vertices])]
         return found
 
-    kept = np.full(count, count)  # of decided vertices the lowest kept neighbour so far, or itself
+    kept = np.full(count, count)  # of decided vertices: the lowest kept neighbour so far, or itself
     fresh = np.flatnonzero(waits_for == 0)
     while len(fresh):
         kept[fresh] = fresh
@@ -302,7 +303,7 @@ def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] 
 def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
     """Return the lowest position in the component of each of `count` positions, from pairs in any order.
 
-    Memory is bounded: what `find_pairs` and `components` hold grows with the pairs.
+    Memory is bounded, while that of `find_pairs` and `components` grows with the pairs.
     """
     root = np.arange(count)
     held: list[PairBlock] = []
@@ -317,7 +318,7 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
 
 
 def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Reduce edges: connect the least vertex of each component with every other one."""
+    """Reduce edges: connect the lowest vertex of each component with every other one."""
     vertices, places = np.unique(np.concatenate([low, high]), return_inverse=True)
     root = np.arange(len(vertices))
     _join(root, places[: len(low)], places[len(low) :])
@@ -326,7 +327,7 @@ def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
-    """Join the components of the ends of each edge: roots hook onto lower ones until no edge joins two."""
+    """Join the components of the ends of each edge: roots hook onto lower ones until no edge connects two."""
     while True:
         ends = root[some], root[others]
         is_open = ends[0] != ends[1]
@@ -339,9 +340,9 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
 
 
 def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
-    """Return each cluster's exact diameter, over all pairs of members, not only those found.
+    """Return each cluster's exact diameter, over all pairs of members, not only the pairs found.
 
-    Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.
+    Memory is bounded. A cluster of m fingerprints may take time proportional to m squared if they are like random ones.
     """
     documents = np.flatnonzero(np.bincount(clusters.kept, minlength=len(clusters.kept))[clusters.kept] > 1)
     kept = clusters.kept[documents]
@@ -359,7 +360,7 @@ def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
 
 
 def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
-    """Return the diameters of clusters of few members, 0 for the others; compares neighbours by lag."""
+    """Return the diameters of clusters with few members, 0 for the others; compares neighbours by lag."""
     bits = np.zeros(len(sizes), np.uint8)
     few = np.where(sizes <= FEW_MEMBERS, sizes, 0)
     cluster = np.repeat(np.arange(len(sizes)), few)
@@ -373,10 +374,10 @@ def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
 
 
 def _diameter(values: Uint64s) -> int:
-    """Return the greatest distance between two of many fingerprints.
+    """Return the greatest distance between any two of many fingerprints.
 
-    Two at distances r and s from a centre are at most r + s apart: only shells around the centre that may beat the
-    greatest distance so far are compared, the outermost first.
+    Two fingerprints at distances r and s from a centre are at most r + s apart. So only shells around the centre that
+    may exceed the greatest distance so far are compared, the outermost first.
     """
     radius = np.bitwise_count(values ^ _centre(values))
     shells = {r: values[radius == r] for r in np.unique(radius).tolist()}
@@ -389,13 +390,13 @@ def _diameter(values: Uint64s) -> int:
 
 
 def _centre(values: Uint64s) -> np.uint64:
-    """Return the fingerprint whose every bit is what most of them have."""
+    """Return the bitwise majority of the fingerprints."""
     ones = [int(np.count_nonzero(values & np.uint64(1 << bit))) for bit in range(FINGERPRINT_BITS)]
     return np.uint64(sum(1 << bit for bit, count in enumerate(ones) if 2 * count > len(values)))
 
 
 def _greatest_distance(some: Uint64s, others: Uint64s, bound: int) -> int:
-    """Return the greatest distance between one and another; `bound` is known to be the greatest there can be."""
+    """Return the greatest distance between two fingerprints, one of each array; `bound` is an upper limit for it."""
     greatest = 0
     for row in range(0, len(some), ROWS_AT_ONCE):
         rows = some[row : row + ROWS_AT_ONCE, None]

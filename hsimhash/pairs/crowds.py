@@ -1,8 +1,8 @@
 """Cluster crowds without listing their pairs.
 
 n documents made from one template have about n² / 2 near pairs, but only those with kept documents matter. A *crowd* is
-a set of documents that may be near each other. Its pairs are found when they are needed: a kept document is compared
-with those of its crowds that no document preferred to it has taken, so time grows with n and the kept ones.
+a set of documents that may be near each other. Its pairs are computed on demand: a kept document is compared with those
+members of its crowds that no preferred document has taken. So time grows with n and the number of kept documents.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs, pair_words
 
 CELLS = 1 << 17  # comparisons of many members with many others, at once
-SAMPLE = 64  # members by which the pairs of a crowd are estimated
-MOST_LISTED, LISTED_EACH = 4096, 8  # members, and pairs for each; a crowd with more keeps its pairs unlisted
+SAMPLE = 64  # members sampled to estimate a crowd's pairs
+# limits on members, and on pairs per member; a larger crowd keeps its pairs unlisted
+MOST_LISTED, LISTED_EACH = 4096, 8
 
 
 @dataclass(frozen=True, slots=True)
 class NearRule:
-    """What near signatures are; see `find_pairs`."""
+    """Defines which signatures are near; see `find_pairs`."""
 
     max_distance: int
     max_sketch: int | None
-    is_plain: bool  # the signatures are fingerprints alone
+    is_plain: bool  # whether the signatures are bare fingerprints
 
 
 _NONE = np.empty(0, np.int64)
@@ -37,7 +38,7 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crowd:
-    """Members in ascending order, and their signatures."""
+    """Members in ascending order, with their signatures."""
 
     members: Int64s
     signatures: Signatures
@@ -52,7 +53,7 @@ class Crowd:
         return Crowd(self.members[chosen], self.signatures[chosen], self.rule, self.refused)
 
     def renumbered(self, number: NDArray[np.integer[Any]]) -> Crowd:
-        """Return the crowd with the new numbers of its members, again in order."""
+        """Return the crowd with its members renumbered and sorted."""
         members = number[self.members].astype(np.int64)
         order = np.argsort(members)
         return Crowd(members[order], self.signatures[order], self.rule)
@@ -66,7 +67,7 @@ class Crowd:
             return is_near
         alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, differing)
         rows, columns = np.nonzero(alike & ~is_near)
-        if len(rows):  # of unlike texts few are left, or none: comparing keys takes longer than all of this
+        if len(rows):  # few unlike texts are left, if any; comparing keys takes longer than everything above
             is_near[rows, columns] = mine.keying.shared(mine.keys[rows], its.keys[columns])
             if len(self.refused):
                 words = pair_words(self.members[rows], others.members[columns])
@@ -74,7 +75,7 @@ class Crowd:
         return is_near & alike
 
     def possible(self, one: Crowd) -> Crowd:
-        """Return the members that the sketch of `one` member does not rule out; all, if that leaves out too few."""
+        """Return the members that the sketch of `one` member does not rule out; all if that excludes too few."""
         sketch, sketches, most = one.signatures.sketches[0], self.signatures.sketches, self.rule.max_sketch
         if self.rule.is_plain or most is None or sketch == 0:
             return self
@@ -82,7 +83,7 @@ class Crowd:
         return self.at(is_possible) if 8 * np.count_nonzero(is_possible) < len(self) else self
 
     def listed(self) -> tuple[Int64s, Int64s] | None:
-        """Return the lower and the higher member of each near pair; None if there are many, or many members."""
+        """Return the lower and higher member of each near pair; None if there are too many pairs or members."""
         most = LISTED_EACH * len(self)
         if len(self) > MOST_LISTED or self.estimate() > most:
             return None
@@ -94,7 +95,7 @@ class Crowd:
             low.append(block.members[rows])
             high.append(others.members[columns])
             count += len(rows)
-            if count > most:  # the sample had none of them
+            if count > most:  # the sample missed them
                 return None
         return np.concatenate(low), np.concatenate(high)
 
@@ -106,24 +107,24 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrowdedPairs(Pairs):
-    """Near pairs of which those within crowds need not be listed; members are the first of equal inputs."""
+    """Near pairs that may omit those within crowds; members are the first of equal inputs."""
 
     crowds: Sequence[Crowd] = ()
 
     def estimate(self) -> int:
-        """Estimate how many near pairs of distinct inputs there are, those within crowds included."""
+        """Estimate the number of near pairs of distinct inputs, including those within crowds."""
         return len(self.left) + sum(crowd.estimate() for crowd in self.crowds)
 
 
 def without_subsets(crowds: Iterable[Int64s], count: int) -> tuple[list[Int64s], Int64s]:
-    """Return the crowds, the largest first, without most of those that lie within another one.
+    """Return the crowds, largest first, without most of those that lie within another one.
 
     Args:
-        crowds: members of each, numbers below `count`.
-        count: how many documents there are.
+        crowds: Members of each crowd, numbers below `count`.
+        count: Number of documents.
 
     Returns:
-        the crowds; and for each document the position of one that it is in, or -1.
+        The crowds; and for each document the index of a crowd that contains it, or -1.
     """
     kept: list[Int64s] = []
     largest = np.full(count, -1, np.int64)
@@ -136,14 +137,14 @@ def without_subsets(crowds: Iterable[Int64s], count: int) -> tuple[list[Int64s],
 
 
 def outside(words: Int64s, crowd: Int64s) -> Int64s:
-    """Return the pairs, as `pair_words` has them, that are not within one crowd; `crowd` is of `without_subsets`."""
+    """Return the pairs, as `pair_words`, that are not within one crowd; `crowd` comes from `without_subsets`."""
     left = crowd[words >> 32 & (FINGERPRINT_LIMIT - 1)]
     found: Int64s = words[(left < 0) | (left != crowd[words & (FINGERPRINT_LIMIT - 1)])]
     return found
 
 
 def links(crowd: Crowd) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield for each component of a crowd near pairs that connect its members, one less than those."""
+    """Yield, for each component of a crowd, near pairs that connect its members, one fewer than members."""
     left = crowd
     while len(left) > 1:
         new, left = left.at(slice(1)), left.at(slice(1, None))
@@ -172,8 +173,8 @@ class CrowdQueues:
     """The undecided members of crowds, whose first ones are decided one after the other.
 
     Args:
-        crowds: of numbered vertices; those with lower numbers are kept first.
-        count: how many vertices there are.
+        crowds: Crowds of numbered vertices; lower numbers are kept first.
+        count: Number of vertices.
     """
 
     def __init__(self, crowds: Sequence[Crowd], count: int) -> None:
@@ -199,7 +200,7 @@ class CrowdQueues:
         return found
 
     def neighbours(self, fresh: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the higher vertices near fresh ones, which are the first of their crowds, and the fresh ones."""
+        """Return the higher vertices near fresh ones, and those fresh ones, which are the first of their crowds."""
         near, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for vertex in fresh[self._sizes[fresh] > 0].tolist():
             for number in self._crowds_of(np.array([vertex])).tolist():
@@ -213,11 +214,11 @@ class CrowdQueues:
         return np.concatenate(near), np.concatenate(sources)
 
     def advance(self, decided: Int64s, kept: Int64s) -> Int64s:
-        """Return the vertices that are now the first undecided ones of crowds, once for each crowd.
+        """Return the vertices that have become the first undecided ones of crowds, once per crowd.
 
         Args:
-            decided: the vertices that were decided since the last call.
-            kept: for each vertex the lowest kept neighbour known, or itself; `count` if it is undecided.
+            decided: Vertices decided since the last call.
+            kept: Lowest kept neighbour known for each vertex, or itself; `count` if it is undecided.
         """
         released = []
         for number in sorted(set(self._crowds_of(decided).tolist())):
@@ -225,7 +226,7 @@ class CrowdQueues:
             if kept[head] == self._count:
                 continue
             now = kept[crowd.members]
-            is_open = now > head  # those that a lower vertex has taken need not be compared any more
+            is_open = now > head  # members that a lower vertex has taken do not need further comparisons
             if 8 * np.count_nonzero(is_open) < 7 * len(crowd):
                 crowd, now = crowd.at(is_open), now[is_open]
             undecided = now == self._count

@@ -20,13 +20,13 @@ from hsimhash.files import naming
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 
-ROW_BYTES = 40  # working memory a fingerprint, measured
+ROW_BYTES = 40  # measured working memory per fingerprint
 PART_ROW_BYTES = 96  # memory per row of a part read from files
-SAMPLE = 1 << 16  # fingerprints that the splits are taken from
+SAMPLE = 1 << 16  # fingerprints sampled to choose the splits
 
 _REMEDY = (
-    "what does not fit into memory is spilled there: set TMPDIR to a folder with room, or allow more memory with "
-    + Remedy("memory_bytes", "--memory")
+    "data that does not fit into memory is spilled there: set TMPDIR to a folder with more space, or allow more "
+    "memory with " + Remedy("memory_bytes", "--memory")
 )
 
 
@@ -41,14 +41,15 @@ def distinct(fingerprints: Uint64s, groups: Int64s | None = None) -> Distinct:
     """Return the distinct fingerprints, in memory; fewer than 2**32.
 
     Args:
-        fingerprints: shape (n,).
-        groups: 0, 1, … n - 1; where a value is there again, the index of its first occurrence is put.
+        fingerprints: Shape (n,).
+        groups: The numbers 0 to n - 1. For each repeated value, its number is replaced by the index of the first
+            occurrence.
     """
     return _without_repeats(*_sorted(fingerprints), groups)
 
 
 def distinct_in_files(fingerprints: Uint64s, folder: Path, memory_bytes: int, groups: Int64s | None = None) -> Distinct:
-    """Return what `distinct` returns, mapped from files in `folder`."""
+    """Return the result of `distinct`, mapped from files in `folder`."""
     rows = max(SAMPLE, memory_bytes // PART_ROW_BYTES)
     step = max(1, len(fingerprints) // SAMPLE)
     splits = quantiles(fingerprints[::step], -(-len(fingerprints) // rows))
@@ -75,17 +76,17 @@ def _without_repeats(ordered: Uint64s, indices: NDArray[Any], groups: Int64s | N
 
 
 def is_first(ordered: Uint64s) -> Bools:
-    """Return which ordered values differ from the one before."""
+    """Return which of the ordered values differ from the previous one."""
     found = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
     return found
 
 
 def _sorted(values: Uint64s) -> tuple[Uint64s, Int64s]:
-    """Return the values in order and their positions, equal ones as they stand."""
+    """Return the values in order and their positions; equal values keep their order."""
     index_mask = np.uint64((1 << max(1, (len(values) - 1).bit_length())) - 1)
     varying = int(np.bitwise_or.reduce(values ^ values[:1])) if len(values) else 0
-    lead = np.uint64(FINGERPRINT_BITS - max(1, varying.bit_length()))  # bits that all have alike
+    lead = np.uint64(FINGERPRINT_BITS - max(1, varying.bit_length()))  # bits that are the same in all values
     words = values << lead
     words &= ~index_mask
     words |= np.arange(len(values), dtype=np.uint64)
@@ -110,7 +111,7 @@ def _unsorted(leading: Uint64s, values: Uint64s) -> Int64s:
 
 @contextmanager
 def spill_folder() -> Iterator[Path]:
-    """Give a new folder for temporary files (in TMPDIR), which is deleted at the end."""
+    """Create a folder for temporary files (in TMPDIR) and delete it at the end."""
     with naming("the folder for temporary files", _REMEDY):
         parent = tempfile.gettempdir()
     with naming(parent, _REMEDY):
@@ -120,7 +121,7 @@ def spill_folder() -> Iterator[Path]:
 
 
 class Column:
-    """A growing array in a file; disk errors have a remedy."""
+    """A growing array in a file; disk errors include a remedy."""
 
     def __init__(self, path: Path, dtype: DTypeLike, remedy: str = _REMEDY) -> None:
         self._path = path
@@ -155,14 +156,14 @@ class SpilledRuns:
     """Runs of rows sorted by their first column, read back by ranges of it.
 
     Args:
-        columns: one file each; the first holds the keys.
-        splits: ascending keys; part p holds the keys from splits[p - 1] (included) to splits[p] (not).
+        columns: One file per column; the first holds the keys.
+        splits: Ascending keys; part p holds the keys from splits[p - 1] (inclusive) to splits[p] (exclusive).
     """
 
     def __init__(self, columns: Sequence[Column], splits: Uint64s) -> None:
         self._columns = columns
         self._splits = splits
-        self._edges: list[list[int]] = []  # of each run: the rows where its parts begin, and where the last one ends
+        self._edges: list[list[int]] = []  # for each run: the rows where its parts begin, and where the last one ends
         self._rows = 0
 
     def add(self, *columns: NDArray[Any]) -> None:
@@ -184,6 +185,6 @@ class SpilledRuns:
 
 
 def quantiles(sample: Uint64s, parts: int) -> Uint64s:
-    """Return up to `parts - 1` splits that cut the sampled population into parts of about the same size."""
+    """Return up to `parts - 1` splits that divide the sampled population into parts of about the same size."""
     ordered = np.sort(sample)
     return np.unique(ordered[np.arange(1, parts) * len(ordered) // parts])

@@ -17,7 +17,7 @@ PLAIN = ("first", "last", "longest", "shortest-id", "https")
 WITH_FIELD = ("newest", "highest")
 POLICY_FORMS = (*PLAIN, *(f"{kind}:FIELD" for kind in WITH_FIELD))
 
-VALUE_PARTS = 4  # floats whose sum a value is: enough for whole numbers of 64 digits
+VALUE_PARTS = 4  # number of floats whose sum is a value: enough for integers of 64 digits
 
 _NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.ASCII)
 
@@ -34,10 +34,8 @@ class DocIds(Protocol):
 class Policy:
     """A preference."""
 
-    kind: (
-        str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` before other ids; or of WITH_FIELD
-    )
-    field: str = ""  # whose `newest` or `highest` value counts
+    kind: str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` ids first; or one of WITH_FIELD
+    field: str = ""  # field whose `newest` or `highest` value is preferred
 
     @classmethod
     def parse(cls, text: str) -> Policy:
@@ -48,13 +46,14 @@ class Policy:
         if kind in WITH_FIELD and field:
             return cls(kind, field)
         if kind in WITH_FIELD:
-            raise ValueError(f"keep policy {text!r} names no field; write {kind}:FIELD, such as {kind}:date")
+            raise ValueError(f"keep policy {text!r} does not name a field; write {kind}:FIELD, such as {kind}:date")
         raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
 
     def value_of(self, value: object) -> float | None:
-        """Return the value of a field for this policy, whole numbers exactly; None if it is missing or invalid.
+        """Return a field's value for this policy, with whole numbers exact; None if it is missing or invalid.
 
-        For `newest` a number, or an ISO 8601 time as ms since 1970, UTC where it names no zone; for `highest` a number.
+        For `newest`: a number, or an ISO 8601 time as ms since 1970 (UTC unless it names a zone). For `highest`: a
+        number.
         """
         number = _number(value)
         if number is None and self.kind == "newest" and isinstance(value, str):
@@ -62,9 +61,9 @@ class Policy:
         return number
 
     def parts_of(self, value: object) -> tuple[float, ...]:
-        """Return `value_of` as VALUE_PARTS floats, which sort as the values do; NaN first if there is none.
+        """Return `value_of` as VALUE_PARTS floats that sort like the values; the first is NaN if there is no value.
 
-        Each is the float nearest to what those before it leave of the value, which lies below 10**64.
+        Each float is the nearest to what the previous ones leave of the value, which lies below 10**64.
         """
         left = self.value_of(value)
         if left is None:
@@ -90,7 +89,7 @@ def needs_lengths(policies: Iterable[Policy]) -> bool:
 
 
 def needs_places(policies: Iterable[Policy]) -> bool:
-    """Whether the policies leave ties, which document ids break."""
+    """Whether the policies leave ties, to be broken by document id."""
     return not any(policy.kind in ("first", "last") for policy in policies)
 
 
@@ -107,18 +106,19 @@ def rank(
     Ties are broken by document id, then by position.
 
     Args:
-        policies: in order of weight.
-        doc_ids: of all documents, in the order of the input.
-        lengths: of the texts, where `needs_lengths`.
-        values: for each policy with a field the columns of `Policy.parts_of`, of every document; the first at least,
-            after which zeros may be left out.
-        places: in the order of ids, where `needs_places`; documents that are never compared may have any.
+        policies: Policies, the most important first.
+        doc_ids: Ids of all documents, in input order.
+        lengths: Lengths of the texts, required if `needs_lengths`.
+        values: For each policy with a field, the columns of `Policy.parts_of` for every document. At least the first
+            column is required; trailing columns of zeros may be omitted.
+        places: Positions in the order of ids, required if `needs_places`; arbitrary for documents that are never
+            compared.
     """
     missing = [str(policy) for policy in policies if policy.field and not (values or {}).get(policy)]
     missing += ["lengths"] if needs_lengths(policies) and lengths is None else []
     missing += ["places"] if needs_places(policies) and places is None else []
     if missing:
-        raise ValueError(f"the keep policies need columns that were not given: {', '.join(missing)}")
+        raise ValueError(f"the keep policies need columns that are missing: {', '.join(missing)}")
     keys: list[Int64s | Floats] = []
     for policy in policies:
         keys += [-part for part in (values or {})[policy]] if policy.field else [_key(policy, doc_ids, lengths)]
@@ -132,7 +132,7 @@ def rank(
 
 
 def _key(policy: Policy, doc_ids: DocIds, lengths: Int64s | Sequence[int] | None) -> Int64s:
-    """Return numbers by which the documents are sorted, the preferred first."""
+    """Return numbers to sort the documents by, the preferred first."""
     match policy.kind:
         case "first":
             return np.arange(len(doc_ids))

@@ -1,13 +1,13 @@
 """Find the near pairs of one drawer: sort by segment, then compare neighbours.
 
 The values are permuted so that the segment's bits come first, and sorted. Each value is compared with the next one,
-then with the second next, and so on, all at once, as long as any two share a bucket. A bucket of more than
-`DENSE_BUCKET` values is cut again by the bits that vary in it, each part like a finer drawer. If that does not pay,
-all of its values are compared with each other; or, for those who can do with less than all pairs, the bucket becomes a
-*crowd* if many of its values are near each other.
+then with the second next, and so on, for all values at once, as long as any two share a bucket. A bucket of more than
+`DENSE_BUCKET` values is split further by the bits that vary in it, each part like a finer drawer. If that does not pay
+off, all of its values are compared with each other. For callers that do not need all pairs, the bucket becomes a
+*crowd* instead if many of its values are near each other.
 
-A pair that shares a bucket in several drawers is found only in the first of them: each drawer knows the others' masks.
-The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
+A pair that shares a bucket in several drawers is found only in the first of them, because each drawer has the masks of
+the earlier ones. The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import numpy as np
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS, MAX_DRAWERS, SEGMENT_BITS, Cut, Drawer
 
-CHUNK = 1 << 15  # values that are handled at once: they stay in the processor's cache
-SECTION = 1 << 18  # values whose pairs are sorted together,
-MOST_PAIRS = 1 << 19  # or fewer where they have more pairs than that: it bounds memory
-CELLS = 1 << 16  # of all-against-all that are handled at once
-TILES = 256  # of them that are answered together, at most
-LEAST_FINER = 4096  # members of a dense bucket; fewer are soon compared all with all
-WORTH_FINER = 8  # times cheaper a finer cut must look: near pairs cost as well, however they are found
-FINER_BLOCKS = 8  # of a finer cut, beyond the distance
-CROWD_SAMPLE = 32  # values of a dense bucket that are compared with all of it to see whether it is a crowd:
-CROWD_NEAR = 32  # each is near so many others on average
+CHUNK = 1 << 15  # values processed at once; they fit in the processor's cache
+SECTION = 1 << 18  # values whose pairs are sorted together
+MOST_PAIRS = 1 << 19  # a section with more pairs than this is halved, which bounds memory
+CELLS = 1 << 16  # cells of an all-against-all comparison processed at once
+TILES = 256  # maximum number of such blocks per yield
+LEAST_FINER = 4096  # members of a dense bucket; comparing all pairs of fewer is fast
+WORTH_FINER = 8  # how many times cheaper a finer cut must be; finding its near pairs has a cost as well
+FINER_BLOCKS = 8  # maximum number of blocks of a finer cut beyond the distance
+CROWD_SAMPLE = 32  # values of a dense bucket compared with all of it to decide whether it is a crowd
+CROWD_NEAR = 32  # mean number of near values per sampled value that makes a crowd
 
-# Costs by which layouts and finer cuts are chosen; the answer never depends on them. Measured with numpy 2.4 on
-# AVX-512, random fingerprints, one thread.
-DRAWER_NS = 100_000.0  # calls that any drawer costs
-SORT_NS = 27.0  # a value's permutation and sort
-LAG_NS = 1.1  # a value and the one so many places after it, side by side in memory
-GATHER_NS = 6.0  # the same where only some positions are still compared
-CELL_NS = 0.9  # a cell of all-against-all
-DENSE_BUCKET = 256  # values; a bucket of more is no longer compared place by place
+# Costs for choosing layouts and finer cuts; results never depend on them. Measured with numpy 2.4 on AVX-512, random
+# fingerprints, one thread.
+DRAWER_NS = 100_000.0  # fixed cost of a drawer's calls
+SORT_NS = 27.0  # permuting and sorting one value
+LAG_NS = 1.1  # comparing a value with one at a fixed offset, contiguous in memory
+GATHER_NS = 6.0  # the same if only some positions are still compared
+CELL_NS = 0.9  # one cell of an all-against-all comparison
+DENSE_BUCKET = 256  # values; larger buckets are not compared offset by offset
 
 
 class Meetings(NamedTuple):
@@ -78,14 +78,14 @@ class CrowdedBucket(NamedTuple):
 class Search:
     """The search of one drawer."""
 
-    drawer: Drawer  # by whose segment values meet
+    drawer: Drawer  # values meet by its segment
     max_distance: int
-    earlier: tuple[int, ...]  # the segments' masks of the drawers that are searched before, permuted as by this one
-    has_crowds: bool = False  # whether crowds are yielded instead of their pairs
+    earlier: tuple[int, ...]  # segment masks of the drawers searched before, permuted like this one
+    has_crowds: bool = False  # whether to yield crowds instead of their pairs
 
     @property
     def bucket_size(self) -> np.uint64:
-        """The number of permuted words with one segment: the exclusive-or of two in one bucket is below it."""
+        """The number of permuted words per segment; the exclusive-or of two words in one bucket is below it."""
         return np.uint64(1 << FINGERPRINT_BITS - self.drawer.segment_bits)
 
     def ordered(self, values: Uint64s) -> Uint64s:
@@ -97,11 +97,11 @@ class Search:
         return permuted
 
     def meetings(self, values: Uint64s) -> Generator[Meetings | CrowdedBucket]:
-        """Yield pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
+        """Yield pairs that no earlier drawer finds, as positions in `values`, which must be sorted and distinct."""
         return self.located(self.ordered(values), values)
 
     def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings | CrowdedBucket]:
-        """Yield `meetings` of the buckets in `ordered`, which are some or all of those of `values`."""
+        """Yield `meetings` of the buckets in `ordered`, which holds some or all buckets of `values`."""
         for found in self._near(ordered):
             if isinstance(found, CrowdedBucket):
                 yield CrowdedBucket(np.sort(np.searchsorted(values, self.drawer.restore(ordered[found.members]))))
@@ -110,7 +110,7 @@ class Search:
             yield self._positions(new, ordered, values) if len(new.first) else new
 
     def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s] | Uint64s]:
-        """Yield `located` as fingerprints, if only those are known: pairs, and the members of crowds."""
+        """Yield `located` as fingerprints, without knowing all values: pairs, and the members of crowds."""
         for pairs in self._near(ordered):
             if isinstance(pairs, CrowdedBucket):
                 yield self.drawer.restore(ordered[pairs.members])
@@ -155,7 +155,7 @@ class Search:
         yield from self._compared(ordered, done, len(ordered))
 
     def _dense_buckets(self, ordered: Uint64s) -> list[tuple[int, int]]:
-        """Return the ranges of the buckets of more than `DENSE_BUCKET` values."""
+        """Return the ranges of buckets with more than `DENSE_BUCKET` values."""
         found = []
         for start in range(0, len(ordered) - DENSE_BUCKET, CHUNK):
             here = ordered[start : min(start + CHUNK, len(ordered) - DENSE_BUCKET)]
@@ -168,7 +168,7 @@ class Search:
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def _compared(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
-        """Yield the near pairs of [start, stop), which cuts no bucket, in order of their positions."""
+        """Yield the near pairs of [start, stop), which must not split a bucket, in order of their positions."""
         sections = [(first, min(first + SECTION, stop)) for first in range(start, stop, SECTION)][::-1]
         while sections:
             section, end = sections.pop()
@@ -186,14 +186,14 @@ class Search:
                 yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
     def _near_in(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
-        """Yield the near pairs of the positions [start, stop) with those after them."""
+        """Yield the near pairs of the positions [start, stop) with later ones."""
         left: list[Meetings] = []
         for first in range(start, stop, CHUNK):
             yield from self._side_by_side(ordered, first, min(first + CHUNK, stop), left)
         yield from self._one_by_one(ordered, Meetings.joined(left))
 
     def _side_by_side(self, ordered: Uint64s, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
-        """Compare [start, stop) with what lies after, lag by lag, while most share buckets; then add to `left`."""
+        """Compare [start, stop) with later values, lag by lag, while most share buckets; add the rest to `left`."""
         lag = 0
         while True:
             lag += 1
@@ -210,7 +210,7 @@ class Search:
                 yield Meetings(first, first + lag)
 
     def _one_by_one(self, ordered: Uint64s, left: Meetings) -> Generator[Meetings]:
-        """Compare the positions that are left, each with those after it that share its bucket."""
+        """Compare each remaining position with the later ones that share its bucket."""
         first, second = left
         while len(first):
             differing = ordered[first] ^ ordered[second]
@@ -222,10 +222,10 @@ class Search:
             first, second = first[is_met], second[is_met] + 1
 
     def _dense(self, members: Uint64s) -> Generator[Meetings | CrowdedBucket]:
-        """Yield the near pairs of one dense bucket that no earlier drawer finds; and perhaps some that one does."""
+        """Yield the near pairs of one dense bucket that no earlier drawer finds, and possibly some that one does."""
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
         if any(not varying & mask for mask in self.earlier):
-            return  # every pair of it was found there
+            return  # an earlier drawer found every pair of it
         finer = finer_searches(varying, len(members), self.max_distance, has_crowds=self.has_crowds)
         if finer and sum(search.meeting_pairs(members) for search in finer) <= len(members) ** 2 / 4:
             for search in finer:
@@ -236,7 +236,7 @@ class Search:
             yield from all_near(members, self.max_distance)
 
     def meeting_pairs(self, values: Uint64s) -> int:
-        """Return how many pairs of values share a bucket."""
+        """Return the number of pairs of values that share a bucket."""
         segments = self.ordered(values) & ~(self.bucket_size - np.uint64(1))
         edges = np.flatnonzero(segments[1:] != segments[:-1]) + 1
         sizes = np.diff(edges, prepend=0, append=len(values))
@@ -244,7 +244,7 @@ class Search:
 
 
 def _is_crowd(members: Uint64s, max_distance: int) -> bool:
-    """Whether a sample of some values is near so many of all that a list of the pairs would be long."""
+    """Whether sampled values are near so many others that a list of all pairs would be long."""
     near = 0
     for value in members[:: -(-len(members) // CROWD_SAMPLE)]:
         near += int(np.count_nonzero(np.bitwise_count(members ^ value) <= max_distance)) - 1
@@ -252,7 +252,7 @@ def _is_crowd(members: Uint64s, max_distance: int) -> bool:
 
 
 def searches(drawers: Sequence[Drawer], max_distance: int, *, has_crowds: bool = False) -> list[Search]:
-    """Return the searches that find each pair once."""
+    """Return the searches of all drawers, which together find each pair once."""
     masks = np.array(
         [sum(1 << FINGERPRINT_BITS - 1 - bit for bit in drawer.positions) for drawer in drawers], np.uint64
     )
@@ -263,7 +263,7 @@ def searches(drawers: Sequence[Drawer], max_distance: int, *, has_crowds: bool =
 
 
 def finer_searches(varying: int, values: int, max_distance: int, *, has_crowds: bool = False) -> list[Search]:
-    """Return the cheapest searches by the bits that vary; none if comparing all pairs is cheaper."""
+    """Return the cheapest searches by the varying bits, or none if comparing all pairs is cheaper."""
     bits = [bit for bit in range(FINGERPRINT_BITS) if varying >> FINGERPRINT_BITS - 1 - bit & 1]
     cheapest: list[tuple[int, ...]] = []
     least = all_pairs_ns(values) / WORTH_FINER
@@ -314,7 +314,7 @@ def all_pairs_ns(values: int) -> float:
 
 
 def _compare_ns(bucket: float) -> float:
-    """Return what a value's comparisons cost in buckets of that mean size."""
+    """Return the cost of one value's comparisons in buckets of that mean size, in ns."""
     if bucket > DENSE_BUCKET:
         return CELL_NS * bucket / 2
     return LAG_NS * (1 + bucket) + GATHER_NS * min(bucket, math.sqrt(bucket))

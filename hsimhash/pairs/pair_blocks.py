@@ -10,38 +10,36 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 
-PAIRS_AT_ONCE = 1 << 20  # in a block
-FINGERPRINT_LIMIT = 1 << 32  # fingerprints: a position takes half a word
+PAIRS_AT_ONCE = 1 << 20  # pairs per block
+FINGERPRINT_LIMIT = 1 << 32  # number of fingerprints; a position takes half a word
 
 
 class PairBlock(NamedTuple):
     """Pairs of fingerprints by position; arrays of the same length."""
 
-    left: Int64s  # position in the input, int64
+    left: Int64s  # positions in the input, int64
     right: Int64s  # positions, greater than `left`
     distance: Uint8s  # in bits, uint8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pairs:
-    """All near pairs, with equal fingerprints counted once, as `find_pairs` returns them.
+    """All near pairs, with equal fingerprints counted once, as returned by `find_pairs`.
 
-    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 of them. `groups` says which are
-    equal: for inputs 0 and 1 that are equal, and near to no other, `left` and `right` are empty, and `groups` is [0 0].
-    `brief` and `expand` list equal ones as pairs too. Signatures are equal if all three of their parts are.
+    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 pairs. `groups` shows which are
+    equal. For example, if inputs 0 and 1 are equal and near no other, `left` and `right` are empty and `groups` is [0
+    0]. `brief` and `expand` list equal ones as pairs as well. Signatures are equal if all three of their parts are.
     """
 
-    left: Int64s  # position of a fingerprint's first occurrence in the input; pairs are in order of (left, right)
+    left: Int64s  # positions of fingerprints' first occurrences in the input; pairs are in order of (left, right)
     right: Int64s  # positions, greater than `left`
     distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
-    groups: (
-        Int64s  # shape (n,): for each input the position of the first one that equals it, its own if it is the first
-    )
+    groups: Int64s  # shape (n,): for each input, the position of the first equal one, which may be itself
     unconfirmed: int = 0  # pairs of distinct signatures that are near, but whose sketches differ too much
 
     @property
     def repeats(self) -> Int64s:
-        """The positions of the inputs that equal an earlier one, which is `groups[repeats]`."""
+        """The positions of inputs that equal an earlier one; `groups[repeats]` has the positions of those."""
         return np.flatnonzero(self.groups != np.arange(len(self.groups)))
 
     def __repr__(self) -> str:
@@ -52,7 +50,7 @@ class Pairs:
         )
 
     def brief(self) -> PairBlock:
-        """Return the near pairs, and each repeat with its first occurrence (distance 0), in order."""
+        """Return the near pairs, plus each repeat with its first occurrence (distance 0), in order."""
         repeats = self.repeats
         left, right = np.append(self.left, self.groups[repeats]), np.append(self.right, repeats)
         distance = np.append(self.distance, np.zeros(len(repeats), np.uint8))
@@ -60,8 +58,8 @@ class Pairs:
         return PairBlock(left[order], right[order], distance[order])
 
     def expand(self) -> Iterator[PairBlock]:
-        """Yield every pair of positions in blocks of bounded size, first all pairs of equal ones (distance 0)."""
-        # The occurrences of each group stand together in `members`, in order.
+        """Yield every pair of positions in blocks of bounded size, pairs of equal ones (distance 0) first."""
+        # The occurrences of each group are adjacent in `members`, in order.
         count = len(self.groups)
         members = np.argsort(self.groups, kind="stable")
         starts = np.flatnonzero(np.diff(self.groups[members], prepend=-1))
@@ -69,11 +67,11 @@ class Pairs:
         start_of, size_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start_of[members[starts]], size_of[members[starts]] = starts, sizes
 
-        # Equal ones: each occurrence with those after it in its group.
+        # Equal ones: each occurrence with the later ones in its group.
         for place, rank in _ragged(np.repeat(starts + sizes, sizes) - np.arange(count) - 1):
             yield PairBlock(members[place], members[place + 1 + rank], np.zeros(len(place), np.uint8))
 
-        # Each pair of groups: all of the one with all of the other.
+        # Each pair of groups: every member of one with every member of the other.
         for pair, rank in _ragged(size_of[self.left] * size_of[self.right]):
             left, right = self.left[pair], self.right[pair]
             one, other = np.divmod(rank, size_of[right])
@@ -82,7 +80,7 @@ class Pairs:
 
 
 def _ragged(counts: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield the numbers (row, 0), (row, 1), … (row, counts[row] - 1) of all rows, PAIRS_AT_ONCE at most at a time."""
+    """Yield the numbers (row, 0), (row, 1), … (row, counts[row] - 1) of all rows, at most PAIRS_AT_ONCE at a time."""
     stops = np.cumsum(counts)
     total = int(stops[-1]) if len(stops) else 0
     for start in range(0, total, PAIRS_AT_ONCE):
@@ -90,7 +88,7 @@ def _ragged(counts: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
         first, last = np.searchsorted(stops, (start, stop - 1), "right")
         rows = np.arange(first, last + 1)
         starts = stops[rows] - counts[rows]
-        here = np.minimum(stops[rows], stop) - np.maximum(starts, start)  # of each row's
+        here = np.minimum(stops[rows], stop) - np.maximum(starts, start)  # numbers of each row in this block
         yield np.repeat(rows, here), np.arange(start, stop) - np.repeat(starts, here)
 
 

@@ -1,8 +1,8 @@
 """Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
-Equal fingerprints are merged first. Then each drawer of a layout is sorted, and neighbours are compared; the layout
-guarantees that no pair within its distance is missed. Threads search the drawers, each with its own memory. What
-exceeds the memory budget is sorted in parts, from files.
+Equal fingerprints are merged first. Then each drawer of a layout is sorted and neighbours are compared. The layout
+guarantees that no pair within its distance is missed. Threads search the drawers, each with its own memory. Data beyond
+the memory budget is sorted in parts, in files.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 5.
 """
@@ -35,17 +35,18 @@ from hsimhash.pairs.signatures import crowded_signatures, equal_signatures, near
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
-KEPT_BYTES = 12  # a distinct value and its index
-DRAWER_BYTES = 8  # a value in a drawer that is searched in memory
-PART_BYTES = 28  # measured: a value in a part that is read from files, joined and sorted
-WORTH_THREADS = 20_000  # values; fewer are searched before a thread has started
-LEAST_PART = 1 << 16  # values: smaller parts would only be slower
-LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
+KEPT_BYTES = 12  # per distinct value, with its index
+DRAWER_BYTES = 8  # per value in a drawer that is searched in memory
+PART_BYTES = 28  # measured: per value in a part that is read from files, joined and sorted
+WORTH_THREADS = 20_000  # values; fewer are searched before a thread would start
+LEAST_PART = 1 << 16  # values; smaller parts would only be slower
+LOOKAHEAD = 4  # items that a thread produces at once; the same number may wait for the reader
 
 Item = TypeVar("Item")
-TellProgress = Callable[[int, int], object]  # is told how much is done, of how much
+TellProgress = Callable[[int, int], object]  # called with the amount done and the total
 
-_layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
+# computing it takes longer than finding the pairs of a few thousand fingerprints
+_layouts = functools.cache(layouts_for)
 
 
 def find_pairs(
@@ -60,23 +61,23 @@ def find_pairs(
     """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
 
     Signatures that share a key are also a pair, whatever their distance. Signatures whose sketches differ too much are
-    not. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use `duplicates`.
+    not a pair. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use `duplicates`.
 
     Args:
-        signatures: n signatures; or fingerprints: shape (n,), uint64 (a memory-mapped file too), or a sequence of ints;
-            fewer than 2**32.
-        max_distance: 0 to the layout's k, in bits.
-        max_sketch: in how many of their 64 bits sketches may differ, where both have one. Where only a key is shared,
-            each bit of distance beyond 16 takes one off. None: in any.
-        layout: one, or what `Layout.parse` reads; by default the fastest one. The answer does not depend on it.
-        memory_bytes: bounds the working memory, not the answer's, nor that of a single bucket that is larger; what
-            does not fit is spilled to the folder for temporary files. Signatures take 30 bytes each beside it, and up
-            to 180 where another has a near fingerprint, or shares their key. The answer does not depend on it.
-        tell: is told (done, total), of drawers or, where they are spilled, parts of them, as often as pairs come.
+        signatures: n signatures or fingerprints, fewer than 2**32. Fingerprints are an array of shape (n,), uint64
+            (possibly memory-mapped), or a sequence of ints.
+        max_distance: Maximum distance in bits, 0 to the layout's k.
+        max_sketch: Maximum number of differing bits of two sketches, out of 64, if both exist. If only a key is shared,
+            each bit of distance beyond 16 lowers this limit by one. None: no limit.
+        layout: Layout, or a string for `Layout.parse`; the default is the fastest one. It does not affect the result.
+        memory_bytes: Limit on working memory; the rest is spilled to the folder for temporary files. The limit does not
+            cover the result, or a single bucket that exceeds it. Signatures take 30 more bytes each, and up to 180 if
+            another one has a near fingerprint or shares their key. It does not affect the result.
+        tell: Called with (done, total) whenever pairs are found. Counts drawers, or parts of them if they are spilled.
 
     Raises:
         ValueError: a fingerprint, a distance, the layout or the budget is out of range.
-        OSError: the folder for temporary files is full or cannot be written.
+        OSError: the folder for temporary files is full or not writable.
     """
     check_max_sketch(max_sketch)
     fingerprints, more = _parted(signatures)
@@ -95,9 +96,9 @@ def find_crowded(
     memory_bytes: int = MEMORY_BYTES,
     tell: TellProgress = lambda *_: None,
 ) -> CrowdedPairs:
-    """Return what `star` and `components` need to know, with crowds instead of their pairs; see `find_pairs`.
+    """Return the input for `star` and `components`, with crowds instead of their pairs; see `find_pairs`.
 
-    The clusters are those of all pairs.
+    The clusters are the same as with all pairs.
     """
     check_max_sketch(max_sketch)
     fingerprints, more = _parted(signatures)
@@ -115,7 +116,7 @@ def find_crowded(
 
 
 def _parted(given: AnySignatures) -> tuple[AnyFingerprints, Signatures | None]:
-    """Return the fingerprints, and the signatures if there is more to them."""
+    """Return the fingerprints, and the signatures unless they are bare fingerprints."""
     if isinstance(given, np.ndarray):
         return given, None
     signatures = as_signatures(given)
@@ -131,8 +132,8 @@ def iter_pairs(
 ) -> Generator[PairBlock]:
     """Yield the pairs that `find_pairs` returns, in blocks of bounded size, as they are found.
 
-    The order depends on the fingerprints and the layout alone; arguments and errors are those of `find_pairs`. What
-    `close` leaves unread is not searched.
+    The order depends only on the fingerprints and the layout. Arguments and errors are those of `find_pairs`. Closing
+    the generator stops the search.
     """
     return _blocks(_Task.of(fingerprints, max_distance, layout, memory_bytes))
 
@@ -147,7 +148,7 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
 
 
 def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
-    """Return the position of the first equal fingerprint or signature for each; see `find_pairs`."""
+    """Return, for each input, the position of the first equal fingerprint or signature; see `find_pairs`."""
     fingerprints, more = _parted(signatures)
     groups = find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
     return equal_signatures(groups, more) if more else groups
@@ -155,7 +156,7 @@ def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """The checked arguments; the search runs in memory, or in files if the memory budget is too small."""
+    """The validated arguments; the search runs in memory, or in files if the memory budget is too small."""
 
     values: Uint64s
     max_distance: int
@@ -172,11 +173,11 @@ class _Task:
         if not isinstance(layout, Layout | None):
             raise TypeError(f"layout must be a Layout or its name, got {type(layout).__name__}: {layout!r}")
         if layout is None:
-            _layouts(max_distance)  # raises where no layout finds it
+            _layouts(max_distance)  # raises if no layout covers the distance
         elif not 0 <= max_distance <= layout.max_distance:
             raise ValueError(
-                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
-                f"without a miss; omit the layout, or see "
+                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, the distances that layout "
+                f"{layout.name} covers; omit the layout, or see "
                 + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
@@ -194,9 +195,9 @@ class _Task:
         tell: TellProgress = lambda *_: None,
         crowds: list[Int64s] | None = None,
     ) -> Generator[Meetings]:
-        """Yield the pairs of distinct fingerprints by first positions, in any order; fill `groups`.
+        """Yield the pairs of distinct fingerprints as first positions, in any order; fill `groups`.
 
-        With `crowds`, add the positions of each crowd to it, and do not yield pairs within one.
+        With `crowds`, append the positions of each crowd to it and omit pairs within crowds.
         """
         with ExitStack() as stack:
             folder = None
@@ -221,7 +222,7 @@ class _Task:
         return Distinct(*map(np.array, found)) if self._threads_with_room(len(found.values)) else found
 
     def _threads_with_room(self, values: int) -> int:
-        """Return how many threads can each sort so many values within the budget."""
+        """Return how many threads can each sort that many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
     def _found(
@@ -232,7 +233,8 @@ class _Task:
         shares = searches(layout.drawers, self.max_distance, has_crowds=has_crowds)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
-        done, parts = [0] * len(shares), 1  # of each drawer's parts; only the thread that searches it sets its number
+        # parts done per drawer; only the thread that searches a drawer sets its number
+        done, parts = [0] * len(shares), 1
         if room or folder is None:
             threads = min(threads, max(1, room))
             sources = (_whole(share, values, done) for share in shares)
@@ -251,9 +253,9 @@ def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout
     """Return the layout that finds the pairs of that many fingerprints fastest.
 
     Args:
-        count: of fingerprints, distinct ones, spread evenly.
-        max_distance: in bits.
-        row_ns: what a value in a drawer costs beside the search, in nanoseconds.
+        count: Number of distinct fingerprints, assumed to be spread evenly.
+        max_distance: In bits.
+        row_ns: Additional cost of a value in a drawer, in nanoseconds.
     """
     return min(
         _layouts(max_distance),
@@ -262,7 +264,7 @@ def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout
 
 
 def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meetings | CrowdedBucket]:
-    """Yield what `Search.meetings` does; `done` counts the parts, of which this is one."""
+    """Yield `Search.meetings` of all values; counts as one part in `done`."""
     yield from share.meetings(values)
     done[share.drawer.number - 1] = 1
 
@@ -270,14 +272,14 @@ def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meeting
 def _in_parts(
     share: Search, values: Uint64s, rows: int, folder: Path, done: list[int]
 ) -> Generator[Meetings | CrowdedBucket]:
-    """Yield what `Search.meetings` does, of values in a file, in parts of about `rows` that cut no bucket."""
+    """Yield `Search.meetings` of values in a file, in parts of about `rows` values that do not split buckets."""
     step = max(1, len(values) // distinct.SAMPLE)
     sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
     column = Column(folder / f"drawer-{share.drawer.number}.run", np.uint64)
     runs = SpilledRuns([column], quantiles(sample, -(-len(values) // rows)))
     for start in range(0, len(values), rows):
         runs.add(share.ordered(values[start : start + rows]))
-        yield Meetings.joined([])  # so that `close` need not wait for all parts
+        yield Meetings.joined([])  # lets `close` stop before all parts are done
     for number, (ordered,) in enumerate(runs.parts(), start=1):
         ordered.sort()
         yield from share.located(ordered, values)
@@ -285,9 +287,9 @@ def _in_parts(
 
 
 def in_order(sources: Iterable[Iterator[Item]], threads: int) -> Generator[Item]:
-    """Yield the items of all sources in order; up to `threads` of them work, each LOOKAHEAD items ahead.
+    """Yield the items of all sources in order; up to `threads` sources run ahead, each by LOOKAHEAD items.
 
-    No thread outlives this generator. One at a time works in the reader's own thread.
+    No thread outlives this generator. With one thread, everything runs in the reader's own thread.
     """
     if threads == 1:
         for source in sources:

@@ -1,4 +1,4 @@
-"""Compare the shingles of texts that only a key makes near: their sketches estimate what they share, and may err."""
+"""Compare the shingles of texts that are near only by key, because sketches merely estimate what they share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS
 
-LEAST_SHARED = 0.5  # of a text's distinct shingles that the text which is kept for it must have
-HELD_BYTES = 64 << 20  # of shingles; more are in a file
+LEAST_SHARED = 0.5  # minimum share of a dropped text's distinct shingles that the kept text must have
+HELD_BYTES = 64 << 20  # shingles held in memory; more go to a file
 
 
 class SharedShingles:
     """The shingles of documents; those beyond HELD_BYTES are in a temporary file. A context manager.
 
     Args:
-        profile: whose sketches' shingles these are.
-        read: takes the numbers of documents, ascending, and returns those whose text is at hand, with the text; called
-            once for each document.
-        folder: for the file; by default that for temporary files.
+        profile: Profile whose sketches define the shingles.
+        read: Takes ascending document numbers and returns those whose text is available, with the text. Each document
+            is requested once.
+        folder: Folder for the file; the default is the folder for temporary files.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SharedShingles:
         self._profile, self._read = profile, read
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=None if folder is None else str(folder))
         self._asked = np.empty(0, np.int64)
-        self._places: dict[int, tuple[int, int]] = {}  # where those of a document begin, and how many there are
+        self._places: dict[int, tuple[int, int]] = {}  # start and number of each document's shingles
 
     def __enter__(self) -> SharedShingles:
         return self
@@ -45,9 +45,9 @@ class SharedShingles:
         return number in self._places
 
     def too_few(self, dropped: Int64s, kept: Int64s) -> Bools:
-        """Return for which pairs less than LEAST_SHARED of the dropped text's shingles are in the kept one.
+        """Return the pairs in which less than LEAST_SHARED of the dropped text's shingles are in the kept text.
 
-        False where a text is not at hand, or the dropped one has no shingles.
+        False if a text is not available, or the dropped one does not have shingles.
         """
         self._add(np.setdiff1d(np.concatenate([dropped, kept]), self._asked))
         found = np.zeros(len(dropped), np.bool_)
@@ -79,7 +79,7 @@ class SharedShingles:
 
 
 def _batches(texts: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Yield numbered texts, as many as are best cut into shingles together."""
+    """Yield numbered texts in batches of an efficient size for cutting shingles."""
     held, characters = list[tuple[int, str]](), 0
     for number, text in texts:
         held.append((number, text))

@@ -19,25 +19,26 @@ from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, without_subsets
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair_words, sorted_block
 
-AT_ONCE = 1 << 20  # signatures that are looked at together
+AT_ONCE = 1 << 20  # signatures processed together
 _NO_PART = np.uint64((1 << 64) - 1)
-# Signatures with one part of a key or one fingerprint, or pairs of those with two near ones: more are a crowd.
+# A fingerprint or a part of a key with more signatures than this is a crowd; so are two near fingerprints with more
+# pairs of signatures.
 CROWD = 128
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
     """Return the near pairs of distinct signatures, and the groups of equal ones.
 
-    Candidates are looked at in blocks of bounded size. A fingerprint or a part of a key that m distinct
-    signatures share makes m² / 2 of them.
+    Candidates are processed in blocks of bounded size. A fingerprint or a part of a key that m distinct signatures
+    share makes m² / 2 candidates.
 
     Args:
-        pairs: those of the fingerprints, within `max_distance` bits.
-        signatures: shape (n,).
-        max_distance: in bits.
-        max_sketch: as for `find_pairs`.
+        pairs: Pairs of the fingerprints within `max_distance` bits.
+        signatures: Shape (n,).
+        max_distance: In bits.
+        max_sketch: As for `find_pairs`.
     """
-    ours = np.flatnonzero(_are_involved(pairs, signatures))  # most have no near one: the rest takes less memory
+    ours = np.flatnonzero(_are_involved(pairs, signatures))  # most have no near one; omitting them saves memory
     left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
     found = _near_among(Pairs(left, right, pairs.distance, groups), signatures[ours], max_distance, max_sketch)
     groups = np.arange(len(signatures))
@@ -46,7 +47,7 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
 
 
 def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
-    """Return which signatures are in a pair, or have the fingerprint or a part of the key of another."""
+    """Return which signatures are in a pair, or share their fingerprint or a part of their key with another."""
     found = np.zeros(len(signatures), np.bool_)
     found[pairs.left] = found[pairs.right] = True
     for start in range(0, len(found), AT_ONCE):
@@ -65,7 +66,7 @@ def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
 
 def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
     groups = equal_signatures(pairs.groups, signatures)
-    # The distinct ones, by number: a fingerprint's first document is also its signature's.
+    # Number the distinct signatures: a fingerprint's first document is also the first of its signature.
     first = np.flatnonzero(groups == np.arange(len(groups)))
     number = np.empty(len(groups), np.int64)
     number[first] = np.arange(len(first))
@@ -80,18 +81,18 @@ def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_ske
 
 
 def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signatures, rule: NearRule) -> CrowdedPairs:
-    """Return near pairs of distinct signatures, the groups of equal ones, and crowds that have all other near pairs.
+    """Return near pairs of distinct signatures, the groups of equal ones, and crowds that contain all other near pairs.
 
     Args:
-        pairs: those of the fingerprints, within the distance; they may lack some within crowds.
-        crowds: first positions of fingerprints.
-        signatures: shape (n,).
-        rule: which are near.
+        pairs: Pairs of the fingerprints within the distance; pairs within crowds may be missing.
+        crowds: First positions of the fingerprints in each crowd.
+        signatures: Shape (n,).
+        rule: Rule that decides which are near.
     """
     is_ours = _are_involved(pairs, signatures)
     for members in crowds:
         is_ours[members] = True
-    is_ours[is_ours[pairs.groups]] = True  # all that have a crowd's fingerprint
+    is_ours[is_ours[pairs.groups]] = True  # include all with the fingerprint of a crowd
     ours = np.flatnonzero(is_ours)
     left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
     among, same = signatures[ours], np.arange(len(signatures))
@@ -118,14 +119,14 @@ def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distinct:
-    """Distinct signatures; `near` has the near pairs of their fingerprints, by the first signature of each."""
+    """Distinct signatures; `near` has the near pairs of their fingerprints, as first signatures."""
 
     signatures: Signatures
     near: Pairs
     rule: NearRule
 
     def split(self, crowds: Sequence[Int64s]) -> tuple[list[Int64s], list[Int64s]]:
-        """Return near pairs as `pair_words`, and crowds that have all others; those given are of fingerprints."""
+        """Return near pairs as `pair_words`, and crowds that contain all others; `crowds` are of fingerprints."""
         near, shared = self.near, _SharedParts.of(self.signatures)
         count = len(near.groups)
         sizes = np.bincount(near.groups, minlength=count)
@@ -145,7 +146,7 @@ class _Distinct:
             near.left[is_few],
             near.right[is_few],
             near.distance[is_few],
-            np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all pairs of those are large
+            np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all of their pairs are large
         )
         pairs = []
         for left, right, distance in _candidates(few, self.signatures, self.rule.max_distance, shared.without_crowds()):
@@ -156,7 +157,7 @@ class _Distinct:
 
 
 def _groups_of(labels: Int64s) -> list[Int64s]:
-    """Return the places of each label, in order, but for the label -1."""
+    """Return the indices of each label, in order; skips the label -1."""
     order = np.argsort(labels, kind="stable")
     order = order[np.searchsorted(labels[order], 0) :]
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(order) else []
@@ -165,7 +166,7 @@ def _groups_of(labels: Int64s) -> list[Int64s]:
 def _candidates(
     near: Pairs, signatures: Signatures, max_distance: int, shared: _SharedParts
 ) -> Iterator[tuple[Int64s, Int64s, Uint8s]]:
-    """Yield each pair within the distance, then each one that is not, but shares a key, in blocks; with distances."""
+    """Yield pairs within the distance, then pairs beyond it that share a key, each once, in blocks with distances."""
     yield from near.expand()
     for left, right in shared.pairs():
         distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
@@ -175,9 +176,9 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SharedParts:
-    """The parts of signatures' keys: `owner`, in order, has the signature of each, and `first` the first equal part."""
+    """The parts of signatures' keys; `owner`, in order, is the signature of each, and `first` the first equal part."""
 
-    parts: Uint64s  # of each signature
+    parts: Uint64s  # parts of each signature
     owner: Int64s
     values: Uint64s
     first: Int64s
@@ -192,25 +193,25 @@ class _SharedParts:
 
     @property
     def sizes(self) -> Int64s:
-        """How many signatures have each part."""
+        """The number of signatures that have each part."""
         return np.bincount(self.first, minlength=len(self.first))[self.first]
 
     def without_crowds(self) -> _SharedParts:
-        """Return the parts with each of a crowd's by itself."""
+        """Return the parts, with those of crowds ungrouped."""
         return replace(self, first=np.where(self.sizes > CROWD, np.arange(len(self.first)), self.first))
 
     def pairs(self) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield each pair of signatures that have a part in common once, in blocks."""
+        """Yield each pair of signatures with a common part once, in blocks."""
         none = np.empty(0, np.int64)
         for some, others, _ in Pairs(none, none, none.astype(np.uint8), self.first).expand():
             left, right = self.owner[some], self.owner[others]
-            if self.parts.shape[1] > 1:  # they may have several; the least tells, so that a pair comes once
+            if self.parts.shape[1] > 1:  # they may share several parts; only the least one yields the pair
                 is_least = self.values[some] <= self._least_shared(left, right)
                 left, right = left[is_least], right[is_least]
             yield left, right
 
     def _least_shared(self, left: Int64s, right: Int64s) -> Uint64s:
-        """Return the least part that the signatures of each pair have in common."""
+        """Return the least part that the two signatures of each pair share."""
         least = np.full(len(left), _NO_PART)
         for mine in self.parts.T:
             part = mine[left]
@@ -220,7 +221,7 @@ class _SharedParts:
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
-    """Return the position of the first equal signature for each; `groups` has that of the fingerprints."""
+    """Return the position of the first equal signature for each; `groups` has the same for the fingerprints."""
     found = np.arange(len(groups))
     among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
     found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]
@@ -228,8 +229,8 @@ def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
 
 
 def _first_equal(*columns: NDArray[np.generic]) -> Int64s:
-    """Return for each row of some columns the position of the first row that equals it."""
-    order = np.lexsort(columns)  # equal rows stay as they stand
+    """Return, for each row of the columns, the position of the first equal row."""
+    order = np.lexsort(columns)  # stable: equal rows keep their order
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = np.any([column[order[1:]] != column[order[:-1]] for column in columns], axis=0)
     first = np.empty(len(order), np.int64)

@@ -19,8 +19,8 @@ from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.search import group_equal, iter_pairs
 
 READ_BYTES = 4 << 20
-LINE_LIMIT_BYTES = 4096  # a longer line is no number, and need not be held to say so
-WRITE_MEMBERS = 1 << 16  # numbers written at once: what they take stays in the processor's cache
+LINE_LIMIT_BYTES = 4096  # a longer line cannot be a number, so it is rejected without reading all of it
+WRITE_MEMBERS = 1 << 16  # numbers written at once; their buffers fit in the processor's cache
 
 _LINE = re.compile(rb"\s*\+?([0-9]+)\s*")
 _DIGITS = b"0123456789"
@@ -32,18 +32,18 @@ _END = b"]\n"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """The numbers read."""
+    """The numbers that were read."""
 
-    values: Uint64s  # shape (n,), in the order read
-    blank_lines: int  # how many lines had no number
-    first_blank: int  # the first of those lines, from 1; 0 where there was none
+    values: Uint64s  # shape (n,), in input order
+    blank_lines: int  # number of lines without a number
+    first_blank: int  # number of the first such line, from 1; 0 if there is none
 
 
 def read_numbers(stream: BinaryIO) -> Numbers:
     """Read the numbers of a stream, one per line; blanks around a number, a `+` and CRLF are allowed.
 
     Raises:
-        HsimhashError: a line is no unsigned decimal below 2**64; names the line.
+        HsimhashError: a line is not an unsigned decimal number below 2**64; the message names the line.
     """
     lines = blank_lines = first_blank = 0
     held, block = b"", b"-"
@@ -64,7 +64,7 @@ def read_numbers(stream: BinaryIO) -> Numbers:
 
 
 def _values(data: bytes, lines_before: int) -> tuple[Uint64s, list[int]]:
-    """Return the values of whole lines, and the numbers of the lines without one."""
+    """Return the values of whole lines, and the line numbers without a value."""
     clean = _clean_values(data)
     if clean is not None:
         return clean, []
@@ -89,12 +89,13 @@ def _error(number: int, line: bytes) -> HsimhashError:
 
 
 def _clean_values(data: bytes) -> Uint64s | None:
-    """Return the values of lines that are digits alone, each below 2**64; None where there may be another line."""
+    """Return the values of lines that consist of digits, each below 2**64; None if any line may differ."""
     newlines = data.translate(None, _DIGITS)
     if newlines != b"\n" * len(newlines) or data.startswith(b"\n"):
         return None
     values = np.fromstring(data, np.uint64, sep="\n")
-    if len(values) != len(newlines) or (values == LIMIT - 1).any():  # a blank line; what is greater is read as this
+    # a blank line, or a larger number, which is read as this one
+    if len(values) != len(newlines) or (values == LIMIT - 1).any():
         return None
     return values
 
@@ -103,8 +104,8 @@ def list_lines(values: Uint64s, starts: Bools) -> Iterator[bytes]:
     """Yield lists as lines such as `[206, 238]`, in blocks of bytes.
 
     Args:
-        values: shape (m,), the lists' members, list after list.
-        starts: shape (m,), whether a list begins there; the first does.
+        values: Members of all lists, list after list; shape (m,).
+        starts: Whether a list begins at each member, true for the first; shape (m,).
     """
     for at in range(0, len(values), WRITE_MEMBERS):
         text = _members(values[at : at + WRITE_MEMBERS], starts[at : at + WRITE_MEMBERS])
@@ -122,7 +123,7 @@ def pair_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
 
 
 def cluster_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
-    """Yield each cluster of two or more connected numbers as a line, in order of the input, in blocks of bytes."""
+    """Yield each cluster of two or more connected numbers as a line, in input order, in blocks of bytes."""
     members = np.flatnonzero(group_equal(fingerprints) == np.arange(len(fingerprints)))
     with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
         cluster = linked(blocks, len(fingerprints))
@@ -133,17 +134,17 @@ def cluster_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
 
 
 def _words(texts: list[str]) -> Uint32s:
-    """Return texts of up to 4 characters as words of 4 bytes, NUL before them."""
+    """Return texts of up to 4 characters as words of 4 bytes, padded with NUL on the left."""
     return np.frombuffer(b"".join(text.encode().rjust(4, b"\0") for text in texts), np.uint32)
 
 
-# The digits of a number's lower words; then those of its first word, without zeros before them.
+# The digits of a number's lower words; then those of its first word, without leading zeros.
 _DIGIT_WORDS = _words([f"{n:04}" for n in range(_WORD_LIMIT)] + [str(n or "") for n in range(_WORD_LIMIT)])
 _ZERO, _COMMA, _BREAK = _words(["0", ", ", "]\n["])
 
 
 def _members(values: Uint64s, starts: Bools) -> bytes:
-    """Return numbers as text, each with what separates it from the one before."""
+    """Return numbers as text, each preceded by its separator."""
     words = np.empty((len(values), 1 + _WORDS_IN_NUMBER), np.uint32)
     words[:, 0] = np.where(starts, _BREAK, _COMMA)
     rest = values

@@ -28,13 +28,13 @@ FoundBy = Literal["distance", "key"]
 
 
 class Pair(NamedTuple, Generic[Id]):
-    """A text to drop and the one that is kept for it, by their ids; `left` comes first in the input."""
+    """A text to drop and the one kept for it, by their ids; `left` comes first in the input."""
 
     left: Id
     right: Id
-    distance: int  # differing bits of the fingerprints; 0 for equal texts, and for some that are nearly equal
+    distance: int  # differing bits of the fingerprints; 0 for equal texts and some nearly equal ones
     similarity: float | None  # estimated share of common word sequences, 0 to 1; None without sketches
-    found_by: FoundBy  # "key": farther apart than `distance`, but they share a key
+    found_by: FoundBy  # "key": the distance exceeds the limit, but they share a key
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -42,8 +42,8 @@ class Cluster(Generic[Id]):
     """Near-duplicate texts, and the one to keep."""
 
     kept: Id
-    members: tuple[Id, ...]  # in the order of the input, with `kept`
-    pairs: tuple[Pair[Id], ...]  # each member to drop with `kept`
+    members: tuple[Id, ...]  # in input order, including `kept`
+    pairs: tuple[Pair[Id], ...]  # each dropped member with `kept`
 
     @property
     def dropped(self) -> tuple[Id, ...]:
@@ -61,9 +61,9 @@ class Duplicates(Sequence[Cluster[Id]]):
     """The result of `duplicates`: a sequence of clusters, with the ids to keep and to drop."""
 
     clusters: tuple[Cluster[Id], ...]  # in the order of their first members
-    keep: list[Id]  # one id of each cluster, and every text without a near-duplicate, in the order of the input
-    drop: list[Id]  # all other ids, in the order of the input
-    too_short: list[Id]  # kept without being compared, because the text is too short for a fingerprint
+    keep: list[Id]  # one id of each cluster, and every text without a near-duplicate, in input order
+    drop: list[Id]  # all other ids, in input order
+    too_short: list[Id]  # kept without comparison, because the text is too short for a fingerprint
 
     @overload
     def __getitem__(self, place: int) -> Cluster[Id]: ...
@@ -131,16 +131,15 @@ def duplicates(
         frame = frame.iloc[found.keep]
 
     Args:
-        texts: a list, a column of a data frame, or any other iterable with a fixed order; without missing values.
-        ids: one distinct, hashable id for each text; by default its position, from 0.
-        distance: at most so many bits of two fingerprints differ; texts that share a key (three of their
-            five heaviest words, if the profile is auto-3) are near too, if half of the shingles of the one to drop are
-            in the other.
-            Greater values find more, and more of what is not a duplicate.
-        profile: how texts become fingerprints: a profile or its name.
-        fit: "auto" learns from the texts how rare each word is, if the profile weighs words by that and there are at
-            least 100 texts; "off" uses the weights of general text.
-        keep: which text of a cluster to keep: the first, the last, or the longest (of equally long ones the first).
+        texts: A list, a column of a data frame, or any other iterable with a fixed order, without missing values.
+        ids: One distinct, hashable id for each text; the default is its position, starting at 0.
+        distance: Maximum number of bits in which two fingerprints differ. Greater values find more duplicates and more
+            false ones. Texts that share a key (with auto-3, three of their five heaviest words) are near as well, if
+            half of the shingles of the dropped text occur in the kept one.
+        profile: Profile, or the name of one, that turns texts into fingerprints.
+        fit: "auto" learns word weights from the texts, if the profile weighs words by rarity and there are at least 100
+            texts; "off" uses the weights of general text.
+        keep: Which text of a cluster to keep: the first, the last, or the longest (the first of equally long ones).
 
     Raises:
         TypeError: an element of `texts` is not a `str`; the message gives its position.
@@ -160,7 +159,7 @@ def duplicates(
 
 
 def _checked_ids(ids: Iterable[Id], count: int) -> Sequence[Id]:
-    """Return the ids, one for each of `count` texts; raise `ValueError` or `TypeError` for wrong ones."""
+    """Return the ids, one for each of `count` texts; raise `ValueError` or `TypeError` for invalid ones."""
     listed: Sequence[Id] = as_column(ids, "ids")
     if len(listed) != count:
         raise ValueError(f"ids must have one value for each of the {count} texts, got {len(listed)}")
@@ -174,7 +173,7 @@ def _checked_ids(ids: Iterable[Id], count: int) -> Sequence[Id]:
 
 
 def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Profile, keep: Keep) -> Duplicates[Id]:
-    """Return what `duplicates` does; `ids` has one id for each text."""
+    """Return the result of `duplicates`; `ids` has one id for each text."""
     profile.verify()
     known = LongEnough(profile.signatures(texts))
     own, compared = known.of(ids, "ids"), known.of(texts, "texts")
@@ -199,7 +198,7 @@ def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Prof
 def _pairs(
     own: Sequence[Id], signatures: Signatures, dropped: Int64s, centres: Int64s, max_distance: int
 ) -> Iterator[Pair[Id]]:
-    """Yield each dropped text with the one that is kept for it."""
+    """Yield each dropped text with the one kept for it."""
     some, others = signatures[dropped], signatures[centres]
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     alike = similarities(some.sketches, others.sketches)
@@ -212,7 +211,7 @@ def _pairs(
 def _clusters(own: Sequence[Id], kept: Int64s, pairs: Iterator[Pair[Id]]) -> Iterator[Cluster[Id]]:
     """Yield the clusters in the order of their first members.
 
-    `own` has the ids of the places in `kept`, `pairs` one for each place that is not kept.
+    `own` has the ids for the positions in `kept`; `pairs` has one pair for each position that is dropped.
     """
     members: dict[int, list[Id]] = {}
     among = np.flatnonzero(np.bincount(kept, minlength=1)[kept] > 1)

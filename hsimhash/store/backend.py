@@ -1,7 +1,8 @@
 """A kind of store before an index is opened: URLs, defaults, prices, and special abilities.
 
-A *backend* is all that the rest of hsimhash knows of a kind of store. `registry.py` finds the one for a URL. Each store
-folder has its own in `backend.py`, which imports no client library, so commands ask a backend about a URL at no cost.
+A *backend* is everything that the rest of hsimhash knows about a kind of store. `registry.py` finds the one for a URL.
+Each store folder defines its own in `backend.py`, which does not import a client library, so a command can query a
+backend about a URL cheaply.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hsimhash.store.base import DEADLINE_S, Record, Store
 from hsimhash.store.capabilities import Collects
 from hsimhash.store.checkup import Check
 
-SERVER_JOBS = Path(".hsimhash", "jobs")  # in the working folder
+SERVER_JOBS = Path(".hsimhash", "jobs")  # relative to the working folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class Opening:
     """Options for opening an index, beyond its URL; each backend uses those that apply to it.
 
     Args:
-        deadline_s: how long a call is tried without an answer, unless the URL says.
-        password: of the user, where the URL does not name a file with it.
+        deadline_s: How long a call is retried without a reply, in seconds, unless the URL sets it.
+        password: The user's password, unless the URL names a password file.
     """
 
     deadline_s: float = DEADLINE_S
@@ -35,7 +36,7 @@ class Opening:
 
 
 class Instead(NamedTuple):
-    """What to do if a kind of store cannot do something itself: an explanation, lines to run, and what to say then."""
+    """What to do if a kind of store lacks a capability: an explanation, lines to run, and a message for afterwards."""
 
     said: str
     lines: Sequence[str] = ()
@@ -45,25 +46,25 @@ class Instead(NamedTuple):
 class Backend(ABC):
     """A kind of store; stateless. See the module.
 
-    `layout` and `distance` are how an index is made if nobody says; no distance: the layout's own. The defaults were
-    measured at a million documents: five rows each instead of layout 10's eleven, and, within 6 bits instead of 3,
-    twice as many near-duplicates found.
+    `layout` and `distance` are the defaults of a new index; a `distance` of None means the layout's own. The defaults
+    were measured at a million documents: five rows per document instead of eleven with layout 10, and twice
+    as many near-duplicates found, within 6 bits instead of 3.
     """
 
     name: str  # in options and JSON
     title: str  # in sentences: an index on …
     schemes: Collection[str]
-    example: str  # the URL of an index
+    example: str  # an example of an index's URL
     prices: Prices
-    size_note = ""  # what `plan` says of the bytes that it estimates
+    size_note = ""  # what `plan` prints about the bytes that it estimates
     layout = "4"
     distance: int | None = DEFAULT_DISTANCE
-    is_embedded = False  # in a folder or in this process: no server to wait for, and writers take turns
+    is_embedded = False  # in a folder or in this process: no server to wait for, and one writer at a time
     is_lasting = True  # whether an index outlives the process
-    shares_queries = False  # whether queries of many threads gain by sharing calls: measured, only across a network
-    options: frozenset[str] = frozenset()  # of its URLs: which of deadline, exclusive, lock_timeout
-    capabilities: frozenset[type] = frozenset()  # of `capabilities.py`, that its stores have
-    # Flags of commands that only some kinds of stores have; commands refuse the others.
+    shares_queries = False  # whether threads gain by sharing query calls: measured, only across a network
+    options: frozenset[str] = frozenset()  # options allowed in its URLs: any of deadline, exclusive, lock_timeout
+    capabilities: frozenset[type] = frozenset()  # protocols of `capabilities.py` that its stores implement
+    # Command-line flags that only some kinds of stores support; commands refuse them for the others.
     flags: frozenset[str] = frozenset()
 
     @property
@@ -73,21 +74,21 @@ class Backend(ABC):
 
     @abstractmethod
     def parse(self, url: str) -> object:
-        """Parse a URL; raise `ValueError`, with the remedy, if it is not one of this kind."""
+        """Parse a URL; raise `ValueError`, with the remedy, if it is not a URL of this kind."""
 
     @abstractmethod
     def name_of(self, url: str) -> str:
-        """Return the URL of the same store from any working folder, without options for talking to it."""
+        """Return the store's URL as it is valid from any working folder, without connection options."""
 
     def full_url(self, url: str) -> str:
-        """Return the URL, with its options, as it is from any working folder."""
+        """Return the URL, with its options, as it is valid from any working folder."""
         return self.name_of(url) if self.is_embedded else url
 
     def refuse_writes(self, url: str) -> None:  # noqa: B027 (most kinds take writes)
-        """Raise `StoreReadOnlyError`, with the remedy, if nobody can write to an index of this kind."""
+        """Raise `StoreReadOnlyError`, with the remedy, if indexes of this kind cannot be written to."""
 
     def jobs_of(self, url: str) -> Path:
-        """Return the parent folder of an index's job folders, which need not exist; an embedded index has its own."""
+        """Return the parent of the index's job folders, which may not exist yet; an embedded index has its own."""
         return SERVER_JOBS
 
     def is_own_file(self, url: str, path: Path) -> bool:
@@ -98,7 +99,8 @@ class Backend(ABC):
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         """Create an empty index and open it; raise `IndexExistsError` if it exists.
 
-        `ttl_s`, for backends with the flag `--ttl`: how long after it was last added a document is over.
+        `ttl_s`, for backends with the flag `--ttl`, is the number of seconds after its last insert at which a document
+        expires.
         """
 
     @abstractmethod
@@ -107,16 +109,16 @@ class Backend(ABC):
 
     @abstractmethod
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        """Delete an index, even a damaged one, and its own job folders; return whether that was done.
+        """Delete an index, even a damaged one, and its own job folders; return whether it was deleted.
 
         Args:
-            url: of the index.
-            opening: how to open it.
-            is_sure: answers a question that names what would be deleted.
-            say: prints a message.
+            url: URL of the index.
+            opening: Options for opening it.
+            is_sure: Confirms a question that names what would be deleted.
+            say: Prints a message.
 
         Raises:
-            IndexNotFoundError: it does not exist.
+            IndexNotFoundError: The index does not exist.
         """
 
     @abstractmethod
@@ -125,14 +127,14 @@ class Backend(ABC):
     ) -> Iterator[Check]:
         """Check an index from the outside in.
 
-        `check_record` and `check_read` of `checkup.py` are for every store; `doctor` prints settings by the former.
+        `check_record` and `check_read` of `checkup.py` suit every store; `doctor` prints settings next to the former.
 
         Args:
-            url: of the index.
-            opening: how to open it.
-            is_quick: only look whether it can be read.
-            writes: also write something and delete it again, for backends with the flag `--write`.
-            processes: also try the connections of so many, for backends with the flag `--load`.
+            url: URL of the index.
+            opening: Options for opening it.
+            is_quick: Only check whether the index can be read.
+            writes: Also write something and delete it again, for backends with the flag `--write`.
+            processes: Also try the connections of this many processes, for backends with the flag `--load`.
         """
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
@@ -142,5 +144,5 @@ class Backend(ABC):
         return None
 
     def creation_lines(self, url: str, record: Record) -> list[str]:
-        """Return lines that create an empty index by the store's own tool, for `--print-commands`."""
+        """Return lines that create an empty index with the store's own tool, for `--print-commands`."""
         return []

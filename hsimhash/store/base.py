@@ -1,8 +1,8 @@
 """The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
-A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
-says which fingerprint a document has now. The register is the truth. Other rows that it does not confirm are leftovers
-of an interrupted write: they are never reported, and `check(repair=True)` deletes them.
+A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* with
+each document's current fingerprint. The register is the truth. Rows that no register confirms are leftovers of an
+interrupted write: they are never reported, and `check(repair=True)` deletes them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, 
 
 T = TypeVar("T")
 
-# On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer; format 3 files
-# there the parts of keys.
+# On disk: never reuse a version. Format 2 adds sketches and keys to the registers, and a key drawer. In format 3 the
+# key drawer files the parts of keys.
 RECORD_FORMATS: tuple[dict[str, object], ...] = tuple({"version": version, "rows": "tall"} for version in (1, 2, 3))
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
-DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
-IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
+DISTANCE_PART = b"distance"  # on disk, before the others; without it, the layout's k applies
+IDENTITY_PART = b"identity"  # on disk with them, if the store can lose an open index; older indexes lack it
 LIST_PIECE_BYTES = 1 << 20
-SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
-INSERT_DOCUMENTS = 100_000  # written in one step; bounds memory, and how long other writers wait
-LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
-DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
-JOB_DEADLINE_S = 600.0  # the same for a job that takes minutes: losing a region server takes two
+SIGNED_DRAWERS = 251  # maximum with sketches and keys; in format 1, flags 252 and 253 may be drawers
+INSERT_DOCUMENTS = 100_000  # documents written in one step; bounds memory and the wait of other writers
+LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process's write
+DEADLINE_S = 30.0  # how long a call to a cluster is retried without a reply
+JOB_DEADLINE_S = 600.0  # the same for jobs that take minutes: recovery from a lost region server takes two
 
 
-MOST_LOSSES = 10  # of a right, in one call of `resumed`: the work itself may be what ends the server
+MOST_LOSSES = 10  # maximum of lost rights per call of `resumed`: the work itself may be what stops the server
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
@@ -64,7 +64,7 @@ def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> Index
 
 
 class Document(NamedTuple):
-    """A document as its register has it; `first_seen` in ms since 1970; a sketch or a key of 0 means none."""
+    """A document according to its register. `first_seen` is in ms since 1970; a sketch or key of 0 means none."""
 
     doc_id: str
     fingerprint: int
@@ -74,7 +74,7 @@ class Document(NamedTuple):
 
     @classmethod
     def of(cls, doc_id: str, signature: Signature, first_seen: int) -> Document:
-        """Make a document from its signature."""
+        """Return a document with the given signature."""
         return cls(doc_id, signature.fingerprint, first_seen, signature.sketch, signature.key)
 
     @property
@@ -84,10 +84,11 @@ class Document(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A document near the query; ordered by distance (bits), then id. `first_seen` in ms since 1970.
+    """A document near the query; ordered by distance (bits), then id. `first_seen` is in ms since 1970.
 
-    `similarity` is about the Jaccard index of the two texts' shingles, 0 to 1, as their sketches tell; None without.
-    It was found by its distance, or, where that is greater than asked for, by a key that is the query's.
+    `similarity` estimates the Jaccard index of the two texts' shingles from their sketches (0 to 1), or is None without
+    sketches. `found_by` is "key" if the distance exceeds the query's and the document matched only because it shares a
+    key.
     """
 
     distance: int
@@ -98,7 +99,7 @@ class Match(NamedTuple):
     found_by: Literal["distance", "key"] = "distance"
 
     def to_json(self) -> dict[str, object]:
-        """Return JSON values by name; the document's id is `id`, its fingerprint has 16 hexadecimal digits."""
+        """Return JSON values by name; the document's id is `id`, and its fingerprint has 16 hexadecimal digits."""
         return {
             "distance": self.distance,
             "id": self.doc_id,
@@ -110,11 +111,11 @@ class Match(NamedTuple):
 
 
 class Matches(list[Match]):
-    """The matches of a query, nearest first. It is complete unless it is the answer to a partial query.
+    """The matches of a query, nearest first. They are complete unless the query was partial.
 
-    `missing` has the numbers of the drawers that did not answer such a query in time, and 253 for the drawer of keys. A
-    document that matches is left out only if all drawers in which it would be found are missing. 255 says that nothing
-    shows whether the index was replaced since it was opened. Without missing numbers the answer is complete.
+    `missing` holds the numbers of the drawers that did not answer a partial query in time: 253 is the key drawer. 255
+    means that the store could not confirm that the index is still the one that was opened. A matching document is
+    absent only if all drawers that would find it are missing. If `missing` is empty, the answer is complete.
     """
 
     def __init__(self, matches: Iterable[Match] = (), missing: tuple[int, ...] = ()) -> None:
@@ -123,7 +124,7 @@ class Matches(list[Match]):
 
 
 class Claim(NamedTuple):
-    """The decision on a claimed document: it is new and stored, or it had a match."""
+    """The decision on a claimed document: it was new and is now stored, or it had a match."""
 
     is_new: bool
     match: Match | None = None
@@ -131,14 +132,14 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The progress of the job with a token, as the index remembers it: how many of its documents are decided."""
+    """A job's progress, stored in the index under the job's token: how many of its documents are decided."""
 
     token: str
     count: int = 0
 
     @property
     def key(self) -> bytes:
-        """The name under which it is stored beside the record, whatever its count."""
+        """The name under which it is stored next to the record, whatever its count."""
         return f"job:{self.token}".encode()
 
     @property
@@ -149,10 +150,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record of how an index was made: layout, profile as JSON values, default distance of queries.
+    """How an index was made: its layout, its profile as JSON values, and the default distance of queries.
 
-    No distance: the layout's k. `assumed` names what nobody asked for: an index that has another is as good.
-    `identity` tells the index from others that had, or will have, its place; empty where none is recorded.
+    Without a distance, the layout's k applies. `assumed` names the parts that were not requested explicitly, so an
+    existing index may differ in them. `identity` distinguishes the index from others at the same URL, past or future;
+    it is empty if none is recorded.
     """
 
     layout: Layout
@@ -180,20 +182,20 @@ class Record:
 
     @property
     def keying(self) -> Keying:
-        """Which kind of key its documents have."""
+        """The kind of key that its documents have."""
         return Keying(self.profile.get("keying", Keying.WHOLE.value))
 
     @property
     def most_key_rows(self) -> int:
-        """How many rows of the key drawer a document may have."""
+        """The maximum number of key drawer rows per document."""
         return self.keying.most_parts if self.has_signatures else 0
 
     def is_key_row(self, row: bytes) -> bool:
-        """Whether a row, or a prefix, belongs to the key drawer."""
+        """Whether a row or prefix belongs to the key drawer."""
         return self.has_signatures and row[SEGMENT_BYTES] == KEY_FLAG
 
     def stored(self, signatures: Signatures) -> Signatures:
-        """Return signatures as the index stores them: without sketches and keys in format 1."""
+        """Return signatures as the index stores them: format 1 drops sketches and keys."""
         if not self.has_signatures:
             return Signatures.of(signatures.fingerprints)
         return replace(signatures, keying=self.keying)
@@ -203,20 +205,22 @@ class Record:
         return filed_rowkeys(self.layout, signatures, self.keying)
 
     def key_prefixes(self, key: int) -> list[bytes]:
-        """Return the prefixes under which the key drawer files the fingerprints of documents with a key."""
+        """Return the prefixes under which the key drawer files the fingerprints of documents with this key."""
         return key_prefixes(self.keying, key)
 
     def to_parts(self) -> dict[bytes, bytes]:
-        """Return the stored values by name, as `schema/record.md` has them, in the order in which they are written."""
+        """Return the stored values by name, as `schema/record.md` defines them, in writing order."""
         parts: dict[bytes, object] = {} if self.distance is None else {DISTANCE_PART: self.distance}
         parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, self.form), strict=True)
         return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
     def list_parts(self) -> dict[bytes, bytes]:
-        """Return the lists in pieces by name, as `schema/record.md` has them; they are written before the record.
+        """Return the pieces of the lists by name, as `schema/record.md` defines them.
+
+        They are written before the record.
 
         Raises:
-            ProfileMismatchError: this process does not know a list.
+            ProfileMismatchError: A list is not known to this process.
         """
         return {
             _list_part(sha256, number): piece
@@ -225,16 +229,16 @@ class Record:
         }
 
     def learn_lists(self, read: Callable[[bytes], bytes | None], index: str) -> Record:
-        """Load the record's lists into this process, from the pieces that `read` returns by name; return the record.
+        """Load the record's lists into this process from pieces that `read` returns by name; return the record.
 
         Raises:
-            CorruptionError: a list is not there, or damaged.
+            CorruptionError: A list is missing or damaged.
         """
         for sha256, kind in own_lists(self.profile).items():
             pieces = map(read, (_list_part(sha256, number) for number in count()))
             content = b"".join(piece for piece in takewhile(bool, pieces) if piece)
             if hashlib.sha256(content).hexdigest() != sha256:
-                what = f"is damaged: {len(content):,} bytes of it are there" if content else "is missing"
+                what = f"is damaged: {len(content):,} bytes were found" if content else "is missing"
                 raise CorruptionError(
                     f"the {kind} of {index}, with SHA-256 {sha256[:16]}…, {what}; restore a backup, or export the "
                     f"documents and ingest them into an index that is made with it"
@@ -244,11 +248,11 @@ class Record:
 
     @classmethod
     def from_parts(cls, parts: Mapping[bytes, bytes], index: str) -> Record:
-        """Return the record of stored values; messages name `index`.
+        """Return the record with these stored values; error messages name `index`.
 
         Raises:
-            FormatVersionError: a release that this one does not know wrote it.
-            ValueError: they cannot be a record.
+            FormatVersionError: A release with a format unknown to this one wrote it.
+            ValueError: The values are not a valid record.
         """
         if lost := [name.decode() for name in RECORD_PARTS if not parts.get(name)]:
             raise ValueError(f"it lacks {', '.join(lost)}")
@@ -257,7 +261,7 @@ class Record:
             raise ValueError("its layout and its profile must be JSON objects")
         if form not in RECORD_FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads {RECORD_FORMATS[-1]} and before; upgrade hsimhash, or "
+                f"{index} has format {form}, this release reads up to {RECORD_FORMATS[-1]}; upgrade hsimhash, or "
                 f"export the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
@@ -266,8 +270,8 @@ class Record:
         record = cls(Layout.from_json(layout), profile, distance, identity=parts.get(IDENTITY_PART, b""))
         if form != record.form:
             raise FormatVersionError(
-                f"{index} has format {form}, and its profile asks for {record.form}: no release made it so; ingest the "
-                f"texts into a new index"
+                f"{index} has format {form}, but its profile requires {record.form}: no release writes this "
+                f"combination; ingest the texts into a new index"
             )
         return record
 
@@ -300,7 +304,7 @@ def _list_part(sha256: str, number: int) -> bytes:
 
 
 def _pieces(content: bytes) -> Iterator[bytes]:
-    """Yield a list in pieces of whole lines, or of whole characters where a line is longer than a piece."""
+    """Yield a list in pieces of whole lines, or of whole characters if a line is longer than a piece."""
     while content:
         stop = content.rfind(b"\n", 0, LIST_PIECE_BYTES) + 1 or LIST_PIECE_BYTES
         while content[stop : stop + 1] and content[stop] & 0xC0 == 0x80:
@@ -310,50 +314,51 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 class View(ABC):
-    """Reads of a query: buckets, the documents of near fingerprints, registers."""
+    """Reads for a query: buckets, the documents of near fingerprints, registers."""
 
-    answers = False  # whether `near` does: the store itself counts bits
+    answers = False  # whether `near` is supported: the store itself counts bits
 
     def __str__(self) -> str:
-        """Return what was read so far, if the view knows more about it than its caller."""
+        """Describe what was read so far, if the view knows more about it than its caller; otherwise an empty string."""
         return ""
 
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
     ) -> list[Document] | None:
-        """Return the documents near the query under 5-byte `prefixes`, and those with its key, in one call.
+        """Return the documents near the query under 5-byte `prefixes`, and those that share its key, in one call.
 
-        They come in any order, perhaps twice. None where there may be `most` or more. Only where the view `answers`.
+        The order is arbitrary, and documents may repeat. Returns None if there may be `most` or more. Only for views
+        whose `answers` is true.
         """
         raise NotImplementedError
 
     @property
     def finds_near(self) -> bool:
-        """Whether `near_one` and `near_many` answer: sooner than the rows of buckets do."""
+        """Whether `near_one` and `near_many` are supported and faster than reading the rows of buckets."""
         return False
 
     def near_one(
         self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[int] | None:
-        """Return the stored fingerprints within `distance` bits of one in the buckets it reads, in any order.
+        """Return stored fingerprints within `distance` bits of one, in any order, from the buckets read.
 
-        There may be others within that distance, and repeated ones. None where a bucket may have over `most` rows, or
-        if the view cannot tell. Only where the view `finds_near`.
+        These may repeat, and other buckets may hold more. Returns None if a bucket may have over `most` rows, or if the
+        view cannot tell. Only for views whose `finds_near` is true.
 
         Args:
-            fingerprint: unsigned 64-bit.
-            distance: in bits.
-            numbers: the prefixes of drawers' buckets, as numbers of 40 bits; None: those of its own.
-            most: rows of a bucket.
+            fingerprint: Unsigned 64-bit fingerprint.
+            distance: Distance in bits.
+            numbers: Prefixes of the drawers' buckets to read, as 40-bit numbers; None: the fingerprint's own.
+            most: Maximum number of rows of a bucket.
         """
         raise NotImplementedError
 
     def near_many(
         self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
-        """Call `near_one` for many, with `numbers` of shape (n, reads).
+        """Run `near_one` for many fingerprints, with `numbers` of shape (n, reads).
 
-        Return pairs, as positions of `fingerprints` and stored ones, in several parts.
+        Returns pairs of positions in `fingerprints` and stored fingerprints, in several parts.
         """
         raise NotImplementedError
 
@@ -361,15 +366,15 @@ class View(ABC):
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order.
 
-        With `most`, a bucket that has more rows may be cut to exactly so many, whichever these are.
+        With `most`, a bucket with more rows may be cut to exactly that many, chosen arbitrarily.
         """
 
     @abstractmethod
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """Return the drawer rows, not the key drawer's, of ranges of prefixes: shape (m, 13), uint8, in any order.
+        """Return the drawer rows in ranges of prefixes, without the key drawer: shape (m, 13), uint8, in any order.
 
-        The ranges are half-open and disjoint, and their ends have 5 bytes. The end of the last may be five bytes of
-        0xff, which is no drawer's prefix and lies after all of them.
+        The ranges are half-open and disjoint, and their ends have 5 bytes. The last range may end at five bytes of
+        0xff, which is not a drawer's prefix and lies after all of them.
         """
 
     @abstractmethod
@@ -378,38 +383,38 @@ class View(ABC):
 
     @abstractmethod
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        """Return the documents listed under each fingerprint as their registers have them, sorted by id.
+        """Return the documents listed under each fingerprint, according to their registers and sorted by id.
 
-        A register may hold another fingerprint than the one asked for (the document moved a moment ago).
+        A register may hold a different fingerprint (the document moved a moment ago).
 
         Args:
-            fingerprints: unsigned 64-bit.
-            limit: read only as far as so many documents whose register has the fingerprint asked for.
+            fingerprints: Unsigned 64-bit fingerprints.
+            limit: Stop reading after this many documents whose register has the requested fingerprint.
         """
 
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        """Return each document as its register has it, or None if it does not have a register."""
+        """Return each document according to its register, or None if it does not have one."""
 
 
 class ViewInPart(View):
-    """A view that leaves out what does not answer in time, and says what that is."""
+    """A view that leaves out what does not answer in time, and records what is missing."""
 
     def __init__(self) -> None:
         self.unanswered: list[tuple[bytes, bytes]] = []  # half-open ranges of drawer rows that could not be read
-        self.unread: set[int] = set()  # fingerprints of which some documents could not be read
-        self.unread_near: dict[int, list[int]] = {}  # those near a query, by its place
-        self.is_certain = True  # whether the store showed that it still has the index that was opened
+        self.unread: set[int] = set()  # fingerprints some of whose documents could not be read
+        self.unread_near: dict[int, list[int]] = {}  # unread fingerprints near a query, by the query's index
+        self.is_certain = True  # whether the store confirmed that the index is still the one opened
 
     def note_unread(self, place: int, near: Sequence[tuple[int, int]]) -> None:
-        """Note which of the fingerprints near a query, given with their distances, were not read."""
+        """Record which of the fingerprints near query number `place`, given with their distances, were not read."""
         unread = [fingerprint for _, fingerprint in near if fingerprint in self.unread]
         if unread:
             self.unread_near[place] = unread
 
 
 class Claims(ABC):
-    """Documents that claim to be new, numbered from 0; each is compared with those before it."""
+    """Documents to be stored only if they are new, numbered from 0; each is compared with those before it."""
 
     doc_ids: Sequence[bytes]
     signatures: Signatures
@@ -422,9 +427,9 @@ class Claims(ABC):
 
     @abstractmethod
     def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
-        """Return which of the next documents, up to `most`, are new if nobody else writes, and which have a match.
+        """Return which of the next documents, up to `most`, are new unless another writes, and which have a match.
 
-        No two of the first are near each other; those that depend on any of these wait.
+        No two of the new ones are near each other; documents that depend on any of them are left for a later call.
         """
 
     @abstractmethod
@@ -433,7 +438,7 @@ class Claims(ABC):
 
     @abstractmethod
     def meets(self, number: int, document: Document) -> bool:
-        """Whether a stored document matches a claimed one; it may be itself."""
+        """Whether a stored document matches a claimed one; they may be the same document."""
 
     @abstractmethod
     def settle(self, number: int, claim: Claim) -> None:
@@ -441,15 +446,15 @@ class Claims(ABC):
 
 
 class Store(View, AbstractContextManager["Store"]):
-    """The storage of an index. Thread-safe and fork-safe; `close` twice is harmless.
+    """The storage of an index. Thread-safe and fork-safe; closing it twice is harmless.
 
     Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
-    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be,
-    and `IndexNotFoundError` (`gone`) when the index was dropped or replaced since it was opened: `Backend.create` keeps
-    a random `IDENTITY_PART` beside the record, and every write compares it.
+    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for invalid stored bytes, and
+    `IndexNotFoundError` (`gone`) when the index was dropped or replaced since it was opened: `Backend.create` stores a
+    random `IDENTITY_PART` with the record, and every write compares it.
 
-    Other threads may be within calls when a process forks. The child then calls the same store, but it must not use
-    the connections of its parent.
+    A process may fork while other threads are inside calls. The child may then use the same store, but it must not use
+    its parent's connections.
 
     `hsimhash/rowkey.py` has what every store needs: `bucket_range`, `filed_rowkeys`, `last_occurrences`; see also
     `Record.stored`.
@@ -457,20 +462,21 @@ class Store(View, AbstractContextManager["Store"]):
 
     url: str
     record: Record
-    is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
+    is_atomic = True  # whether a kill during `insert` leaves all documents and the mark, or none
 
     @abstractmethod
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
-        """Give a view for one query: it misses no document that is near before, during and after the block.
+        """Return a view for one query: it misses no document that is near before, during and after the block.
 
         On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
-        document moves, so reads one after the other miss none.
+        document moves, so successive reads miss none.
 
-        A block that loses its state ends with `LostRightError`, and its view can be entered again; see `with_view`.
+        If the view loses its state, the block ends with `LostRightError` and the view can be entered again; see
+        `with_view`.
 
         Args:
-            timeout_s: how long the block's reads may take together, in seconds; `StoreTimeoutError` when they take
-                longer. None: no such bound.
+            timeout_s: Total time that the block's reads may take, in seconds; after that they raise
+                `StoreTimeoutError`. None: no such bound.
         """
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
@@ -492,15 +498,15 @@ class Store(View, AbstractContextManager["Store"]):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Keep other processes and threads from writing during the block, if the store can; reentrant.
 
-        It is a lock, not a transaction: an `insert` within the block is durable when it returns. `insert`, `remove` and
-        a repair take it themselves. On HBase it does nothing: its writers never wait for each other.
+        This is a lock, not a transaction: an `insert` within the block is durable when it returns. `insert`, `remove`
+        and a repair take it themselves. On HBase it does nothing: its writers never wait for each other.
 
         Args:
-            stop: asked again and again while another writes.
+            stop: Called repeatedly while another writer holds the lock; true ends the wait.
 
         Raises:
-            StoreBusyError: another writer held the index too long.
-            StopAskedError: `stop` asked to end.
+            StoreBusyError: Another writer held the index too long.
+            StopAskedError: `stop` returned true.
         """
 
     @abstractmethod
@@ -509,23 +515,23 @@ class Store(View, AbstractContextManager["Store"]):
     ) -> int:
         """Add or change documents; durable on return. Return how many are new or have another signature now.
 
-        An unchanged document keeps its first seen. An index of format 1 keeps only the fingerprints. Of an id that
-        occurs twice the last occurrence counts. A `mark` takes the place of the one with its token, in the same step on
-        LMDB and in memory, after the documents on HBase.
+        An unchanged document keeps its `first_seen`. An index of format 1 keeps only the fingerprints. If an id occurs
+        twice, the last occurrence counts. A `mark` replaces the one with the same token: in the same step on LMDB and
+        in memory, after the documents on HBase.
         """
 
     def insert_in_parts(self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s) -> int:
-        """Insert any number of documents, each once; a kill may leave some of them. Others can write between parts.
+        """Insert any number of documents with distinct ids; a kill may leave some of them.
 
-        Up to `INSERT_DOCUMENTS` are one `insert`.
+        Other processes can write between parts. Up to `INSERT_DOCUMENTS` documents are one `insert`.
         """
         parts = even_parts(len(doc_ids), INSERT_DOCUMENTS)
         return sum(self.insert(doc_ids[part], signatures[part], first_seen[part]) for part in parts)
 
     def claim(self, claims: Claims) -> None:
-        """Store documents without a near one, and decide all claims; concurrent claimants see all or nothing."""
+        """Decide all claims, and store the documents without a match; concurrent claimants see all or nothing."""
 
-        def decide() -> None:  # a claim that was stored but not settled meets itself, and is new again
+        def decide() -> None:  # a claim that was stored but not settled finds itself, and is new again
             with self.writing():
                 while claims.is_open:
                     with self.view() as view:
@@ -545,13 +551,14 @@ class Store(View, AbstractContextManager["Store"]):
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         """Remove documents; durable on return. Return how many existed.
 
-        With `before` (ms since 1970) only those first seen earlier, as their registers have it in that very moment.
+        With `before` (ms since 1970), remove only those first seen earlier, according to their registers at that
+        moment.
         """
 
     def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
-        """Return how many documents there are; with `before` (ms since 1970) how many were first seen earlier.
+        """Return the number of documents; with `before` (ms since 1970), of those first seen earlier.
 
-        On HBase `workers` processes read the registers, and `observer` learns how far they are. A store whose
+        On HBase `workers` processes read the registers, and `observer` receives their progress. A store whose
         `estimate` is not exact must override this.
         """
         if before is None:
@@ -562,7 +569,7 @@ class Store(View, AbstractContextManager["Store"]):
     def walk(self) -> Iterator[list[Document]]:
         """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
 
-        Ids of over 502 bytes may come in another order among those with the same beginning.
+        Ids of over 502 bytes that begin alike may come in another order.
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
@@ -577,22 +584,22 @@ class Store(View, AbstractContextManager["Store"]):
     ) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, fix the differences.
 
-        On HBase `workers` processes read the table; what they find is kept in `folder` until all is done, and a call
-        with the same folder continues there.
+        On HBase `workers` processes read the table. Their findings stay in `folder` until the check is complete, and
+        another call with the same folder resumes it.
         """
 
     @abstractmethod
     def describe(self) -> dict[str, str | int]:
-        """Return facts about the storage by name, which commands show as they are: `drawer_rows`, `file_bytes`."""
+        """Return facts about the storage, such as `drawer_rows` and `file_bytes`; commands print them unchanged."""
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
         """Return fingerprints that 1,000 documents or more share, most common first, as far as a sample shows.
 
-        A document that moved or expired a moment ago may still count. This implementation reads all documents, so a
-        store for large indexes overrides it.
+        Documents that moved or expired a moment ago may still count. This implementation reads all documents, so stores
+        for large indexes override it.
 
         Args:
-            sampled: about how many documents to read; all of an index that has fewer, on HBase nearly all.
+            sampled: Approximate number of documents to read; a smaller index is read completely, on HBase nearly so.
         """
         fingerprints = [document.fingerprint for page in self.walk() for document in page]
         return crowded(fingerprints, lambda value: len(self.documents([value], MOST_LISTED)[0]))
@@ -606,7 +613,7 @@ class Store(View, AbstractContextManager["Store"]):
 
 
 def with_view(store: Store, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
-    """Call `work` with a view and return its result; call it again if the view's state was lost meanwhile."""
+    """Call `work` with a view and return its result; repeat the call if the view loses its state meanwhile."""
     view = store.view(timeout_s=timeout_s)
 
     def read() -> T:
@@ -617,10 +624,10 @@ def with_view(store: Store, work: Callable[[View], T], *, timeout_s: float | Non
 
 
 def resumed(work: Callable[[], T]) -> T:
-    """Call `work` and return its result; call it again if it lost its right, so it must be able to continue.
+    """Call `work` and return its result; repeat the call if it loses its right, so `work` must be able to resume.
 
     Raises:
-        LostRightError: the right was lost too often.
+        LostRightError: The right was lost too often.
     """
     for _ in range(MOST_LOSSES):
         try:
@@ -631,12 +638,12 @@ def resumed(work: Callable[[], T]) -> T:
 
 
 def even_parts(count: int, most: int) -> list[slice]:
-    """Return slices of about the same length, up to `most`, that cover `count` items; one if there are none."""
+    """Return slices of nearly equal length, each at most `most`, that cover `count` items; one if it is 0."""
     parts = max(1, -(-count // most))
     return [slice(count * number // parts, count * (number + 1) // parts) for number in range(parts)]
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return documents up to the limit-th whose register has the fingerprint."""
+    """Return the documents up to and including the limit-th whose register has the fingerprint."""
     places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
     return documents[: places[limit - 1] + 1] if len(places) > limit else documents

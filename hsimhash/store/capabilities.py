@@ -1,4 +1,4 @@
-"""Abilities of some stores beyond `Store`. A command asks for a capability, not for a kind of store."""
+"""Abilities of some stores beyond `Store`. Commands test for a capability, not for a kind of store."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hsimhash.store.runs import BulkLoad, StageOptions
 
 @runtime_checkable
 class AnswersInPart(Protocol):
-    """Parts of the index lie on different servers, so that some may answer while others do not."""
+    """Parts of the index are on different servers, so some may answer while others do not."""
 
     def view_in_part(self, *, timeout_s: float | None = None) -> AbstractContextManager[ViewInPart]:
-        """Give a view for one query that leaves out what does not answer in time, and ends by then.
+        """Return a view for one query that leaves out what does not answer in time, and ends by then.
 
         Args:
-            timeout_s: how long the block's reads may take together, in seconds; None: as long as the deadline.
+            timeout_s: Total time that the block's reads may take, in seconds; None: the deadline.
         """
 
 
 @runtime_checkable
 class Collects(Protocol):
-    """Moves and removals leave rows behind, which a log lists."""
+    """Moves and removals leave rows behind, which are logged."""
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete leftovers of moves and removals, as their log lists them."""
+        """Delete the logged leftovers of moves and removals."""
 
 
 @runtime_checkable
@@ -37,10 +37,10 @@ class Compacts(Protocol):
     """The storage keeps free space until it is rewritten."""
 
     def compact(self) -> tuple[int, int]:
-        """Rewrite the storage without free space; return its bytes before and after.
+        """Rewrite the storage without free space; return its size in bytes before and after.
 
         Raises:
-            StoreBusyError: others have it open.
+            StoreBusyError: Other processes have it open.
         """
 
 
@@ -49,21 +49,22 @@ class BacksUp(Protocol):
     """The store can copy itself."""
 
     def backup(self, target: Path) -> None:
-        """Write a copy of the index as it is now to the new folder `target`, while others read and write.
+        """Write a copy of the index's current state to the new folder `target`, while others read and write.
 
-        `ValueError` where `target` lies within the index's own folder.
+        Raises:
+            ValueError: `target` is inside the index's own folder.
         """
 
 
 @runtime_checkable
 class LoadsInBulk(Protocol):
-    """Many sorted documents are written faster than by `insert`; other stores get them by `insert`, in slices."""
+    """The store writes many sorted documents faster than `insert` does; other stores insert them in slices."""
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
         """Return a bulk load with its runs in `folder`.
 
-        A merge writes `step_documents` at once, which bounds memory, and what the next merge repeats after a kill.
-        By default as many as suit the store.
+        A merge writes `step_documents` at a time, which bounds memory and the work repeated after a kill. The default
+        suits the store.
         """
 
 
@@ -72,7 +73,7 @@ class LoadsFiles(Protocol):
     """Servers can take over files that were written without them."""
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
-        """Return a bulk load by finished files, with its runs in `folder`."""
+        """Return a bulk load through finished files, with its runs in `folder`."""
 
 
 @runtime_checkable
@@ -80,17 +81,17 @@ class HasTable(Protocol):
     """The index is a table of regions on several servers."""
 
     def regions(self) -> list[Region]:
-        """Return the regions of the table in order of start."""
+        """Return the regions of the table, ordered by start key."""
 
     def table(self) -> TableFacts:
-        """Return how the table is made."""
+        """Return the regions and settings of the table."""
 
     def survey(self) -> Survey:
-        """Count the drawer rows of every region, from samples in a large table."""
+        """Count the drawer rows of every region; large tables are sampled."""
 
 
 class Shard(NamedTuple):
-    """The Kth of N shards of a job; K begins at 1."""
+    """Shard `number` of the `total` shards of a job, numbered from 1."""
 
     number: int
     total: int
@@ -99,36 +100,36 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.total}"
 
     def has(self, place: int) -> bool:
-        """Whether it has the range, or the file, at a place."""
+        """Whether the range or file at an index belongs to this shard."""
         return place % self.total == self.number - 1
 
 
 @runtime_checkable
 class WalksRanges(Protocol):
-    """Several processes can walk the large index in ranges and resume; also in `check` and `count`."""
+    """Several processes can walk the large index in ranges and resume; this includes `check` and `count`."""
 
     def check_shard(
         self, shard: Shard, *, repair: bool, folder: Path, workers: int = 1, observer: Observer = UNWATCHED
     ) -> tuple[int, int]:
-        """Read the ranges of a shard for a check; return how many ranges all shards have read, and of how many.
+        """Read a shard's ranges for a check; return how many ranges all shards have read, and the total.
 
-        A `check` with the same folder then compares what all have read; `repair` must be as it is there.
+        A `check` with the same folder and the same `repair` then compares what all shards have read.
         """
 
     def expire(
         self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
-        """Remove documents first seen before a time (ms since 1970), by worker processes; return how many there were.
+        """Remove documents first seen before a time (ms since 1970) with worker processes; return their number.
 
-        What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
-        of a range that was interrupted are counted as far as they were left.
+        Progress is kept in `folder`, and a call for the same time with the same folder resumes it. If a range was
+        interrupted, only its documents that were still left are counted.
         """
 
     def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
-        """Check about `documents` documents and as many drawer rows, drawn by the seed; the report counts those."""
+        """Check about `documents` documents and as many drawer rows, chosen by the seed; the report counts those."""
 
 
-# What a store lacks without it, in refusals.
+# The name of each capability in messages about stores that lack it.
 TITLES: dict[type, str] = {
     AnswersInPart: "partial answer",
     BacksUp: "backup",

@@ -11,8 +11,8 @@ from typing import Literal
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store.base import Record, Store
 
-QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
-READS = 5  # of a round trip, whose median counts
+QUERY = 0x5851F42D4C957F2D  # arbitrary; most likely nothing is near it
+READS = 5  # timed round trips, of which the median is reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,16 @@ class Check:
     status: Literal["ok", "warn", "fail"]
     message: str
     error: HsimhashError | None = None
-    record: Record | None = None  # what the check of the record read
+    record: Record | None = None  # the record that the check read
 
     @classmethod
     def failed(cls, name: str, error: HsimhashError) -> Check:
-        """Return the check that an error failed."""
+        """Return a check that failed with an error."""
         return cls(name, "fail", in_shell(error), error)
 
 
 def check_record(record: Record) -> Check:
-    """Report the record."""
+    """Report the record's layout and profile."""
     return Check("record", "ok", f"layout {record.layout.name}, profile {record.profile.get('name')}", record=record)
 
 
@@ -47,7 +47,7 @@ def check_read(store: Store) -> Check:
 
 
 def median_ms(call: Callable[[], object]) -> float:
-    """Return the median milliseconds of a call, after a first one."""
+    """Return the median duration of a call in milliseconds, after one untimed call."""
     call()
     times = []
     for _ in range(READS):

@@ -29,7 +29,7 @@ _PAGE_DOCUMENTS = 10_000
 
 
 class _Contents(View):
-    """The contents that all stores of one URL share."""
+    """The contents that all stores with the same URL share."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -64,7 +64,7 @@ class _Contents(View):
         found = []
         for fingerprint in fingerprints:
             listed = self.listings.get(fingerprint, ())
-            # The whole of a hot fingerprint's is not sorted for a few.
+            # Do not sort all documents of a crowded fingerprint to return a few.
             first = sorted(listed) if limit is None else heapq.nsmallest(limit, listed)
             found.append([self.register[doc_id] for doc_id in first])
         return found
@@ -80,7 +80,7 @@ class _Contents(View):
             self.buckets[prefix].add(document.fingerprint)
 
     def unfile(self, doc_id: bytes) -> None:
-        """Remove a document, and its fingerprint from buckets if no other document has it."""
+        """Remove a document, and its fingerprint from the buckets that no other document needs."""
         document = self.register.pop(doc_id)
         others = self.listings[document.fingerprint]
         others.discard(doc_id)
@@ -98,7 +98,7 @@ class _Contents(View):
 
 
 _named: dict[str, _Contents] = {}
-_lock = threading.RLock()  # on all of them; held at a fork, for a child's copy to be a whole one
+_lock = threading.RLock()  # for all of them; held during a fork, so that the child's copy is consistent
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
@@ -113,7 +113,7 @@ class MemoryStore(Store):
 
     @classmethod
     def create(cls, url: str, record: Record) -> MemoryStore:
-        """Create an empty index; raise `IndexExistsError` if this process has one of that URL open."""
+        """Create an empty index; raise `IndexExistsError` if this process has one open at that URL."""
         with _lock:
             if url in _named:
                 raise IndexExistsError(f"there is an index at {url} already; open it, or choose another name")
@@ -122,10 +122,10 @@ class MemoryStore(Store):
 
     @classmethod
     def open(cls, url: str) -> MemoryStore:
-        """Open the index that this process has open under the same URL."""
+        """Open the index that this process already has open at the same URL."""
         with _lock:
             if url not in _named:
-                raise IndexNotFoundError(f"no index at {url} in this process; make one with HSimIndex.create")
+                raise IndexNotFoundError(f"no index at {url} in this process; create one with HSimIndex.create")
             contents = _named[url]
             contents.record.learn_lists(contents.lists.get, url)
             return cls(url, contents)
@@ -214,7 +214,7 @@ class _MemoryBackend(Backend):
     title = "memory"
     schemes = ("memory",)
     example = "memory://name"
-    prices = EMBEDDED.prices  # nobody waits for it
+    prices = EMBEDDED.prices  # never waited for
     is_embedded = True
     is_lasting = False
 
@@ -225,7 +225,7 @@ class _MemoryBackend(Backend):
         return url
 
     def jobs_of(self, url: str) -> Path:
-        raise ValueError(f"{url} has no place for a job folder; name one")
+        raise ValueError(f"{url} does not have a default job folder; name one")
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> MemoryStore:
         return MemoryStore.create(url, record)
@@ -234,12 +234,12 @@ class _MemoryBackend(Backend):
         return MemoryStore.open(url)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        raise ValueError(f"{url} ends with the process that made it")
+        raise ValueError(f"{url} ends with the process that created it")
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        raise ValueError(f"{url} ends with the process that made it")
+        raise ValueError(f"{url} ends with the process that created it")
 
 
 BACKEND = _MemoryBackend()

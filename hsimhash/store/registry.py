@@ -1,7 +1,7 @@
 """Find the kind of store for a URL: each scheme has a backend, imported when needed.
 
-Other packages add kinds of stores by entry points of the group `hsimhash.stores`: one for each scheme, which names the
-module's `Backend`.
+Other packages add kinds of stores through entry points of the group `hsimhash.stores`: one entry point per scheme,
+which refers to the module's `Backend`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hsimhash.store.urls import masked, url_of
 Capability = TypeVar("Capability")
 _log = logging.getLogger("hsimhash.store")
 
-GROUP = "hsimhash.stores"  # of entry points
+GROUP = "hsimhash.stores"  # group of entry points
 _OWN = {
     "hsimhash.store.lmdb.backend": ["lmdb"],
     "hsimhash.store.hbase.backend": ["hbase", "hbase+thrift1", "hbase+https", "hbase+http"],
@@ -33,7 +33,7 @@ _OWN = {
     "hsimhash.store.memory": ["memory"],
 }
 _MODULES = {scheme: module for module, schemes in _OWN.items() for scheme in schemes}
-_DEFAULT = "lmdb"  # where nobody names a store: as good as any without a server
+_DEFAULT = "lmdb"  # used if no store is named: suits any machine without a server
 
 
 def _own_backend(scheme: str) -> Backend:
@@ -50,16 +50,16 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
         return None
     try:
         backend = found[0].load()
-    except Exception as error:  # whatever another package raises when it is imported
+    except Exception as error:  # whatever the other package raises during import
         raise HsimhashError(f"the store {scheme}:// of {found[0].value} cannot be imported: {error}") from error
     if not isinstance(backend, Backend):
-        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is no Backend of hsimhash.store")
+        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is not a Backend of hsimhash.store")
     return backend
 
 
 @cache
 def backends() -> Mapping[str, Backend]:
-    """Return the backends whose indexes last, by name; those of other packages, if they can be imported, come last."""
+    """Return the backends of persistent indexes by name; those of other packages come last, if they can be imported."""
     found = [_own_backend(schemes[0]) for schemes in _OWN.values()]
     for scheme in sorted(one.name for one in entry_points(group=GROUP)):
         try:
@@ -76,7 +76,7 @@ def backends() -> Mapping[str, Backend]:
 
 
 def default_backend() -> Backend:
-    """Return the backend of indexes without a named store."""
+    """Return the backend used if no store is named."""
     return _own_backend(_DEFAULT)
 
 
@@ -94,7 +94,7 @@ def backend_of(url: str) -> Backend:
 
 
 def check_url(url: str) -> None:
-    """Raise `ValueError`, with the remedy, unless it is the URL or path of a store."""
+    """Raise `ValueError`, with the remedy, unless `url` is the URL or path of a store."""
     url.encode()
     backend = _named_backend(url)
     if backend is None:
@@ -110,19 +110,19 @@ def _expected(url: str) -> str:
 
 
 def store_name(url: str) -> str:
-    """Return the URL of the same store from any working folder, without options for talking to it."""
+    """Return the store's URL as it is valid from any working folder, without connection options."""
     return backend_of(url).name_of(url)
 
 
 def titles(flag: str) -> str:
-    """Return the kinds of stores that have a flag, in words."""
+    """Return the titles of the kinds of stores that support a flag, joined by "or"."""
     return " or ".join(backend.title for backend in backends().values() if flag in backend.flags)
 
 
 def new_record(
     url: str, profile: dict[str, object], *, layout: Layout | None = None, distance: int | None = None
 ) -> Record:
-    """Return the record of a new index at `url`; the kind of store decides what is not given."""
+    """Return the record of a new index at `url`; the kind of store provides the defaults."""
     backend = backend_of(url)
     usual = Layout.named(backend.layout)
     assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
@@ -135,10 +135,10 @@ def create_store(url: str, record: Record, opening: Opening | None = None, *, tt
     """Create an empty index at `url`; `IndexExistsError` if it exists, `ValueError` if the URL is not valid.
 
     Args:
-        url: of the store.
-        record: of the index.
-        opening: how it is opened.
-        ttl_s: how long after it was last added a document is over, where the store can do that; None: never.
+        url: URL of the store.
+        record: Record of the new index.
+        opening: Options for opening it.
+        ttl_s: Seconds after its last insert at which a document expires, if the store supports that; None: never.
     """
     backend = backend_of(url)
     if ttl_s is not None and ("--ttl" not in backend.flags or not 0 < ttl_s < 1 << 31):
@@ -156,16 +156,16 @@ def open_store(url: str, opening: Opening | None = None) -> Store:
 
 
 def lacking(capability: type, url: str) -> str:
-    """Return the message for a store at a URL that lacks a capability."""
+    """Return the error message for the store at a URL that lacks a capability."""
     able = " or ".join(backend.title for backend in backends().values() if capability in backend.capabilities)
     return f"{masked(url)} has no {TITLES[capability]}; an index on {able} has"
 
 
 def capable(store: Store, capability: type[Capability]) -> Capability:
-    """Return the store if it has a capability; raise if it lacks it.
+    """Return the store if it has a capability.
 
     Raises:
-        HsimhashError: it does not; the message says what to do instead.
+        HsimhashError: The store lacks it; the message contains the alternative.
     """
     if isinstance(store, capability):
         return store

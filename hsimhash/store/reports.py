@@ -1,4 +1,4 @@
-"""Reports of a store: results of checks, and how a table is made and where its rows are."""
+"""Reports of a store: results of checks, a table's settings, and the distribution of its rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hsimhash.fingerprint.bits import format_fingerprint
 from hsimhash.rowkey import DOCUMENTS_FLAG, ORPHANS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
 
 MOST_EXAMPLES = 20
-CROWDED_DOCUMENTS = 1_000  # and more share a crowded fingerprint
-SAMPLED_DOCUMENTS = 20_000  # read to find such fingerprints,
-MOST_CROWDS = 5  # of which so many are reported, and
-MOST_LISTED = 20_000  # documents of each are counted
+CROWDED_DOCUMENTS = 1_000  # documents that make a fingerprint crowded
+SAMPLED_DOCUMENTS = 20_000  # documents read to find crowded fingerprints
+MOST_CROWDS = 5  # crowded fingerprints reported
+MOST_LISTED = 20_000  # documents counted per crowded fingerprint
 _OTHER_ROWS = {
     DOCUMENTS_FLAG: "documents",
     ORPHANS_FLAG: "log of orphans",
@@ -28,9 +28,9 @@ _OTHER_ROWS = {
 class CheckReport:
     """The findings of `check`, counted while it runs.
 
-    Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted write,
-    are harmless. `repaired` counts the problems repaired and leftovers deleted; `examples` are the first few of both.
-    `drawer_rows` counts the rows of the key drawer too.
+    Problems are registers that lack rows, and rows whose key does not match their contents. Leftovers of an interrupted
+    write are harmless. `repaired` counts repaired problems and deleted leftovers; `examples` holds the first few of
+    both. `drawer_rows` includes the rows of the key drawer.
     """
 
     documents: int = 0
@@ -42,7 +42,7 @@ class CheckReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there was no problem."""
+        """Whether no problem was found."""
         return self.problems == 0
 
     def problem(self, text: str) -> None:
@@ -73,9 +73,9 @@ class CollectReport(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A table's region: half-open [start, stop), both empty at the table's ends.
+    """A table's region: half-open [start, stop), where an empty bound is the table's end.
 
-    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
+    `server` is host:port, or empty while no server hosts the region: it is moving to another, or stuck.
     """
 
     start: bytes
@@ -84,7 +84,7 @@ class Region(NamedTuple):
 
     @property
     def segments(self) -> str:
-        """The half-open range in words: segments from … to …, of all drawers unless one is named."""
+        """The half-open range in words: from one segment to another, of all drawers unless one is named."""
         return f"[{key_in_words(self.start)}, {key_in_words(self.stop) if self.stop else 'end'})"
 
     def to_json(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ class Region(NamedTuple):
 
 
 def key_in_words(key: bytes) -> str:
-    """Return what a boundary of regions means: its segment, and its drawer where it falls inside of one."""
+    """Return a region boundary in words: its segment, and its drawer if it falls inside one."""
     segment = key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00").hex()
     if len(key) < PREFIX_BYTES:
         return segment
@@ -108,10 +108,10 @@ def key_in_words(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRead:
-    """One probe of a query and what it found: a bucket of one drawer, with a radius also the neighbouring ones.
+    """One probe of a query and its result: a bucket of one drawer, and with a radius also its neighbours.
 
-    `start` and `stop` are the half-open range of the query's own bucket; `region` has that bucket. Without a probe it
-    is the bucket of the query's key.
+    `start` and `stop` are the half-open range of the query's own bucket, and `region` contains it. If `probe` is None,
+    this is the bucket of the query's key.
     """
 
     probe: Probe | None
@@ -123,7 +123,7 @@ class ProbeRead:
     milliseconds: float
 
     def to_json(self) -> dict[str, object]:
-        """Return drawer, radius, number of buckets; the own bucket's range and region's start in hex; the counts."""
+        """Return drawer, radius and bucket count, the own bucket's range its region's start in hex, and the counts."""
         place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
         return {
             "drawer": "key" if self.probe is None else self.probe.drawer if self.probe.bits else "all",
@@ -140,7 +140,7 @@ class ProbeRead:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cost of a query: its cover, each probe, the time, and how many documents matched."""
+    """The cost of a query: its cover, each probe, the total time, and the number of matching documents."""
 
     cover: Cover
     documents: int
@@ -155,9 +155,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table's regions; unless the gateway does not report them, each family's settings and what differs in them.
+    """A table's regions, and the settings of each family with their deviations if the gateway reports them.
 
-    A deviation is a setting that is not as `create-table` makes it.
+    A deviation is a setting that differs from what `create-table` sets.
     """
 
     regions: tuple[Region, ...]
@@ -165,14 +165,14 @@ class TableFacts:
     deviations: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """Return what is known."""
+        """Return the known facts."""
         made = {} if self.families is None else {"families": self.families, "deviations": self.deviations}
         return {**made, "region_ranges": [region.to_json() for region in self.regions]}
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A region's drawer rows; estimated unless exact."""
+    """A region's drawer rows; an estimate unless `is_exact`."""
 
     region: Region
     rows: int
@@ -180,9 +180,9 @@ class Counted:
 
 
 class RegionLoad(NamedTuple):
-    """What a region server reports of a region. Requests, of reads and writes, count since it opened the region."""
+    """A region server's report about a region. `requests` counts reads and writes since the server opened it."""
 
-    name: str  # HBase's own, for its shell
+    name: str  # the region's name in HBase, for its shell
     families: int
     store_files: int
     compactions_waiting: int
@@ -191,9 +191,9 @@ class RegionLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """What a region server reports: of this table the regions, by their start, and the rest of all its tables.
+    """A region server's report: this table's regions by start key, and percentages over all its tables.
 
-    A server that does not answer has a problem, and nothing else. A percentage is None where there is nothing to count.
+    If the server does not answer, only `problem` is set. A percentage is None if there is nothing to count.
     """
 
     server: str
@@ -203,7 +203,7 @@ class ServerLoad:
     problem: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """Return what is known but for the regions."""
+        """Return the known facts except the regions."""
         if self.problem:
             return {"server": self.server, "problem": self.problem}
         percents = {"local_percent": self.local_percent, "cache_hit_percent": self.cache_hit_percent}
@@ -211,13 +211,13 @@ class ServerLoad:
 
 
 def load_of(region: Region, servers: Sequence[ServerLoad]) -> RegionLoad | None:
-    """Return what its server reports of a region, if that is among these and answered."""
+    """Return the load of a region if its server is among `servers` and answered."""
     return next((one.regions.get(region.start) for one in servers if one.server == region.server), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdedFingerprint:
-    """A fingerprint that at least so many documents share, and its share of all documents."""
+    """A fingerprint shared by at least this many documents, and its share of all documents."""
 
     fingerprint: int
     documents: int
@@ -232,8 +232,8 @@ def crowded(sampled: Sequence[int], listed: Callable[[int], int]) -> tuple[Crowd
     """Return the crowded fingerprints among those of sampled documents, most common first.
 
     Args:
-        sampled: the fingerprint of each document.
-        listed: returns how many documents have a fingerprint; it may stop at `MOST_LISTED`.
+        sampled: The fingerprint of each sampled document.
+        listed: Returns the number of documents with a fingerprint; it may stop at `MOST_LISTED`.
     """
     common = [(value, met) for value, met in Counter(sampled).most_common(MOST_CROWDS) if met > 1]
     found = (CrowdedFingerprint(value, listed(value), met / len(sampled)) for value, met in common)
@@ -242,14 +242,14 @@ def crowded(sampled: Sequence[int], listed: Callable[[int], int]) -> tuple[Crowd
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A table's regions in order, its servers, and the fullest buckets (prefix, minimum of rows)."""
+    """A table's regions in order, its fullest buckets (prefix, minimum number of rows), and its servers."""
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
     servers: tuple[ServerLoad, ...] = ()
 
     def load(self, region: Region) -> RegionLoad | None:
-        """Return what its server reports of a region, if that answered."""
+        """Return the load of a region if its server answered."""
         return load_of(region, self.servers)
 
     @property

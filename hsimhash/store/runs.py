@@ -1,12 +1,13 @@
-"""Sorted runs: files of documents in the two orders in which the embedded store is written; other stores read one.
+"""Sorted runs: files of documents in the two orders that the embedded store writes; other stores read only one.
 
-A run is a folder of arrays, in native byte order but for `registers`. In the order of (fingerprint, id): `fingerprints`
-(uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In the order of the ids'
-digests: `registers` (key and value as they go into LMDB, 32 or, with sketches and keys, 48 bytes), `places` (uint32,
+A run is a folder of arrays in native byte order, except for `registers`. In order of (fingerprint, id): `fingerprints`
+(uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In order of the ids'
+digests: `registers` (key and value as stored in LMDB, 32 bytes or, with sketches and keys, 48), `places` (uint32,
 position in the first order).
 
-A merge adds `keep` (bool, in the first order: what it writes), `permuted`: the kept fingerprints as each drawer
-permutes and sorts them, shape (drawers, m), uint64; and `key_rows`: the rows of the key drawer, sorted (m, 13).
+A merge adds `keep` (bool, in the first order: whether it writes the document); `permuted`: the kept fingerprints,
+permuted and sorted for each drawer, shape (drawers, m), uint64; and `key_rows`: the rows of the key drawer, sorted,
+shape (m, 13).
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 
 _COUNTED_AT_ONCE = 1_000_000  # registers
-TOKEN_FILE = "token"  # noqa: S105  (beside the runs; no secret)
+TOKEN_FILE = "token"  # noqa: S105  (next to the runs; not a secret)
 
-Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
+Slice = dict[bytes, tuple[Signature, int]]  # document id → signature and first seen
 
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """Options of a load by finished files; see `HSimIndex.bulk`.
+    """Options of a load through finished files; see `HSimIndex.bulk`.
 
     Args:
-        stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
-        command: the words that run a class of HBase, such as `hbase`; see `load_command`.
-        is_first: no document is in the table yet; what it has is not read.
-        workers: processes that sort and write; Spark has its own.
-        tell_commands: is given the commands that load the files, which are then not run.
-        part_bytes: of memory, about, for what a worker, or on Spark a task, puts together at once; None: the usual.
+        stage: Folder for the files: a path, or a URL that fsspec supports. Region servers must be able to open it.
+        command: Words of the command that runs an HBase class, such as `hbase`; see `load_command`.
+        is_first: Whether the table does not have documents yet; its contents are not read.
+        workers: Number of processes that sort and write; Spark has its own.
+        tell_commands: Receives the commands that load the files, which are then not run.
+        part_bytes: Approximate memory in bytes that a worker, or a task on Spark, uses for one part; None: the default.
     """
 
     stage: str
@@ -86,7 +87,7 @@ class FiledRows:
     def sort(
         cls, folder: Path, fingerprints: Uint64s, key_rows: Uint8s | None, drawers: tuple[Drawer, ...]
     ) -> FiledRows:
-        """Write the rows of fingerprints, which may repeat, and rows of the key drawer in order; not durable."""
+        """Write the rows of fingerprints, which may repeat, and sorted rows of the key drawer; not durable."""
         folder.mkdir(parents=True, exist_ok=True)
         filed = distinct_of([np.sort(fingerprints)])
         with (folder / "permuted").open("wb") as file:
@@ -97,7 +98,7 @@ class FiledRows:
         return FiledRows(folder, has_signatures=key_rows is not None)
 
     def map(self, name: str, dtype: np.dtype[Any] | type) -> NDArray[Any]:
-        """Return an array without reading it, for a few look-ups."""
+        """Return a memory-mapped array, for a few look-ups."""
         path = self.folder / name
         return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
@@ -112,7 +113,7 @@ class FiledRows:
         return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
 
     def key_rows(self, low: int, high: int) -> NDArray[np.void]:
-        """Return the rows of the key drawer, of what is kept, whose segments lie in [low, high), in order."""
+        """Return the kept rows of the key drawer whose segments lie in [low, high), in order."""
         if not self.key_row_count:
             return np.empty(0, KEY_ROW)
         segments = self.map("key_rows", KEY_ROW)["segment"]
@@ -121,7 +122,7 @@ class FiledRows:
 
 
 class Run(FiledRows):
-    """A sorted run; arrays are read from files slice by slice, to keep memory low."""
+    """A sorted run; its arrays are read from files slice by slice, to save memory."""
 
     def __init__(self, folder: Path) -> None:
         self.size = (folder / "fingerprints").stat().st_size // FINGERPRINT_BYTES
@@ -133,7 +134,7 @@ class Run(FiledRows):
     def write(
         cls, folder: Path, signatures: Signatures, ids: list[bytes], first_seen: Int64s, *, has_signatures: bool
     ) -> None:
-        """Sort documents and write them to the new folder `folder`; durable, whole or not at all."""
+        """Sort documents and write them to the new folder `folder`: durable, and completely or not at all."""
         order = document_order(signatures.fingerprints, ids)
         signatures, first_seen = signatures[order], first_seen[order]
         fingerprints, ids = signatures.fingerprints, [ids[position] for position in order.tolist()]
@@ -153,12 +154,12 @@ class Run(FiledRows):
         write_array(temporary / "registers", registers[places])
         write_array(temporary / "places", places.astype(np.uint32))
         sync_folder(temporary)
-        shutil.rmtree(folder, ignore_errors=True)  # no run: what a deletion left
+        shutil.rmtree(folder, ignore_errors=True)  # not a run: remains of a deletion
         temporary.rename(folder)
         sync_folder(folder.parent)
 
     def delete(self) -> None:
-        """Remove the run; a kill leaves the whole of it or what does not count."""
+        """Remove the run; a kill leaves either the whole run or files that do not count as one."""
         shutil.rmtree(self.folder.rename(_emptied(self.folder)))
 
     def ids(self, start: int, stop: int) -> list[bytes]:
@@ -168,13 +169,13 @@ class Run(FiledRows):
         return [blob[begin - ends[0] : end - ends[0]] for begin, end in itertools.pairwise(ends)]
 
     def ids_at(self, places: Int64s) -> list[bytes]:
-        """Return the ids at some places of that order."""
+        """Return the ids at the given positions of that order."""
         ends, ids = self.map("id_ends", np.int64), self.map("ids", np.uint8).data
         edges = zip(ends[places].tolist(), ends[places + 1].tolist(), strict=True)
         return [bytes(ids[start:stop]) for start, stop in edges]
 
     def kept_within(self, low: int, high: int) -> Int64s:
-        """Return the places of what is kept of the fingerprints whose first 32 bits lie in [low, high)."""
+        """Return the positions of kept documents whose fingerprints' first 32 bits lie in [low, high)."""
         ordered = self.map("fingerprints", np.uint64)
         start, stop = (
             len(ordered) if edge >> 32 else int(np.searchsorted(ordered, np.uint64(edge << 32))) for edge in (low, high)
@@ -200,7 +201,7 @@ class Run(FiledRows):
                         yield key, document_value(seen[at], doc_id)
 
     def registers(self, low: int, high: int) -> tuple[NDArray[np.void], int]:
-        """Return the registers with digests that start with a number in [low, high), and the position of the first."""
+        """Return the registers whose digests start with a number in [low, high), and the position of the first."""
         starts = self.map("registers", self.register)["high"]
         start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
         stop = bisect_left(starts, high, key=int)
@@ -221,25 +222,25 @@ class Found(NamedTuple):
     places: Int64s  # in the order of (fingerprint, id)
 
     def part(self, part: slice) -> Found:
-        """Return some of them."""
+        """Return a part of them."""
         return Found(self.registers[part], self.runs[part], self.places[part])
 
 
 def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of digests with about so many documents each."""
+    """Return half-open ranges of digests with about `documents` documents each."""
     count = max(1, -(-sum(run.size for run in runs) // documents))
     return list(itertools.pairwise((number << 64) // count for number in range(count + 1)))
 
 
 def resolve(runs: Sequence[Run], documents: int, changes: Callable[[Found], Bools]) -> int:
-    """Write each run's `keep`: whether a document is the last of its id, and changes anything; return how many do.
+    """Write each run's `keep`: whether a document is the last with its id and changes anything; return how many do.
 
     Args:
-        runs: those of a bulk load.
-        documents: so many, about, are looked at together.
-        changes: says of documents whether they change anything.
+        runs: Runs of a bulk load.
+        documents: Approximate number of documents compared at a time.
+        changes: Returns for each document whether it changes anything.
     """
-    keeps = [np.zeros(run.size, np.bool_) for run in runs]  # a byte a document
+    keeps = [np.zeros(run.size, np.bool_) for run in runs]  # one byte per document
     for low, high in digest_ranges(runs, documents):
         parts = [run.registers(low, high) for run in runs]
         registers = join_registers([part for part, _ in parts])
@@ -276,7 +277,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return self.folder / f"run-{number + 1:06d}"
 
     def token(self) -> str:
-        """Return the token by which the index knows a merge of these runs; it is made, and kept, if there is none."""
+        """Return the token by which the index identifies a merge of these runs; it is created and kept if missing."""
         path = self.folder / TOKEN_FILE
         with file_errors(self.folder):
             if not path.exists() or not path.read_text():
@@ -289,10 +290,10 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return len(self._runs)
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """Raise `StoreUnavailableError` if the disk lacks room for about so many documents with such ids."""
+        """Raise `StoreUnavailableError` if the disk lacks room for about this many documents and id bytes."""
 
     def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
-        """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
+        """Sort documents and write them as one run; durable on return. If an id occurs twice, the last one counts."""
         signatures, ids, times = check_documents(signatures, doc_ids, first_seen)
         last = last_occurrences(ids)
         if len(last) < len(ids):
@@ -308,7 +309,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @property
     def documents(self) -> int:
-        """The number of documents in the runs, repeats included."""
+        """The number of documents in the runs, including repeated ones."""
         return sum(run.size for run in self._runs)
 
     @property
@@ -318,7 +319,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
             return self.documents
         count = 0
         for low, high in digest_ranges(self._runs, _COUNTED_AT_ONCE):
-            # 64 bits of a digest tell ids apart well enough to count them.
+            # 64 bits of a digest distinguish ids well enough to count them.
             parts = [run.registers(low, high)[0]["high"].astype(np.uint64) for run in self._runs]
             count += len(distinct_of(parts))
         return count
@@ -326,7 +327,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
     def slice_of(self, number: int, slices: int) -> Slice:
         """Return the documents of one of `slices` slices, numbered from 0, as the last run has them.
 
-        A slice has the documents whose digests lie in one range, of every run: so it has all that is known of each.
+        A slice has the documents of every run whose digests lie in one range, so it has every version of each of them.
         """
         low, high = (number << 64) // slices, (number + 1 << 64) // slices
         documents: Slice = {}
@@ -342,7 +343,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """Drop the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
         if runs > len(self._runs):
             raise CorruptionError(
-                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
+                f"{self._path(len(self._runs))} is missing, one of the {runs:,} sorted runs that the job wrote; "
                 + START_OVER
             )
         with file_errors(self.folder):
@@ -354,14 +355,14 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @abstractmethod
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Bring all runs into the index; return how many documents are new or changed; None: it was asked to end.
+        """Bring all runs into the index; return how many documents are new or changed, or None if it was asked to stop.
 
-        A merge that was interrupted, even killed, is finished by the next call.
+        If a merge is interrupted or killed, the next call finishes it.
         """
 
     @abstractmethod
     def _forget_merge(self) -> None:
-        """Forget how far a merge of these runs came."""
+        """Forget the progress of a merge of these runs."""
 
     def delete(self) -> None:
         """Remove the runs."""
@@ -378,14 +379,14 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 def document_order(
     fingerprints: Uint64s, ids: list[bytes], key: Callable[[bytes], bytes] = key_part
 ) -> NDArray[np.intp]:
-    """Return the positions that sort documents as their listings: by fingerprint, then by id as the key has it."""
+    """Return the positions that sort documents like their listings: by fingerprint, then by `key` of the id."""
     order = np.argsort(fingerprints, kind="stable")
     ordered = fingerprints[order]
     return sorted_where_equal(order, ordered[1:] == ordered[:-1], lambda position: key(ids[position]))
 
 
 def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
-    """Sort an order by a key within stretches of equal positions; `is_same` compares each with the one before."""
+    """Sort an order by a key within stretches of equal items; `is_same` compares each item with the previous one."""
     is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
@@ -394,7 +395,7 @@ def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[i
 
 
 def _emptied(folder: Path) -> Path:
-    """Return the name, at which nothing is left, of a folder that does not count as a run."""
+    """Return the name of a folder that does not count as a run, after deleting anything at that name."""
     temporary = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     return temporary
@@ -402,7 +403,7 @@ def _emptied(folder: Path) -> Path:
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
     """Write an array to a file; durable on return."""
-    with path.open("wb") as file:  # the errors of tofile do not say that the disk is full
+    with path.open("wb") as file:  # the errors of tofile do not report that the disk is full
         file.write(np.ascontiguousarray(array).data)
     sync_file(path)
 
@@ -414,8 +415,8 @@ def distinct_of(parts: list[Uint64s]) -> Uint64s:
 
 
 def join_registers(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
-    """Return registers one after the other."""
-    # By itself it would turn the bytes into native order.
+    """Return the concatenated registers."""
+    # Without dtype, concatenate would convert the bytes to native order.
     return np.concatenate(parts, dtype=parts[0].dtype if parts else REGISTER)
 
 
@@ -434,7 +435,7 @@ def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
 
 
 def write_permuted(run: Run, drawers: tuple[Drawer, ...], keying: Keying) -> None:
-    """Write the rows of what the run keeps: `permuted` and, where it has keys, `key_rows`."""
+    """Write the rows of the documents that the run keeps: `permuted` and, if it has keys, `key_rows`."""
     fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
     keep = run.read("keep", np.bool_, 0, run.size)
     key_rows = None
@@ -446,7 +447,7 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...], keying: Keying) -> Non
 
 
 def segment_ranges(runs: Sequence[FiledRows], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of segments that hold about `count` of the rows that `write_permuted` wrote each."""
+    """Return half-open ranges of segments, each with about `count` of the rows that `write_permuted` wrote."""
     samples, rows = [np.empty(0, np.uint64)], 0
     for run in runs:
         permuted = permuted_of(run, drawers)
@@ -463,13 +464,13 @@ def ranges_of(sample: Uint64s, count: int) -> list[tuple[int, int]]:
 
 
 def listing_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
-    """Return half-open ranges of the fingerprints' first 32 bits with about so many documents each."""
+    """Return half-open ranges of the fingerprints' first 32 bits with about `documents` documents each."""
     samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
     return ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // documents))
 
 
 def permuted_of(run: FiledRows, drawers: tuple[Drawer, ...]) -> Uint64s:
-    """Return what `write_permuted` wrote, without reading it."""
+    """Return the memory-mapped array that `write_permuted` wrote."""
     path = run.folder / "permuted"
     if not path.stat().st_size:
         return np.empty((len(drawers), 0), np.uint64)
@@ -495,13 +496,13 @@ def drawer_rows(runs: Sequence[FiledRows], drawers: tuple[Drawer, ...], low: int
 
 
 def drawer_values(permuted: Sequence[Uint64s], drawer: Drawer, low: int, high: int) -> Uint64s:
-    """Return the distinct ones, ascending, of a drawer's permuted fingerprints whose segments lie in [low, high)."""
+    """Return a drawer's distinct permuted fingerprints whose segments lie in [low, high), ascending."""
     return distinct_of([_segment_slice(values, drawer, low, high) for values in permuted])
 
 
 def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:
     """Return the sorted permuted fingerprints whose segments lie in [low, high)."""
-    spare = 32 - drawer.segment_bits  # a segment's lowest bits, always zero: the edges are rounded up to a segment
+    spare = 32 - drawer.segment_bits  # lowest bits of a segment, always zero: the edges are rounded up to a segment
     edges = (-(-edge >> spare) << spare for edge in (low, high))
     start, stop = (len(permuted) if edge >> 32 else np.searchsorted(permuted, np.uint64(edge << 32)) for edge in edges)
     return np.array(permuted[start:stop])

@@ -1,10 +1,10 @@
-"""Bulk loads that insert: sorted runs on disk, inserted in slices of their documents' digests.
+"""Bulk loads through `insert`: sorted runs on disk, inserted in slices by digest of the document id.
 
-The runs are the embedded store's, and so are the slices (`store/runs.py`): a document in several runs is handled once,
-and the last run counts. `merged.json` beside the runs has the progress of a merge (`_Reached`). A merge that was killed
-continues with the slice that it had begun, cut in the same way by any release; inserting it again changes nothing. The
-store remembers by the merge's token how many slices it received. If it remembers fewer, it was created anew or
-restored, and gets all of them.
+Runs and slices are the same as the embedded store's (`store/runs.py`): a document in several runs is handled once, and
+the last run counts. `merged.json` next to the runs holds the progress of a merge (`_Reached`). After a kill, the merge
+resumes with the slice that it had begun, whose bounds are the same in every release; inserting it again changes
+nothing. The store remembers under the merge's token how many slices it received. If it remembers fewer, it was created
+anew or restored, and receives all of them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Mark, Store
 from hsimhash.store.runs import BulkLoad, Slice
 
-SLICE_DOCUMENTS = 5_000  # whose rows wait for their registers on HBase
+SLICE_DOCUMENTS = 5_000  # documents per slice: on HBase their rows wait for their registers
 
 Announce = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """The progress of a merge in slices: how many runs and slices, the next slice, how many documents changed.
+    """The progress of a merge in slices: number of runs and slices, the next slice, and how many documents changed.
 
-    `pending` is how many documents of the next slice are new or changed, once its writing was begun.
+    `pending` is how many documents of the next slice are new or changed, once its write has begun.
     """
 
     runs: int
@@ -41,11 +41,11 @@ class _Reached:
     slice: int = 0
     added: int = 0
     pending: int | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # a file without a token belongs to no mark
 
 
 class SlicedLoad(BulkLoad):
-    """A bulk load into a store that inserts; see `BulkLoad` and the module's text."""
+    """A bulk load into a store through inserts; see `BulkLoad` and the module."""
 
     def __init__(self, folder: Path, step_documents: int | None, *, has_signatures: bool) -> None:
         super().__init__(folder, has_signatures=has_signatures)
@@ -58,7 +58,7 @@ class SlicedLoad(BulkLoad):
 
     @abstractmethod
     def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
-        """Insert a slice, then the mark; before the first write `announce` how many are new or changed."""
+        """Insert a slice, then the mark; before the first write, `announce` how many documents are new or changed."""
 
     def _read_state(self) -> _Reached:
         fresh = _Reached(self.runs, -(-self.documents // self._slice_documents))
@@ -67,7 +67,7 @@ class SlicedLoad(BulkLoad):
         state = _Reached(**json.loads(self._state_path.read_text()))
         if state.slice > self._marked(state.token):
             return fresh
-        # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
+        # A run was added, so its documents may belong to any slice. 0.1.0 did not record how many slices it cut.
         return state if state.runs == self.runs and state.slices else replace(fresh, added=state.added)
 
     def _save(self, state: _Reached) -> _Reached:
@@ -100,7 +100,7 @@ class SlicedLoad(BulkLoad):
 
 
 class InsertedLoad(SlicedLoad):
-    """A bulk load into any store that has none of its own: by `insert`."""
+    """A bulk load through `insert`, for any store without a bulk load of its own."""
 
     def __init__(self, store: Store, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, step_documents, has_signatures=store.record.has_signatures)

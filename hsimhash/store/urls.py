@@ -1,7 +1,7 @@
 """Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
-URLs of stores do not hold passwords, because they are printed and logged. If a URL has a password all the same, no
-message shows it: `masked` hides it even if it makes the URL invalid, as a raw `/`, `?`, `#` or `@` does.
+Store URLs do not hold passwords, because they are printed and logged. If a URL has a password all the same, messages do
+not show it: `masked` hides it even if it makes the URL invalid, as a raw `/`, `?`, `#` or `@` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hsimhash.durations import seconds_in
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
-DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # options of some kinds of stores
+DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # options of some stores
 
 # `masked` shows the values of these options only. `key`, `auth` and the like are left out: elsewhere they are secrets.
 _HARMLESS = frozenset(
@@ -27,7 +27,7 @@ _HARMLESS = frozenset(
 )
 _HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
 _AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
-_USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # to the last @, wherever it is
+_USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # up to the last @, wherever it is
 _SEPARATOR = re.compile(r"([?#&;\s]+)")
 _OPTION = re.compile(r"[?#&;\s][^=]*=")
 _HIDDEN_PARTS = re.compile(r"…(?:[?#&;\s]+…)+")
@@ -39,10 +39,9 @@ Parsed = TypeVar("Parsed")
 
 
 def url_of(place: str | os.PathLike[str]) -> str:
-    """Return the URL of a store that is given as its URL, or as the path of an embedded index's folder.
+    """Return the URL of a store, given its URL or the path of an embedded index's folder.
 
-    A path is a `Path`, or a string that can be nothing else because it begins with `/`, `./`, `../` or `~`. Any other
-    string is returned as it is.
+    A path is a `Path`, or a string that begins with `/`, `./`, `../` or `~`. Any other string is returned unchanged.
     """
     if isinstance(place, os.PathLike):
         return f"lmdb://{os.fsdecode(place)}"
@@ -53,18 +52,18 @@ def url_of(place: str | os.PathLike[str]) -> str:
 
 
 def folder_in(url: str, path: str) -> Path:
-    """Return the folder that the path in a URL names; raise `ValueError` if it is in a home folder of nobody."""
+    """Return the folder at the path of a URL; raise `ValueError` for the home folder of an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{masked(url)} is in a home folder that is not known; write the whole path") from error
+        raise ValueError(f"{masked(url)} is in an unknown home folder; write the whole path") from error
 
 
 def masked(text: str) -> str:
     """Return a URL, or a text that was meant as one, with `…` in place of everything that may be secret.
 
-    What precedes the last `@` is hidden but for the scheme, and so is every option whose value is not known to be
-    harmless. A message whose last part is a URL is masked in the same way.
+    Everything between the scheme and the last `@` is hidden, and so is every option whose value is not known to be
+    harmless. A message that ends with a URL is masked in the same way.
     """
     head, rest = _cut_head(text)
     after_user = _USER.sub("", rest, count=1)
@@ -72,7 +71,7 @@ def masked(text: str) -> str:
     place, *parts = _SEPARATOR.split(after_user)
     if not (head or user or "=" in text):
         return text
-    is_place = "=" not in (place if head else text) and not _OPTION.search(user)  # else the @ may be an option's
+    is_place = "=" not in (place if head else text) and not _OPTION.search(user)  # the @ may belong to an option
     kept = [place if is_place or _is_harmless(place) else "…"]
     for separator, part in zip(parts[::2], parts[1::2], strict=True):
         kept += [separator, part if not part or _is_harmless(part) else "…"]
@@ -82,7 +81,7 @@ def masked(text: str) -> str:
 def user_in(url: str) -> tuple[str, bool]:
     """Return the user and password before a URL's host, and whether it is clear where they end.
 
-    It is not where there is another `@` later, or where a raw `/`, `?` or `#` seems to cut the password in two.
+    That is unclear if another `@` follows, or if a raw `/`, `?` or `#` seems to cut the password in two.
     """
     rest = _cut_head(url)[1]
     authority = _AFTER_AUTHORITY.sub("", rest)
@@ -100,36 +99,36 @@ def may_be_url(text: str) -> bool:
 
 
 def holds_password(url: str) -> bool:
-    """Whether a URL has a password before its host, or an option with the name of a secret."""
+    """Whether a URL has a password before its host, or an option named like a secret."""
     names = [unquote(part.partition("=")[0]) for part in _SEPARATOR.split(_cut_head(url)[1])[2::2]]
     return ":" in unquote(user_in(url)[0]) or any(map(_SECRET_NAME.search, names))
 
 
 def parsed_url(url: str, parse: Callable[[str], Parsed], no_password: str) -> Parsed:
-    """Return what `parse` makes of the URL of a store; `ValueError` says what is wrong with it, without a secret.
+    """Return the result of `parse` for a store's URL; `ValueError` explains what is wrong without showing a secret.
 
     Args:
-        url: as it was given.
-        parse: raises `ValueError`, whose text may repeat parts of the URL.
-        no_password: what to say of a URL with a password: where else to put it.
+        url: URL as the user wrote it.
+        parse: Parses it; raises `ValueError`, whose text may repeat parts of the URL.
+        no_password: Message for a URL with a password: where to put it instead.
     """
     reason = no_password
     if not holds_password(url):
         try:
             return parse(url)
         except ValueError as error:
-            reason = f"{no_password}; an @ that belongs to a name is written %40" if _may_be_cut(url) else str(error)
-    raise ValueError(f"store {masked(url)!r}: {reason}")  # here, so that no traceback has the other error
+            reason = f"{no_password}; write an @ in a name as %40" if _may_be_cut(url) else str(error)
+    raise ValueError(f"store {masked(url)!r}: {reason}")  # raised here so that no traceback shows the other error
 
 
 def _cut_head(text: str) -> tuple[str, str]:
-    """Return the scheme with `://`, and what follows."""
+    """Split a text into the scheme with `://` and the rest."""
     found = _HEAD.match(text)
     return (found[0], text[found.end() :]) if found else ("", text)
 
 
 def _may_be_cut(url: str) -> bool:
-    """Whether an `@` is where it may end a password such as 6379/x, the parts of which an error would quote."""
+    """Whether an `@` may end a password such as 6379/x, whose parts an error message would quote."""
     rest = _cut_head(url)[1]
     after = rest[len(_AFTER_AUTHORITY.sub("", rest)) :]
     return after != rest and any("@" in part and not _is_harmless(part) for part in _SEPARATOR.split(after))
@@ -141,10 +140,10 @@ def _is_harmless(part: str) -> bool:
 
 
 def hosts_in(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
-    """Return hosts and ports, each pair once; a host without a port takes that of the last one, or the default.
+    """Return hosts and ports, each pair once; a host without a port gets the last host's port, or the default.
 
     Raises:
-        ValueError: one is no host, or its port no port.
+        ValueError: A host or port is invalid.
     """
     named = [_host_and_port(one) for one in text.split(",")]
     port = named[-1][1] or default_port
@@ -162,12 +161,12 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
 
 
 def host_text(host: str, port: int) -> str:
-    """Return a host and its port as a URL has them."""
+    """Return a host and its port in URL syntax."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def options_in(query: str) -> list[tuple[str, str]]:
-    """Return the options of a query, in order; `ValueError` where it has other parts."""
+    """Return the options of a query string in order; raise `ValueError` if it has other parts."""
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
@@ -175,7 +174,7 @@ def options_in(query: str) -> list[tuple[str, str]]:
 
 
 def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, by name, that are not as usual, as a query has them; `fields` are their attributes."""
+    """Return the options that differ from `usual`, by name, as query texts; `fields` maps names to attributes."""
     given = {name: (getattr(options, field), getattr(usual, field)) for name, field in fields.items()}
     return {
         name: f"{value:g}s" if isinstance(value, float) else "yes" if value is True else str(value)
@@ -185,7 +184,7 @@ def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> d
 
 
 def time_option(name: str, value: str) -> float:
-    """Return the seconds of an option that is a time; `ValueError` for any other text. A lock may take none."""
+    """Return the seconds of a time option; raise `ValueError` for an invalid text. A lock timeout may be 0."""
     seconds, (least, said) = seconds_in(value), (0, "0s") if name == LOCK_TIMEOUT else (_LEAST_S, "1ms")
     if seconds is None or not least <= seconds <= _MOST_S:
         raise ValueError(f"{name}={value} is not a time from {said} to 1 day; write {name}=5s or {name}=500ms")
@@ -193,16 +192,16 @@ def time_option(name: str, value: str) -> float:
 
 
 def with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return the URL of a store with more options; those that it has stay."""
+    """Return a store's URL with more options added; options that it already has stay."""
     named = "&".join(f"{name}={value}" for name, value in options.items() if not re.search(rf"[?&]{name}=", url))
-    has_others = "?" in url and not url.startswith("lmdb:")  # there a question mark is part of the folder's name
+    has_others = "?" in url and not url.startswith("lmdb:")  # in lmdb: URLs a ? is part of the folder's name
     return f"{url}{'&' if has_others else '?'}{named}" if named else url
 
 
 def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:
-    """Raise `ValueError` where the files of TLS (`ca`, `cert`, `key`) do not go with a URL, or with each other."""
+    """Raise `ValueError` if the TLS files (`ca`, `cert`, `key`) do not suit the URL or each other."""
     ca, cert, key = (getattr(options, name) for name in ("ca", "cert", "key"))
     if not has_tls and (ca or cert or key):
         raise ValueError(f"ca=, cert= and key= go with {schemes}")
     if key and not cert:
-        raise ValueError("key= needs cert= beside it")
+        raise ValueError("key= requires cert=")

@@ -1,15 +1,15 @@
-//! How often numbers occur.
+//! Counts occurrences of numbers.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// Counts numbers in a table with open addressing.
 pub struct Counter {
-    /// A factor of this process, so that nobody can choose texts whose numbers meet.
+    /// A random factor per process, so that nobody can craft texts whose numbers collide.
     odd: u64,
     slots: Vec<u32>,
-    /// The different numbers in the order of their first occurrence, and how often each was found.
+    /// The distinct numbers in order of first occurrence, with their counts.
     pub found: Vec<(u64, u32)>,
-    /// Of each number that was counted, its place in `found`.
+    /// For each counted number, its index in `found`.
     pub places: Vec<u32>,
 }
 
@@ -20,7 +20,7 @@ impl Default for Counter {
 }
 
 impl Counter {
-    /// Counts numbers afresh.
+    /// Counts numbers, discarding earlier counts.
     pub fn count(&mut self, numbers: &[u64]) {
         let bits = (2 * numbers.len()).next_power_of_two().max(16).trailing_zeros();
         self.slots.clear();

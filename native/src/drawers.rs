@@ -1,24 +1,25 @@
-//! Looks fingerprints up in the drawers of a base: `hsimhash.store.base_files.base_file`.
+//! Looks up fingerprints in the drawers of a base: `hsimhash.store.base_files.base_file`.
 
 use crate::prefetch::prefetch;
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// Buckets that are looked up together: while the rows of one come from memory, those of the others are asked for.
+/// Buckets looked up together: while the rows of one are loaded from memory, those of the others are prefetched.
 const TOGETHER: usize = 320;
 const FLAG_BITS: u32 = 8;
-/// The bytes of a row of the key drawer: its segment and its fingerprint.
+/// Bytes of a row of the key drawer: its segment and its fingerprint.
 const KEYED_BYTES: usize = 12;
-/// Fences on both sides of where a segment should be.
+/// Number of fences to search on both sides of a segment's expected position.
 const FENCES_AROUND: usize = 64;
 
-/// Where the cells and the rows of a drawer begin, how the place of a cell comes from a fingerprint (which of its bits,
-/// and where they go), and how many rows make a cell wide.
+/// Where the cells and the rows of a drawer begin, how the index of a cell follows from a fingerprint (which of its
+/// bits, and where they go), and how many rows make a cell wide.
 #[derive(FromPyObject)]
 struct Drawer(usize, usize, Vec<(u32, u64)>, usize);
 
-/// A cell that a query reads: the place of the query, the number of the drawer, and its place in the directory.
+/// A cell that a query reads: the index of the query, the index of the drawer, and the cell's position in the
+/// directory.
 #[derive(Clone, Copy)]
 struct Read {
     query: usize,
@@ -26,11 +27,11 @@ struct Read {
     cell: usize,
 }
 
-/// Why a question has no answer.
+/// Why a query could not be answered.
 enum Open {
     /// A cell has so many rows that only those of the bucket should be read.
     Wide,
-    /// These blocks have to be verified first.
+    /// These blocks must be verified first.
     Unread(Vec<usize>),
 }
 
@@ -39,14 +40,14 @@ struct Mapped<'a> {
     drawers: &'a [Drawer],
     values: &'a [u64],
     directory: &'a [u32],
-    /// By block, whether it and the next one are whole.
+    /// By block, whether it and the next one are verified.
     are_whole: &'a [u8],
     block_shift: u32,
     cell_shift: u32,
 }
 
 impl Mapped<'_> {
-    /// Returns the cells with a fingerprint, one of each drawer.
+    /// Returns the cells of a fingerprint, one per drawer.
     fn own(&self, query: usize, fingerprint: u64) -> impl Iterator<Item = Read> + '_ {
         let wide = u128::from(fingerprint) << u32::BITS;
         self.drawers.iter().enumerate().map(move |(drawer, Drawer(cells, _, moves, _))| {
@@ -55,7 +56,7 @@ impl Mapped<'_> {
         })
     }
 
-    /// Returns the cell of a bucket: its prefix is a number of 40 bits.
+    /// Returns the cell of a bucket, given its prefix as a number of 40 bits.
     fn of_bucket(&self, query: usize, number: u64) -> Read {
         let drawer = (number & ((1 << FLAG_BITS) - 1)) as usize - 1;
         Read { query, drawer, cell: self.drawers[drawer].0 + (number >> self.cell_shift) as usize }
@@ -67,7 +68,7 @@ impl Mapped<'_> {
         first + self.directory[read.cell] as usize..first + self.directory[read.cell + 1] as usize
     }
 
-    /// Calls `found` with the place of a query and each value within the distance, among the cells that it reads.
+    /// Calls `found` with the index of a query and each value within the distance, among the cells that it reads.
     fn near(
         &self,
         queries: &[u64],
@@ -104,7 +105,7 @@ impl Mapped<'_> {
     }
 }
 
-/// Returns the first fence that is not below a segment. Segments are hashes, so it is about where their size says.
+/// Returns the first fence that is not below a segment. Segments are hashes, so their value predicts its position.
 fn fence_of(fences: &[u32], segment: u32) -> usize {
     let about = ((u64::from(segment) * fences.len() as u64) >> u32::BITS) as usize;
     let (start, end) = (about.saturating_sub(FENCES_AROUND), (about + FENCES_AROUND).min(fences.len()));
@@ -113,8 +114,8 @@ fn fence_of(fences: &[u32], segment: u32) -> usize {
     start + fences[start..end].partition_point(|&fence| fence < segment)
 }
 
-/// The drawers of a mapped base. Its methods return None where a cell is wide; else what they found, or blocks that have
-/// to be verified before they are called again.
+/// The drawers of a mapped base. Its methods return None if a cell is wide. Otherwise they return what they found, and
+/// the blocks to verify before calling them again.
 #[pyclass(frozen)]
 pub struct Drawers {
     drawers: Vec<Drawer>,
@@ -126,18 +127,20 @@ pub struct Drawers {
     cell_shift: u32,
 }
 
-/// The fences of the key drawer, the bytes of its rows, how many rows have one fence, and how many rows make a bucket wide.
+/// The fences of the key drawer, the bytes of its rows, the number of rows per fence, and how many rows make a bucket
+/// wide.
 #[derive(FromPyObject)]
 struct Keyed(Py<PyArray1<u32>>, Py<PyArray1<u8>>, usize, usize);
 
-/// Fingerprints under segments, each with the place of its segment; and blocks.
+/// Fingerprints under segments, each with the index of its segment; and blocks to verify.
 type UnderKeys = (Vec<(usize, u64)>, Vec<usize>);
 
 type Pairs<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Vec<usize>);
 
 impl Drawers {
     fn mapped<'a>(&'a self, py: Python<'a>) -> PyResult<Mapped<'a>> {
-        // SAFETY: nobody writes to the first two. Bytes of the third turn from 0 to 1 at any time, and both are right.
+        // SAFETY: nothing writes to the first two. Bytes of the third may change from 0 to 1 at any time; both values
+        // are safe.
         unsafe {
             Ok(Mapped {
                 drawers: &self.drawers,
@@ -153,8 +156,9 @@ impl Drawers {
 
 #[pymethods]
 impl Drawers {
-    /// Args: the drawers, all rows, the directory, the key drawer, by block whether it and the next one are whole, how many bits of the
-    /// place of a row are below that of its block, and how many bits of a bucket's number below that of its cell.
+    /// Args: the drawers; all rows; the directory; the key drawer; by block, whether it and the next one are verified;
+    /// the number of low bits of a row's position within its block; and the number of low bits of a bucket's number
+    /// within its cell.
     #[new]
     fn new(
         drawers: Vec<Drawer>,
@@ -168,7 +172,8 @@ impl Drawers {
         Drawers { drawers, values, directory, keyed, are_whole, block_shift, cell_shift }
     }
 
-    /// Return the fingerprints under segments of the key drawer, each with the place of its segment, and blocks.
+    /// Return the fingerprints under segments of the key drawer, each with the index of its segment, and blocks to
+    /// verify.
     fn under_keys(&self, py: Python<'_>, segments: Vec<u32>) -> PyResult<Option<UnderKeys>> {
         // SAFETY: as in `mapped`.
         let (fences, keyed, are_whole) = unsafe {
@@ -201,7 +206,7 @@ impl Drawers {
         Ok(Some((found, unread)))
     }
 
-    /// Return the values within a distance of a fingerprint, and blocks.
+    /// Return the values within a distance of a fingerprint, and blocks to verify.
     fn near(&self, py: Python<'_>, fingerprint: u64, distance: u32) -> PyResult<Option<(Vec<u64>, Vec<usize>)>> {
         let (mapped, mut found) = (self.mapped(py)?, Vec::new());
         let reads = mapped.own(0, fingerprint);
@@ -212,9 +217,10 @@ impl Drawers {
         })
     }
 
-    /// Return the places of fingerprints and the values within a distance of each, and blocks.
+    /// Return the indices of fingerprints with the values within a distance of each, and blocks to verify.
     ///
-    /// Args: the fingerprints, the distance, and the buckets that they read, as many for each; none: their own.
+    /// Args: the fingerprints; the distance; the buckets that they read, the same number for each, or None for their
+    /// own.
     fn near_many<'py>(
         &self,
         py: Python<'py>,

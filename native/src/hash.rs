@@ -16,7 +16,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Returns the up to 8 bytes that are left of `size`.
+/// Returns the remaining bytes of `size`, at most 8.
 #[inline]
 fn rest(bytes: &[u8], at: usize, size: usize) -> u64 {
     match size - at {
@@ -36,7 +36,7 @@ fn second(k: u64) -> u64 {
     k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1)
 }
 
-/// How many bytes have to follow those that `murmur` hashes, so that it can read whole words.
+/// Number of bytes that must follow those that `murmur` hashes, so that it can read whole words.
 pub const PADDING: usize = 8;
 
 /// Hashes the first `size` bytes.
@@ -60,4 +60,14 @@ pub fn murmur(bytes: &[u8], size: usize, seed: u64) -> u64 {
     h1 = h1.wrapping_add(h2);
     h2 = h2.wrapping_add(h1);
     mix(h1).wrapping_add(mix(h2))
+}
+
+/// Hashes bytes that are not followed by padding.
+pub fn hash_of(bytes: &[u8], seed: u64) -> u64 {
+    let mut short = [0; 64];
+    if bytes.len() + PADDING <= short.len() {
+        short[..bytes.len()].copy_from_slice(bytes);
+        return murmur(&short, bytes.len(), seed);
+    }
+    murmur(&[bytes, &[0; PADDING]].concat(), bytes.len(), seed)
 }

@@ -1,5 +1,5 @@
-//! Signatures of hsimhash in one pass over each text, equal to the bit to those of the Python package; and look-ups in the
-//! drawers of an embedded index.
+//! Computes hsimhash signatures in one pass over each text, bit-identical to those of the Python package, and looks up
+//! fingerprints in the drawers of an embedded index.
 
 mod counter;
 mod drawers;
@@ -17,15 +17,31 @@ mod units;
 mod vote;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
+use std::sync::Arc;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 6; // another number wherever functions take or return something else
-const MAYBE_HAN: u32 = 0x2E80; // from here on characters are Han, or may become so
+const INTERFACE: u32 = 7; // change this whenever functions take or return something else
+const MAYBE_HAN: u32 = 0x2E80; // from here on, characters are Han or may normalise to Han
 
 type Columns<'py> =
     (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
+
+/// Jieba's dictionary, shared by all signers with the same seed.
+#[pyclass(frozen)]
+struct Dictionary(Arc<segment::Dictionary>);
+
+#[pymethods]
+impl Dictionary {
+    /// Args: the content of jieba's dict.txt; the seed of hashes.
+    #[new]
+    fn new(py: Python<'_>, content: &[u8], seed: u64) -> PyResult<Self> {
+        let lines = std::str::from_utf8(content).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Dictionary(py.detach(|| Arc::new(segment::Dictionary::new(lines, seed)))))
+    }
+}
 
 /// Makes the signatures of a profile.
 #[pyclass(frozen)]
@@ -35,17 +51,18 @@ struct Signer {
 }
 
 impl Signer {
-    /// Reads the dictionary if a text may need it, the first time.
+    /// Loads the dictionary the first time that a text may need it.
     fn prepare(&self, py: Python<'_>, mut needs: impl FnMut() -> bool) -> PyResult<()> {
         if self.recipe.is_of_words || self.recipe.chinese.get().is_some() || !needs() {
             return Ok(());
         }
-        let (dictionary, idf): (String, String) = self.chinese.bind(py).call0()?.extract()?;
-        py.detach(|| self.recipe.read_chinese(&dictionary, &idf));
+        let (dictionary, idf): (Bound<'_, Dictionary>, String) = self.chinese.bind(py).call0()?.extract()?;
+        let words = &dictionary.get().0;
+        py.detach(|| self.recipe.take_chinese(words.clone(), &idf));
         Ok(())
     }
 
-    /// Returns what `each` makes of texts, one after the other.
+    /// Returns the results of `each` for the texts, in order.
     fn of_texts<T: Send>(
         &self,
         py: Python<'_>,
@@ -59,7 +76,7 @@ impl Signer {
         }))
     }
 
-    /// Returns the same of normalised texts: code points, of which each text's end where `ends` says; one is between.
+    /// Returns the same for normalised texts: code points, in which text i ends at `ends[i]`, followed by a separator.
     fn of_codes<T: Send>(
         &self,
         py: Python<'_>,
@@ -84,7 +101,7 @@ fn may_have_han(text: &str) -> bool {
     text.bytes().any(|byte| byte >= 0xE2) && text.chars().any(|one| u32::from(one) >= MAYBE_HAN)
 }
 
-/// Hashes of all texts, where those of each end, keys, sketches, and 0 for each text that was not read.
+/// Hashes of all texts, the end of each text's hashes, keys, sketches, and 0 for each text that was not read.
 type FeatureColumns<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<i64>>,
@@ -121,19 +138,19 @@ fn feature_columns(py: Python<'_>, found: Vec<Option<Features>>) -> FeatureColum
 
 #[pymethods]
 impl Signer {
-    /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and what `hsimhash.fingerprint.native` calls its tables.
+    /// Args: a `hsimhash.fingerprint.recipe.Recipe`, and the `_SignerTables` of `hsimhash.fingerprint.native`.
     #[new]
     fn new(recipe: recipe::Rules, tables: recipe::Tables<'_>) -> PyResult<Self> {
         let recipe = recipe::recipe(recipe, &tables)?;
         Ok(Signer { recipe, chinese: tables.chinese })
     }
 
-    /// Return fingerprints, sketches, keys and kinds of texts; the kind 3 is of those that the caller has to normalise.
+    /// Return fingerprints, sketches, keys and kinds of texts; kind 3 means that the caller has to normalise the text.
     fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<Columns<'py>> {
         Ok(columns(py, self.of_texts(py, &texts, Recipe::signature)?))
     }
 
-    /// Return the same of normalised texts; see `of_codes`.
+    /// Return the same for normalised texts; see `of_codes`.
     fn signatures_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -143,12 +160,12 @@ impl Signer {
         Ok(columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::signature)?))
     }
 
-    /// Return the shingles of texts, of `FeatureColumns` without keys and sketches.
+    /// Return the shingles of texts as `FeatureColumns` without keys and sketches.
     fn shingles<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::shingles)?))
     }
 
-    /// Return the same of normalised texts; see `of_codes`.
+    /// Return the same for normalised texts; see `of_codes`.
     fn shingles_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -158,12 +175,12 @@ impl Signer {
         Ok(feature_columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::shingles)?))
     }
 
-    /// Return what a rarity table is fitted to; see `FeatureColumns`.
+    /// Return the features to fit a rarity table to; see `FeatureColumns`.
     fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
     }
 
-    /// Return the same of normalised texts; see `of_codes`.
+    /// Return the same for normalised texts; see `of_codes`.
     fn features_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -178,6 +195,7 @@ impl Signer {
 fn hsimhash_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<Dictionary>()?;
     module.add_class::<Signer>()?;
     module.add_class::<drawers::Drawers>()
 }

@@ -1,4 +1,4 @@
-//! `nfkc-casefold-1` and `-2` of texts without code points that join what stands before them.
+//! `nfkc-casefold-1` and `-2` for texts in which no code point joins the preceding one, or only simple marks do.
 
 use crate::page::{Page, APOSTROPHE, HAN, NONE, OTHER_HAN, SPACE, SPACED};
 
@@ -13,14 +13,14 @@ const VIRAMA: u32 = 0x94D;
 const ANUSVARA: u32 = 0x902;
 const COMMON_HAN: std::ops::RangeInclusive<u32> = 0x4E00..=0x9FD5;
 
-// What a code point may be before it is normalised, beside the kinds of a page. The first four are in the order of
-// the numbers above those of code points in the table of `hsimhash.fingerprint.normalize`.
+// What a code point may be before normalisation, in addition to the kinds of a page. The first three are in the order
+// of the special numbers above code points in the table of `hsimhash.fingerprint.normalize`.
 const DROPPED: u8 = 16;
 const JOINING: u8 = 17;
 const MANY: u8 = 18;
 const MAYBE_BREAK: u8 = 19;
 
-// What marks are, and what they stand behind: `normalize._marks`.
+// Flags of marks and of what they follow: see `normalize._marks`.
 const MOST_JOINING: u32 = 32;
 const IS_BASE: u8 = 1;
 const IS_MARK: u8 = 2;
@@ -28,9 +28,9 @@ const IS_DROPPED: u8 = 4;
 const COMPOSES_WITH_NEXT: u8 = 8;
 const COMPOSES_WITH_LAST: u8 = 16;
 
-/// What normalisation makes of code points.
+/// The tables of normalisation.
 pub struct Tables {
-    /// By code point: what it becomes, and above it the kind of that.
+    /// By code point: the normalised code point, with its kind in the upper bits.
     entries: Vec<u32>,
     /// By normalised code point: its kind.
     kinds: Vec<u8>,
@@ -51,16 +51,16 @@ pub struct Given {
     pub hyphened: Vec<u8>,
     pub is_layout_free: bool,
     pub simplified: Option<Vec<u32>>,
-    /// Of the first code points: the combining class, and what they are as to marks.
+    /// For the first code points: the combining class, and the flags for marks.
     pub marks: Vec<(u8, u8)>,
 }
 
-/// How a text is read.
+/// How to read a text.
 #[derive(Clone, Copy)]
 pub struct Reading {
-    /// Whether traditional Chinese characters become simplified ones, if the recipe does that.
+    /// Whether to convert traditional Chinese characters to simplified ones, if the recipe does that.
     pub is_simplified: bool,
-    /// Whether apostrophes inside words stay.
+    /// Whether to keep apostrophes inside words.
     pub has_apostrophes: bool,
 }
 
@@ -81,7 +81,7 @@ fn first_code(text: &str) -> Option<u32> {
     text.chars().next().map(u32::from)
 }
 
-/// Returns the first code point of valid UTF-8, and how many bytes it takes.
+/// Returns the first code point of valid UTF-8, and its size in bytes.
 #[inline]
 fn decoded(bytes: &[u8]) -> (u32, usize) {
     let part = |place: usize| u32::from(bytes[place] & 0x3F);
@@ -122,9 +122,9 @@ impl Tables {
         matches!(self.kind(code), SPACE | DROPPED) || code == SOFT_HYPHEN
     }
 
-    /// Returns where the text goes on if a hyphen and the line break after it are inside a word.
+    /// Returns where the text continues if a hyphen and the line break after it are inside a word.
     ///
-    /// Args: what stands before the hyphen, and after it.
+    /// Args: the text before the hyphen, and after it.
     fn behind_word_break(&self, before: &str, rest: &str) -> Option<usize> {
         let last = before.chars().next_back()?;
         let next = first_code(rest)?;
@@ -139,7 +139,7 @@ impl Tables {
         (is_broken && self.hyphened[solid as usize] == 1).then_some(after)
     }
 
-    /// Reads a text onto a page; false if it has code points that join.
+    /// Reads a text onto a page; returns false if the caller has to normalise it.
     pub fn read(&self, text: &str, how: Reading, page: &mut Page) -> bool {
         page.open(text.len(), how.has_apostrophes);
         let bytes = text.as_bytes();
@@ -184,7 +184,7 @@ impl Tables {
         true
     }
 
-    /// Puts the ASCII letters and digits that go on a word, and returns how many there are.
+    /// Appends the ASCII letters and digits that continue a word, and returns their number.
     #[inline]
     fn put_word(&self, bytes: &[u8], page: &mut Page) -> usize {
         let entries: &[u32] = &self.entries[..0x80];
@@ -207,7 +207,7 @@ impl Tables {
         self.marks.get(code as usize).copied().unwrap_or_default()
     }
 
-    /// Puts a code point that may join what stands before it; false if only the caller knows what becomes of them.
+    /// Adds a code point that may join the preceding one; returns false if only the caller can normalise them.
     fn join(&self, code: u32, page: &mut Page) -> bool {
         let (class, is) = self.mark(code);
         let base = page.last_code();
@@ -231,7 +231,7 @@ impl Tables {
             page.take_last();
             page.put(ANUSVARA, self.kinds[ANUSVARA as usize]);
         } else if is & IS_DROPPED != 0 {
-            // Nothing is put.
+            // Dropped.
         } else if is_out_of_order {
             self.put_in_order(code, class, page);
         } else {
@@ -243,7 +243,7 @@ impl Tables {
         true
     }
 
-    /// Puts a mark before those of higher classes at the end of a page.
+    /// Inserts a mark before those of higher classes at the end of a page.
     fn put_in_order(&self, code: u32, class: u8, page: &mut Page) {
         let mut later = Vec::new();
         while self.mark(page.last_code()).0 > class {
@@ -266,7 +266,8 @@ impl Tables {
         true
     }
 
-    /// Puts a normalised code point, and before it a space if one was read; false if it may join what is before that.
+    /// Appends a normalised code point, preceded by a space if one was read; false if it may join what precedes the
+    /// space.
     #[inline]
     fn put(&self, code: u32, kind: u8, how: Reading, page: &mut Page) -> bool {
         if std::mem::take(&mut page.is_spaced) && page.last_kind().is_some() {

@@ -1,13 +1,13 @@
-//! A normalised text, cut into runs of characters of one kind.
+//! A normalised text, split into runs of characters of one kind.
 
 use crate::hash::PADDING;
 
 pub const NONE: u8 = 0;
-/// Han characters that the segmenter may join.
+/// Han characters that the segmenter may combine into words.
 pub const HAN: u8 = 1;
 /// Letters, marks and digits of scripts with spaces.
 pub const SPACED: u8 = 2;
-/// Those of scripts without spaces.
+/// Letters, marks and digits of scripts without spaces.
 pub const UNSPACED: u8 = 3;
 /// Han characters that are never part of a word.
 pub const OTHER_HAN: u8 = 4;
@@ -23,25 +23,25 @@ struct Run {
     start: u32,
 }
 
-/// The UTF-8 of a text, in runs. An apostrophe is a run of its own; one inside a word is left out.
+/// The UTF-8 of a text, in runs. An apostrophe is a run of its own; apostrophes inside words are dropped.
 #[derive(Default)]
 pub struct Page {
     pub text: Vec<u8>,
     runs: Vec<Run>,
     size: usize,
-    /// By kind, whether there is a run of it.
+    /// A bit per kind: whether there is a run of it.
     has: u32,
     has_apostrophes: bool,
     /// Whether spaces were read that are not written yet.
     pub is_spaced: bool,
-    /// How many code points joined the last one that does not, the combining class of the last of them, and whether one
-    /// of them composes with some that may follow.
+    /// The number of code points that joined the last base, the combining class of the last of them, and whether one of
+    /// them composes with some that may follow.
     pub joined: u32,
     pub last_class: u8,
     pub may_compose: bool,
 }
 
-/// A row of bytes of a page, and what follows them there.
+/// A slice of a page, and the bytes that follow it there.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
     pub bytes: &'a [u8],
@@ -88,7 +88,7 @@ impl Page {
         self.runs.last().map(|run| run.kind)
     }
 
-    /// Returns whether spaces between the last code point and one of a kind go.
+    /// Returns whether spaces between the last code point and one of `kind` are removed.
     pub fn closes_before(&self, kind: u8) -> bool {
         let is_letter = |kind| matches!(kind, HAN | OTHER_HAN | UNSPACED);
         let last = self.last_kind().unwrap_or(NONE);
@@ -102,7 +102,7 @@ impl Page {
         last.chars().next().map_or(0, u32::from)
     }
 
-    /// Takes the last code point off the page, and returns it.
+    /// Removes the last code point from the page, and returns it.
     pub fn take_last(&mut self) -> u32 {
         let last = self.last_code();
         self.text.truncate(self.text.len() - char::from_u32(last).map_or(0, char::len_utf8));
@@ -137,12 +137,12 @@ impl Page {
         self.has >> kind & 1 == 1
     }
 
-    /// Returns whether there is a letter, a mark or a digit.
+    /// Returns whether there is any letter, mark or digit.
     pub fn has_letters(&self) -> bool {
         [HAN, OTHER_HAN, SPACED, UNSPACED].iter().any(|&kind| self.has(kind))
     }
 
-    /// Returns all of the text.
+    /// Returns the whole text.
     pub fn whole(&self) -> Slice<'_> {
         Slice { bytes: &self.text, size: self.size }
     }
@@ -156,7 +156,7 @@ impl Page {
         })
     }
 
-    /// Returns whether one in so many kana and Han characters is kana.
+    /// Returns whether at least one in `LEAST_KANA` kana and Han characters is kana.
     pub fn is_japanese(&self) -> bool {
         if !self.has(UNSPACED) || !(self.has(HAN) || self.has(OTHER_HAN)) {
             return false;
@@ -169,7 +169,7 @@ impl Page {
         kana > 0 && kana * LEAST_KANA >= kana + han
     }
 
-    /// Takes Han characters as others of scripts without spaces.
+    /// Treats Han characters like others of scripts without spaces.
     pub fn take_han_as_kana(&mut self) {
         for run in &mut self.runs {
             if matches!(run.kind, HAN | OTHER_HAN) {

@@ -1,20 +1,20 @@
-//! Asks for memory before it is read, where the processor can do that; and for large pages, where Linux gives them.
+//! Prefetches memory on processors that support it, and requests large pages on Linux.
 
-/// Fetches an element into the cache, while the processor goes on.
+/// Starts to fetch an element into the cache.
 #[inline]
 pub fn prefetch<T>(all: &[T], place: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(one) = all.get(place) {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: it reads nothing, and every x86-64 processor has it.
+        // SAFETY: it only gives a hint, and every x86-64 processor supports it.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(one).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (all, place);
 }
 
-/// Returns room for `count` elements. In large pages, of which the processor knows more addresses than of usual ones,
-/// reads here and there of some megabytes take less time.
+/// Allocates room for `count` elements, in large pages if possible. The processor caches fewer addresses for them, so
+/// scattered reads over several megabytes are faster.
 pub fn room<T>(count: usize) -> Vec<T> {
     let room = Vec::<T>::with_capacity(count);
     #[cfg(target_os = "linux")]
@@ -23,7 +23,7 @@ pub fn room<T>(count: usize) -> Vec<T> {
         let (start, size) = (room.as_ptr() as usize, count * size_of::<T>());
         let (first, end) = (start.next_multiple_of(PAGE), (start + size) / PAGE * PAGE);
         if first < end {
-            // SAFETY: whole pages of memory that is ours; the advice changes nothing that is in them.
+            // SAFETY: these are whole pages of our own memory, and the advice does not change their content.
             unsafe { libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_HUGEPAGE) };
         }
     }

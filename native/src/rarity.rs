@@ -1,4 +1,4 @@
-//! How rare features are: `hsimhash.fingerprint.rarity`.
+//! The rarity of features: `hsimhash.fingerprint.rarity`.
 
 use crate::prefetch::{prefetch, room};
 
@@ -6,28 +6,28 @@ const TAG_BITS: u32 = 32;
 const RARITY_BITS: u32 = 8;
 const IN_ROW: usize = 16;
 const USUAL_IN_ROW: usize = 6;
-const LEAST_LEADING: u32 = RARITY_BITS + 1; // so that no entry has the highest bit
+const LEAST_LEADING: u32 = RARITY_BITS + 1; // ensures that no entry uses the highest bit
 const FREE: u32 = 1 << 31;
 const FOUND: u32 = 1 << RARITY_BITS;
 const SCALE: f64 = 255.0;
 const VOTE_SCALE: f64 = 4096.0;
 const HALF_SATURATED: f64 = 3.0;
 
-/// Features whose hashes begin with the same bits: of each the other bits of its tag, and its rarity.
+/// Features whose hashes begin with the same bits: for each, the other bits of its tag, and its rarity.
 #[derive(Clone)]
-#[repr(align(64))] // a line of the cache
+#[repr(align(64))] // a cache line
 struct Row([u32; IN_ROW]);
 
 /// A table of features by their tags, the first 32 bits of their hashes.
 ///
-/// A look-up reads one line of memory: where lines are far apart, to fetch them takes most of the time of signing.
+/// A look-up reads one cache line. Scattered lines would make memory access the largest part of the time of signing.
 pub struct Rarities {
     rows: Vec<Row>,
     leading: u32,
-    /// The tags and rarities of features whose rows are full, ascending.
+    /// Ascending tags, with rarities, of features whose rows are full.
     more: Vec<(u32, u8)>,
     default: u8,
-    /// By rarity: the square root of it times 255.
+    /// By rarity: the square root of 255 times the rarity.
     roots: Vec<f64>,
 }
 
@@ -55,7 +55,7 @@ impl Rarities {
         ((tag >> (TAG_BITS - self.leading)) as usize, tag << self.leading >> self.leading << RARITY_BITS)
     }
 
-    /// Fetches what `find` will read.
+    /// Prefetches the memory that `find` will read.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.rows, self.place((hash >> TAG_BITS) as u32).0);
@@ -80,7 +80,7 @@ impl Rarities {
         self.more.binary_search_by_key(&tag, |one| one.0).map_or(self.default, |at| self.more[at].1)
     }
 
-    /// Returns what a feature that was found so often weighs for the key, before it is rounded.
+    /// Returns the weight in the key of a feature with this count, before rounding.
     #[inline]
     pub fn key_weight(&self, unit: u64, rarity: u8, count: u32) -> f64 {
         let count = f64::from(count);

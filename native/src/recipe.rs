@@ -27,7 +27,7 @@ pub struct Rules {
     keying: String,
 }
 
-/// Hashes of words, ascending, a number for each, and that of other words.
+/// Ascending hashes of words, a weight for each, and the weight of all other words.
 #[derive(FromPyObject)]
 struct Words<'py> {
     hashes: PyReadonlyArray1<'py, u64>,
@@ -36,7 +36,7 @@ struct Words<'py> {
     most_common: f64,
 }
 
-/// Tags of features, ascending, the rarity of each, and that of others.
+/// Ascending tags of features, the rarity of each, and that of all others.
 #[derive(FromPyObject)]
 struct RarityTable<'py> {
     tags: PyReadonlyArray1<'py, u32>,
@@ -44,7 +44,7 @@ struct RarityTable<'py> {
     default: u8,
 }
 
-/// The tables that the recipe needs; `None` where it does not use them.
+/// The tables that the recipe needs; `None` for those that it does not use.
 #[derive(FromPyObject)]
 pub struct Tables<'py> {
     classes: PyReadonlyArray1<'py, u8>,
@@ -57,7 +57,7 @@ pub struct Tables<'py> {
     marks: Vec<(u8, u8)>,
     rarity: Option<RarityTable<'py>>,
     english: Option<Words<'py>>,
-    /// Returns the content of jieba's dictionary and of its idf.txt.
+    /// Returns jieba's dictionary and the content of its idf.txt.
     pub chinese: Py<PyAny>,
 }
 

@@ -1,22 +1,26 @@
-//! Cuts Chinese into words as rjieba does: the most probable words of the dictionary, and the HMM between them.
+//! Segments Chinese text like rjieba: the most probable words of the dictionary, and the HMM between them.
 
+use crate::hash::hash_of;
 use crate::prefetch::{prefetch, room};
 use jieba_rs::Jieba;
+use std::sync::Arc;
 
 pub const FIRST_HAN: u32 = 0x4E00;
-/// Stands between runs of characters.
+/// Separates runs of characters.
 pub const BREAK: u16 = u16::MAX;
 const CHARACTERS: usize = 0x9FD6 - FIRST_HAN as usize;
+const CHARACTER_BYTES: usize = 3; // in UTF-8
 
-// A node of the trie is a row of characters that a word begins with. It is packed: a filter of the characters that may
-// follow, whether it is a word, its number, and in the table of all nodes but the first ones what leads to it.
+// A node of the trie is a sequence of characters that words begin with. It is packed into 64 bits: a filter of the
+// characters that may follow, whether it is a word, its number, and (except for first characters) its key in the node
+// table.
 const CHARACTER_BITS: u32 = 15;
 const NUMBER_BITS: u32 = 20;
 const KEY_BITS: u32 = NUMBER_BITS + CHARACTER_BITS;
 const IS_WORD: u64 = 1 << (KEY_BITS + NUMBER_BITS);
 const FILTER_SHIFT: u32 = KEY_BITS + NUMBER_BITS + 1;
 const FILTER: u64 = !0 << FILTER_SHIFT;
-/// The first characters of words have a filter of their own, because it decides most often.
+/// The first characters of words have a larger filter of their own, because it decides most often.
 const FIRST_FILTER_BITS: u32 = 6;
 
 fn number_of(node: u64) -> u32 {
@@ -27,7 +31,7 @@ fn key(number: u32, character: u16) -> u64 {
     u64::from(number) << CHARACTER_BITS | u64::from(character)
 }
 
-/// Returns the bit of a filter that stands for a character.
+/// Returns the filter bit of a character.
 #[inline]
 fn filter_bit(character: u16) -> u64 {
     1 << (FILTER_SHIFT + (u32::from(character).wrapping_mul(0x9E37_79B1) >> 29))
@@ -38,14 +42,14 @@ fn first_filter_bit(character: u16) -> u64 {
     1 << (u32::from(character).wrapping_mul(0x9E37_79B1) >> (32 - FIRST_FILTER_BITS))
 }
 
-/// A word's hash, and what decides its weight.
+/// A word's hash, and the value that determines its weight.
 #[derive(Clone, Copy, Default)]
 pub struct Word {
     pub hash: u64,
     pub each: f64,
 }
 
-/// A word that begins somewhere.
+/// A word that begins at a given position.
 struct Edge {
     end: u32,
     number: u32,
@@ -66,72 +70,127 @@ struct Candidate {
     slot: u32,
 }
 
-/// Memory that one text after the other uses.
+/// Memory that is reused from text to text.
 #[derive(Default)]
 pub struct Cutting {
     candidates: Vec<Candidate>,
     spare: Vec<Candidate>,
-    /// By place, one more than the number of the last edge from there; 0 if there is none.
+    /// By position: the index of the last edge from there plus 1; 0 if there is none.
     last_edges: Vec<u32>,
     edges: Vec<Edge>,
     steps: Vec<Step>,
     unknown: String,
 }
 
-/// The dictionary.
-pub struct Segmenter {
-    /// By character, the number of the node that it leads to, with `IS_WORD`; and its filter.
+/// The dictionary, shared by all segmenters.
+pub struct Dictionary {
+    /// By character: the number of its node with `IS_WORD`, and its filter.
     first: Vec<(u64, u64)>,
     slots: Vec<u64>,
     shift: u32,
-    /// By number of a node: how probable the word is, as a logarithm.
+    /// By node number: the logarithm of the word's probability.
     probabilities: Vec<f64>,
-    words: Vec<Word>,
-    /// Of a character that is not in the dictionary.
+    /// By node number: the word's hash; 0 if the node only begins words.
+    hashes: Vec<u64>,
+    /// Logarithm of the probability of a character that is not in the dictionary.
     unknown: f64,
-    /// Without a dictionary it cuts by the HMM alone.
+    /// Segments by the HMM alone, because it does not have a dictionary.
     hmm: Jieba,
 }
 
+/// A dictionary with the weights of one profile.
+pub struct Segmenter {
+    dictionary: Arc<Dictionary>,
+    /// By node number.
+    words: Vec<Word>,
+}
+
 impl Segmenter {
-    /// Args: the lines of jieba's dictionary; what decides a word's weight.
-    pub fn new(dictionary: &str, each: impl Fn(&str) -> Word) -> Self {
-        let lines: Vec<(&str, u64)> = dictionary.lines().filter_map(entry).collect();
-        let total: u64 = lines.iter().map(|line| line.1).sum();
-        let bits = (3 * lines.len()).next_power_of_two().trailing_zeros().max(4);
-        let mut made = Segmenter {
+    /// Args: the dictionary; a function from a word's hash to the value that determines its weight.
+    pub fn new(dictionary: Arc<Dictionary>, each: impl Fn(u64) -> f64) -> Self {
+        let mut words = room(dictionary.hashes.len());
+        words.extend(dictionary.hashes.iter().map(|&hash| Word { hash, each: each(hash) }));
+        Segmenter { dictionary, words }
+    }
+
+    /// Returns the word for a number that `cut` found.
+    pub fn word(&self, number: u32) -> Word {
+        self.words[number as usize]
+    }
+
+    /// Calls `known` with the number of each word of two or more characters, or `other` with a word without a number.
+    ///
+    /// Args: runs of characters, as offsets from `FIRST_HAN`, each run followed by `BREAK`.
+    pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
+        let dictionary = &*self.dictionary;
+        dictionary.find_edges(runs, memory);
+        dictionary.find_steps(runs, memory);
+        memory.unknown.clear();
+        let mut at = 0;
+        while at < runs.len() {
+            let alone = at;
+            while runs[at] != BREAK && memory.steps[at].end as usize == at + 1 {
+                at += 1;
+            }
+            if at - alone > 1 && !memory.has_edge(alone, at) {
+                memory.unknown.extend(runs[alone..at].iter().map(|&one| character(one)));
+                memory.unknown.push('\n');
+            }
+            if runs[at] == BREAK {
+                at += 1;
+            } else {
+                prefetch(&self.words, memory.steps[at].number as usize);
+                known(memory.steps[at].number);
+                at = memory.steps[at].end as usize;
+            }
+        }
+        for token in dictionary.hmm.cut(&memory.unknown, true) {
+            if token.end - token.start > 1 {
+                dictionary.find(token.word).map_or_else(|| other(token.word), &mut known);
+            }
+        }
+    }
+}
+
+impl Dictionary {
+    /// Args: the lines of jieba's dictionary; the seed of hashes.
+    pub fn new(lines: &str, seed: u64) -> Self {
+        let entries: Vec<(&str, u64)> = lines.lines().filter_map(entry).collect();
+        let total: u64 = entries.iter().map(|entry| entry.1).sum();
+        let bits = (3 * entries.len()).next_power_of_two().trailing_zeros().max(4);
+        let mut made = Dictionary {
             first: vec![(0, 0); CHARACTERS],
             slots: room(1 << bits),
             shift: 64 - bits,
-            probabilities: room(2 * lines.len()),
-            words: room(2 * lines.len()),
+            probabilities: room(2 * entries.len()),
+            hashes: room(2 * entries.len()),
             unknown: 0.0 - (total as f64).ln(),
             hmm: Jieba::empty(),
         };
         made.slots.resize(1 << bits, 0);
-        made.new_number(); // 0 is of no node
+        made.new_number(); // 0 is not the number of a node
         let mut characters = Vec::new();
-        for (word, frequency) in lines {
+        for (word, frequency) in entries {
             characters.clear();
             characters.extend(word.chars().map_while(place));
-            if characters.len() == word.chars().count() {
+            if word.len() == CHARACTER_BYTES * characters.len() {
                 let number = made.insert(&characters) as usize;
-                made.probabilities[number] = (frequency as f64).ln() - (total as f64).ln();
-                made.words[number] = each(word);
+                made.probabilities[number] = (frequency as f64).ln() + made.unknown;
+                made.hashes[number] = hash_of(word.as_bytes(), seed);
             }
         }
         made
     }
 
     fn new_number(&mut self) -> u32 {
-        let number = self.words.len();
+        let number = self.hashes.len();
         assert!(number < 1 << NUMBER_BITS && 8 * number < 7 * self.slots.len(), "a dictionary of half a million words");
-        self.words.push(Word::default());
+        self.hashes.push(0);
         self.probabilities.push(f64::NEG_INFINITY);
         number as u32
     }
 
-    /// Returns the number of the node of a word, which is made if there is none.
+    /// Returns the node number of a word; adds the node if necessary.
     fn insert(&mut self, word: &[u16]) -> u32 {
         let first = word[0] as usize;
         if self.first[first].0 == 0 {
@@ -160,7 +219,7 @@ impl Segmenter {
         (wanted.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// Returns the slot of a node, or the free one where it would be.
+    /// Returns the slot of a node, or the free slot for it.
     #[inline]
     fn probe(&self, wanted: u64) -> usize {
         self.probe_from(self.slot_of(wanted), wanted)
@@ -174,12 +233,7 @@ impl Segmenter {
         at
     }
 
-    /// Returns the word with a number that `cut` found.
-    pub fn word(&self, number: u32) -> Word {
-        self.words[number as usize]
-    }
-
-    /// Returns the number of a word; none if it is not in the dictionary.
+    /// Returns the number of a word, or None if it is not in the dictionary.
     fn find(&self, word: &str) -> Option<u32> {
         let mut characters = word.chars().map(place);
         let mut node = self.first[characters.next()?? as usize].0;
@@ -189,39 +243,7 @@ impl Segmenter {
         (node & IS_WORD != 0).then(|| number_of(node))
     }
 
-    /// Calls `known` with the number of each word of two characters or more, or `other` with one that has none.
-    ///
-    /// Args: runs of characters, as numbers from `FIRST_HAN`, and after each run `BREAK`.
-    pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
-        self.find_edges(runs, memory);
-        self.find_steps(runs, memory);
-        memory.unknown.clear();
-        let mut at = 0;
-        while at < runs.len() {
-            let alone = at;
-            while runs[at] != BREAK && memory.steps[at].end as usize == at + 1 {
-                at += 1;
-            }
-            if at - alone > 1 && !memory.has_edge(alone, at) {
-                memory.unknown.extend(runs[alone..at].iter().map(|&one| character(one)));
-                memory.unknown.push('\n');
-            }
-            if runs[at] == BREAK {
-                at += 1;
-            } else {
-                prefetch(&self.words, memory.steps[at].number as usize);
-                known(memory.steps[at].number);
-                at = memory.steps[at].end as usize;
-            }
-        }
-        for token in self.hmm.cut(&memory.unknown, true) {
-            if token.end - token.start > 1 {
-                self.find(token.word).map_or_else(|| other(token.word), &mut known);
-            }
-        }
-    }
-
-    /// Finds all words of two characters or more, level by level, so that the processor waits for many reads at once.
+    /// Finds all words of two or more characters, level by level, so that many memory reads overlap.
     fn find_edges(&self, runs: &[u16], memory: &mut Cutting) {
         memory.edges.clear();
         memory.last_edges.clear();
@@ -245,7 +267,7 @@ impl Segmenter {
         }
     }
 
-    /// Finds which candidates are nodes, and of these the words and the next candidates.
+    /// Finds which candidates are nodes, and from these the words and the next candidates.
     fn find_level(&self, runs: &[u16], candidates: &[Candidate], memory: &mut Cutting) {
         for one in candidates {
             let node = self.slots[self.probe_from(one.slot as usize, one.key)];
@@ -260,7 +282,7 @@ impl Segmenter {
         }
     }
 
-    /// Finds the most probable words from each place on. Of equally probable ones the longer first word counts.
+    /// Finds the most probable words from each position on. Ties go to the longer first word.
     fn find_steps(&self, runs: &[u16], memory: &mut Cutting) {
         let Cutting { steps, edges, last_edges, .. } = memory;
         steps.clear();
@@ -293,9 +315,9 @@ impl Segmenter {
 
 impl Cutting {
     #[inline]
-    fn propose(&mut self, segmenter: &Segmenter, start: u32, end: u32, key: u64) {
-        let slot = segmenter.slot_of(key);
-        prefetch(&segmenter.slots, slot);
+    fn propose(&mut self, dictionary: &Dictionary, start: u32, end: u32, key: u64) {
+        let slot = dictionary.slot_of(key);
+        prefetch(&dictionary.slots, slot);
         self.candidates.push(Candidate { start, end, key, slot: slot as u32 });
     }
 

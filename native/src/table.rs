@@ -1,10 +1,10 @@
-//! Numbers by the 64-bit hashes of words.
+//! A table of numbers by the 64-bit hashes of words.
 
 const LEADING: u32 = 16;
 
-/// A table of words with a number each; `missing` is that of all others.
+/// A table with a number for each word; `missing` is the number of all other words.
 pub struct WordTable {
-    /// By the leading bits of a hash, where the words begin that have them; and one more.
+    /// For each value of the leading bits, the position of the first such hash; plus one final entry.
     first: Vec<u32>,
     hashes: Vec<u64>,
     numbers: Vec<f64>,
@@ -12,7 +12,7 @@ pub struct WordTable {
 }
 
 impl WordTable {
-    /// Args: words and their numbers; of those with equal hashes the last one counts.
+    /// Args: words and their numbers, where the last of equal hashes counts; the number of all other words.
     pub fn new(mut words: Vec<(u64, f64)>, missing: f64) -> Self {
         words.reverse();
         words.sort_by_key(|word| word.0);

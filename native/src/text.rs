@@ -1,16 +1,16 @@
-//! From a text to its signature.
+//! Turns a text into its signature.
 
 use crate::counter::Counter;
-use crate::hash::murmur;
+use crate::hash::{hash_of, murmur};
 use crate::normalize::{Reading, Tables};
 use crate::page::{Page, UNSPACED};
 use crate::rarity::Rarities;
-use crate::segment::{Cutting, Segmenter, Word};
+use crate::segment::{Cutting, Dictionary, Segmenter, Word};
 use crate::sketch::{shingle, Least, Lenders};
 use crate::table::WordTable;
 use crate::units::{character_rows, Units};
 use crate::vote::{Heaviest, Votes};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub const VOTED: u8 = 0;
 pub const EXACT: u8 = 1;
@@ -18,39 +18,40 @@ pub const TOO_SHORT: u8 = 2;
 /// The caller has to normalise the text.
 pub const UNREAD: u8 = 3;
 
-/// Times found: what is found less often is not a name that repeats.
+/// Minimum number of occurrences of a name that repeats.
 const OFTEN: u32 = 4;
-/// A text has at most so many different features for each time that the words of a name, or a word alone, are found.
+/// A word is a name if its text has at most this many distinct features per occurrence of it: with other words that are
+/// found equally often, or without.
 const MOST_TO_A_NAME: u64 = 32;
 const MOST_TO_A_WORD: u64 = 5;
-/// A word of such a name votes with one part of its weight.
+/// A word of such a name votes with this fraction of its weight: 1/4.
 const NAME_PARTS: u64 = 4;
 
 const SCALE: f64 = 4096.0;
-/// What is found more often may be in a key, as far as its count decides.
+/// Pairs found at least this often may be in a key, as far as their count decides.
 const MOST_OFTEN: u32 = 64;
-/// Parts of a text that is all English.
+/// Value for a text that is entirely English.
 const WHOLE: i64 = 64;
 
-/// What features weigh by.
+/// How features are weighted.
 pub enum Weights {
-    /// By their rarity, each counted once.
+    /// By their rarity; each feature counts once.
     Rarity(Rarities),
-    /// By how often they are found, Chinese words and English ones times their inverse document frequency.
+    /// By their number of occurrences; Chinese and English words also by their inverse document frequency.
     Count { english: Option<English> },
 }
 
-/// How much English words weigh, and which are in every English text.
+/// The weights of English words, which also show which words are common in every English text.
 pub struct English {
     pub words: WordTable,
-    /// What weighs no more is.
+    /// Words of at most this weight are common.
     pub most_common: f64,
 }
 
-/// What decides signatures, with the tables it needs.
+/// Everything that determines signatures, including tables.
 pub struct Recipe {
     pub tables: Tables,
-    /// What cuts Chinese, and the inverse document frequencies of words; see `read_chinese`.
+    /// The segmenter for Chinese, and the inverse document frequencies of words; see `take_chinese`.
     pub chinese: OnceLock<(Segmenter, WordTable)>,
     pub weights: Weights,
     pub lenders: Lenders,
@@ -71,7 +72,7 @@ pub struct Recipe {
     pub is_key_in_parts: bool,
 }
 
-/// A text as it was given, or the code points of one that is normalised.
+/// A text as given, or the code points of a normalised one.
 #[derive(Clone, Copy)]
 pub enum Text<'a> {
     Given(&'a str),
@@ -86,7 +87,7 @@ pub struct Signature {
     pub kind: u8,
 }
 
-/// What a rarity table is fitted to: the hashes of all features of a text, its key and its sketch.
+/// The input for fitting a rarity table: the hashes of all features of a text, its key and its sketch.
 #[derive(Default)]
 pub struct Features {
     pub hashes: Vec<u64>,
@@ -94,16 +95,16 @@ pub struct Features {
     pub sketch: u64,
 }
 
-/// A different feature of a text.
+/// A distinct feature of a text.
 #[derive(Clone, Copy)]
 struct Found {
     hash: u64,
     count: u32,
-    /// Its rarity, or what it weighs each time.
+    /// Its rarity, or the weight of one occurrence.
     each: f64,
 }
 
-/// Memory that one text after the other uses.
+/// Memory that is reused from text to text.
 #[derive(Default)]
 pub struct Scratch {
     page: Page,
@@ -116,14 +117,14 @@ pub struct Scratch {
     weighed: Vec<(u64, u64)>,
     votes: Votes,
     heaviest: Heaviest,
-    /// The hashes of all features, where they are wanted.
+    /// The hashes of all features, if requested.
     listed: Option<Vec<u64>>,
 }
 
-/// Rounds a number below 2^51, a half to the even one.
+/// Rounds a number below 2^51; ties go to the even number.
 #[inline]
 fn rounded(number: f64) -> f64 {
-    const UNIT_STEPS: f64 = (1u64 << 52) as f64; // from there on, floats are whole numbers
+    const UNIT_STEPS: f64 = (1u64 << 52) as f64; // above this, floats are whole numbers
     (number + UNIT_STEPS) - UNIT_STEPS
 }
 
@@ -140,26 +141,17 @@ fn idf_table(lines: &str, seed: u64) -> WordTable {
     table
 }
 
-fn hash_of(bytes: &[u8], seed: u64) -> u64 {
-    let mut padded = bytes.to_vec();
-    padded.extend_from_slice(&[0; crate::hash::PADDING]);
-    murmur(&padded, bytes.len(), seed)
-}
-
 impl Recipe {
-    /// Reads what has to be there before texts with Han characters are signed: the content of jieba's files.
-    pub fn read_chinese(&self, dictionary: &str, idf: &str) {
+    /// Sets what texts with Han characters need: a dictionary with this recipe's seed, and the content of jieba's
+    /// idf.txt.
+    pub fn take_chinese(&self, dictionary: Arc<Dictionary>, idf: &str) {
         self.chinese.get_or_init(|| {
             let idf = idf_table(idf, self.seed);
-            let word = |word: &str| {
-                let hash = hash_of(word.as_bytes(), self.seed);
-                Word { hash, each: self.each(hash, &idf) }
-            };
-            (Segmenter::new(dictionary, word), idf)
+            (Segmenter::new(dictionary, |hash| self.each(hash, &idf)), idf)
         });
     }
 
-    /// Returns the rarity of a Chinese word, or what it weighs each time.
+    /// Returns the rarity of a Chinese word, or the weight of one occurrence.
     fn each(&self, hash: u64, idf: &WordTable) -> f64 {
         match &self.weights {
             Weights::Rarity(rarities) => f64::from(rarities.find(hash)),
@@ -167,7 +159,7 @@ impl Recipe {
         }
     }
 
-    /// Returns the features of a text; none if the caller has to normalise it.
+    /// Returns the features of a text, or None if the caller has to normalise it.
     pub fn features(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Features> {
         scratch.listed = Some(Vec::new());
         let sketch = self.take(text, scratch).map(|found| found.1);
@@ -175,7 +167,7 @@ impl Recipe {
         sketch.map(|sketch| Features { hashes, key: self.key_of(&scratch.heaviest), sketch })
     }
 
-    /// Returns the different shingles that the sketch of a text is made of, ascending, and nothing else.
+    /// Returns the distinct shingles of a text's sketch, ascending, and nothing else.
     pub fn shingles(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Features> {
         self.find_units(text, scratch)?;
         let rows = self.sketch.into_iter().flat_map(|n| scratch.units.units.windows(n));
@@ -185,14 +177,14 @@ impl Recipe {
         Some(Features { hashes, ..Default::default() })
     }
 
-    /// Reads a page, lets its features vote, and returns how it was read, and its sketch.
+    /// Reads a page and lets its features vote; returns how it was read, and its sketch.
     fn take(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<(Reading, u64)> {
         let how = self.find_units(text, scratch)?;
         self.add_features(scratch);
         Some((how, self.sketch(scratch)))
     }
 
-    /// Reads a page, finds its units, and returns how it was read; none if the caller has to normalise it.
+    /// Reads a page and finds its units; returns how it was read, or None if the caller has to normalise it.
     fn find_units(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Reading> {
         let mut how = Reading { is_simplified: true, has_apostrophes: false };
         if !self.read(text, how, &mut scratch.page) {
@@ -207,7 +199,7 @@ impl Recipe {
         Some(how)
     }
 
-    /// Reads a text onto a page; false if the caller has to normalise it.
+    /// Reads a text onto a page; returns false if the caller has to normalise it.
     fn read(&self, text: Text<'_>, how: Reading, page: &mut Page) -> bool {
         match text {
             Text::Given(text) => self.tables.read(text, how, page),
@@ -283,7 +275,7 @@ impl Recipe {
         }
     }
 
-    /// Finds the words of Chinese.
+    /// Finds Chinese words.
     fn find_chinese(&self, scratch: &mut Scratch) {
         let Scratch { units, cutting, numbers, counter, found, .. } = scratch;
         found.clear();
@@ -308,7 +300,7 @@ impl Recipe {
         found.extend(counter.found.iter().map(|&(hash, count)| Found { hash, count, each: self.each(hash, idf) }));
     }
 
-    /// Finds the features that were counted, each of which weighs `each` if its rarity does not count.
+    /// Finds the counted features; each occurrence weighs `each`, unless features weigh by rarity.
     fn find_counted(&self, each: f64, scratch: &mut Scratch) {
         let Scratch { counter, found, .. } = scratch;
         found.clear();
@@ -324,7 +316,7 @@ impl Recipe {
         }));
     }
 
-    /// Adds what was found: to the vote, or to what will vote.
+    /// Adds the found features to the vote, or to those that will vote.
     fn add(&self, unit: u64, scratch: &mut Scratch) {
         let Scratch { found, often, votes, heaviest, weighed, listed, .. } = scratch;
         if let Some(listed) = listed {
@@ -347,7 +339,7 @@ impl Recipe {
         }
     }
 
-    /// Adds pairs of the words that were counted last: they may be in the key.
+    /// Adds pairs of the words counted last, which may be in the key.
     fn add_pairs(&self, rarities: &Rarities, scratch: &mut Scratch) {
         let Scratch { units, counter, numbers, heaviest, listed, .. } = scratch;
         let is_listed = listed.is_some();
@@ -355,7 +347,7 @@ impl Recipe {
             return;
         }
         let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
-        // A pair is not found more often than either word, and the more often, the heavier it may be.
+        // A pair occurs at most as often as either of its words, and it may be heavier the more often it occurs.
         let is_some = |count: &u32| is_listed || heaviest.may_have(most(*count));
         let often = (1..MOST_OFTEN).find(is_some).unwrap_or(MOST_OFTEN);
         numbers.clear();
@@ -381,7 +373,7 @@ impl Recipe {
         }
     }
 
-    /// Adds English words one by one, and shingles of others; of a text that is English in part, both in part.
+    /// Adds English words one by one, and other words as shingles; a text that is partly English adds both in part.
     fn add_counted_words(&self, english: Option<&English>, scratch: &mut Scratch) {
         let start = scratch.weighed.len();
         let part = english.map_or(0, |english| self.add_english(english, scratch));
@@ -396,11 +388,11 @@ impl Recipe {
         let weight = |count: u32| rounded(rounded(f64::from(count) * unit) * rest / WHOLE as f64) as u64;
         scratch.weighed.extend(scratch.counter.found.iter().map(|&(hash, count)| (hash, weight(count))));
         if part > 0 {
-            join_equal(&mut scratch.weighed, start); // a stretch of one word is a word and a shingle
+            join_equal(&mut scratch.weighed, start); // a word that is a stretch of its own is both a word and a shingle
         }
     }
 
-    /// Adds the words that were counted last as far as the text is English, and returns how far, 0 to `WHOLE`.
+    /// Adds the words counted last to the extent that the text is English; returns that extent, 0 to `WHOLE`.
     fn add_english(&self, english: &English, scratch: &mut Scratch) -> i64 {
         let Scratch { units, counter, weighed, found, .. } = scratch;
         let each = |&(hash, count): &(u64, u32)| Found { hash, count, each: english.words.find(hash) };
@@ -417,7 +409,7 @@ impl Recipe {
         part
     }
 
-    /// Votes with weights of which none is more than a part of the total.
+    /// Votes with weights that are capped at a share of the total.
     fn vote(&self, scratch: &mut Scratch) {
         let Scratch { weighed, votes, heaviest, .. } = scratch;
         let total: u64 = weighed.iter().map(|one| one.1).sum();
@@ -429,7 +421,7 @@ impl Recipe {
     }
 }
 
-/// Joins the features with equal hashes from `start` on.
+/// Merges features with equal hashes from `start` on.
 fn join_equal(weighed: &mut Vec<(u64, u64)>, start: usize) {
     weighed[start..].sort_unstable();
     let mut last = start;
@@ -444,7 +436,7 @@ fn join_equal(weighed: &mut Vec<(u64, u64)>, start: usize) {
     weighed.truncate(last + 1);
 }
 
-/// Returns whether a feature found so often is a word of a name that repeats.
+/// Returns whether a feature with this count is a word of a repeated name.
 fn repeats_a_name(count: u32, often: &[u32], different: u64) -> bool {
     let is_alike = || often.partition_point(|&one| one <= count) - often.partition_point(|&one| one < count) > 1;
     let count_as = |most: u64| most * u64::from(count) >= different;

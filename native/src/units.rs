@@ -1,4 +1,4 @@
-//! The units of a page: words, and characters of scripts without spaces, in the stretches that shingles stay in.
+//! The units of a page (words, and characters of scripts without spaces), in stretches that shingles do not cross.
 
 use crate::hash::{mix, murmur, PADDING};
 use crate::page::{Page, Slice, HAN, OTHER_HAN, SPACE, SPACED, UNSPACED};
@@ -25,24 +25,24 @@ impl Rows {
         }
     }
 
-    /// Returns where each row starts and ends.
+    /// Returns the range of each row.
     pub fn spans(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| start..end)
     }
 
-    /// Returns the rows of `n` adjacent hashes; a row of fewer is one.
+    /// Returns the windows of `n` adjacent hashes; a row of fewer is one window.
     pub fn windows(&self, n: usize) -> impl Iterator<Item = &[u64]> {
         self.spans().flat_map(move |row| self.all[row.clone()].windows(n.min(row.len())))
     }
 }
 
-/// Memory that one text after the other uses.
+/// Memory that is reused from text to text.
 #[derive(Default)]
 pub struct Units {
-    /// Words, in rows with nothing but spaces between them.
+    /// Words, in rows with only spaces between them.
     pub words: Rows,
-    /// Words and characters, for the sketch.
+    /// Words and characters for the sketch.
     pub units: Rows,
     /// Han characters for the segmenter.
     pub han: Vec<u16>,
@@ -55,7 +55,7 @@ fn unit_of(code: u32) -> u64 {
     mix(u64::from(code).wrapping_mul(PLACES[0]))
 }
 
-/// Returns the code points of a run of Han characters, all of which take three bytes.
+/// Returns the code points of a run of Han characters, which take three bytes each.
 fn han_codes(run: Slice<'_>) -> impl Iterator<Item = u32> + '_ {
     let bits = |byte: u8| u32::from(byte & 0x3F);
     run.own().chunks_exact(3).map(move |one| bits(one[0] & 0xF) << 12 | bits(one[1]) << 6 | bits(one[2]))
@@ -98,7 +98,8 @@ impl Units {
         units.close();
     }
 
-    /// Appends the hash of each shingle of `n` words; characters of scripts without spaces are words, or end a stretch.
+    /// Appends the hash of each shingle of `n` words. Characters of scripts without spaces are words if `every_script`;
+    /// otherwise they end a stretch.
     pub fn shingles(&mut self, page: &Page, n: usize, seed: u64, every_script: bool, hashes: &mut Vec<u64>) {
         let Units { spread, starts, spread_ends, .. } = self;
         spread.clear();
@@ -140,7 +141,7 @@ fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.chunk_by(|_, &next| next & 0xC0 == 0x80)
 }
 
-/// Appends the hash of each row of `n` characters of scripts without spaces.
+/// Appends the hash of each run of `n` characters of scripts without spaces.
 pub fn character_rows(page: &Page, n: usize, seed: u64, hashes: &mut Vec<u64>) {
     let mut starts = Vec::new();
     for (_, run) in page.runs().filter(|run| run.0 == UNSPACED) {

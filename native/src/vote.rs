@@ -2,10 +2,10 @@
 
 use crate::hash::mix;
 
-const LANES: usize = 8; // bits of a byte
+const LANES: usize = 8; // bits per byte
 const BYTES: usize = 8;
 
-/// By the value of a byte, its bits as masks, lowest first.
+/// By byte value: its bits as masks, lowest first.
 static MASKS: [[u32; LANES]; 256] = masks();
 
 const fn masks() -> [[u32; LANES]; 256] {
@@ -28,7 +28,7 @@ pub struct Votes {
     pub features: usize,
     total: u64,
     sums: [[u64; LANES]; BYTES],
-    /// What is not yet in the sums: 32 bits are added up twice as fast as 64.
+    /// Votes that are not yet in the sums; adding 32-bit numbers is twice as fast as adding 64-bit ones.
     part: [[u32; LANES]; BYTES],
     part_total: u32,
 }
@@ -69,7 +69,7 @@ impl Votes {
         self.part_total = 0;
     }
 
-    /// Returns the fingerprint; a bit is 1 where the vote is even if `tie_gives_one`.
+    /// Returns the fingerprint; tied bits are 1 if `tie_gives_one`.
     pub fn fingerprint(&mut self, tie_gives_one: bool) -> u64 {
         self.flush();
         let least = self.total + u64::from(!tie_gives_one);
@@ -78,12 +78,12 @@ impl Votes {
     }
 }
 
-/// The heaviest features for the key, the heaviest first; of equal weights the lower hash.
+/// The heaviest features for the key, heaviest first; ties go to the lower hash.
 #[derive(Default)]
 pub struct Heaviest {
     most: usize,
     chosen: Vec<(f64, u64)>,
-    /// What is lighter, or as heavy with a greater hash, is not among them.
+    /// Features that are lighter, or equally heavy with a greater hash, are not among them.
     least: (f64, u64),
 }
 
@@ -116,7 +116,7 @@ impl Heaviest {
         }
     }
 
-    /// Packs the number of features and a tag of each.
+    /// Packs the number of features and a tag for each.
     pub fn in_parts(&self) -> u64 {
         let mut key = (self.chosen.len() as u64) << 60;
         for (rank, &(_, hash)) in self.chosen.iter().enumerate() {

@@ -1,4 +1,4 @@
-"""Gateways that fail: each call on HBase with each fault of the table in operations.md, all calls at the same time."""
+"""Gateways that fail: each call on HBase with each fault of the table in operations/hbase.md, all calls at the same time."""
 
 from __future__ import annotations
 

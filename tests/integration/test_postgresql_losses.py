@@ -1,4 +1,4 @@
-"""Connections that end: each call on PostgreSQL by each way to lose one, as the table in operations.md has them.
+"""Connections that end: each call on PostgreSQL by each way to lose one, as the table in operations/postgresql.md has them.
 
 A connection ends while it is idle, while its call waits for a lock, or between a commit and its answer: a commit that
 waits for a standby which is not there is durable already.

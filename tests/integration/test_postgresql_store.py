@@ -404,7 +404,7 @@ class _Web(LocalServer):
 
 
 def test_what_is_no_postgresql_is_said_so() -> None:
-    with serving(_Web()) as web, pytest.raises(StoreUnavailableError, match="no PostgreSQL answers there"):
+    with serving(_Web()) as web, pytest.raises(StoreUnavailableError, match="the server there is not PostgreSQL"):
         open_store(f"postgresql://u@127.0.0.1:{web.port}/d?table=pages&deadline=300ms")
     with serving(_Silent()) as silent, pytest.raises(StoreUnavailableError, match="is the host up"):
         open_store(f"postgresql://u@127.0.0.1:{silent.port}/d?table=pages&deadline=300ms&timeout=1s")

@@ -148,7 +148,7 @@ def test_the_doctor_warns_of_what_loses_documents(tmp_path: Path) -> None:
 
 
 SHOWN = (("describe",), ("status",), ("doctor",))
-# As operations.md has them.
+# As operations/redis.md has them.
 NEEDED = (
     "append del evalsha exists get hdel hget hgetall hincrby hmget hset mget ping scan script|load set time "
     "unlink zadd zcard zrangebylex zrangebyscore zrem zremrangebyscore zscore"

@@ -1,4 +1,4 @@
-"""Connections that end and servers that refuse: each call on Redis with each fault of the table in operations.md.
+"""Connections that end and servers that refuse: each call on Redis with each fault of the table in operations/redis.md.
 
 All calls run at the same time, each on an index of its own, so that one restart or failover serves them all.
 """

@@ -108,7 +108,7 @@ def test_a_query_that_takes_longer_than_what_moved_stays_is_refused(url: str) ->
         hurried = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=1e-9))
         with hurried.view() as slow:
             slow.scan(RECORD.layout.prefixes(5))
-            with pytest.raises(StoreTimeoutError, match="ask fewer at once"):
+            with pytest.raises(StoreTimeoutError, match="query fewer at once"):
                 slow.documents([5])
 
 
@@ -269,7 +269,7 @@ def test_a_server_that_is_not_there_or_is_no_redis_is_named(redis_server: RedisS
 
     with serving(Web()) as web:
         assert "no Redis" in message_of(f"redis://127.0.0.1:{web.port}")
-    assert "no such database" in message_of(redis_server.url(database=99))
+    assert "does not have that database" in message_of(redis_server.url(database=99))
 
 
 def test_passwords_come_from_files_and_are_in_no_message(tmp_path: Path) -> None:

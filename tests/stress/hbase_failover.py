@@ -7,7 +7,7 @@ HBase over HDFS with two region servers and one default gateway.
 | the master is stopped (SIGSTOP) | `open`, `query`, `add` work |
 | a region server is killed under processes that query and write | nothing lost, nothing wrong, no error |
 | one is killed under 100 crawlers, a query and an add a second each | all go on |
-| one is killed under each call of the table of lost connections in operations.md | each does what it does undisturbed |
+| one is killed under each call of the table of lost connections in operations/hbase.md | each does what it does undisturbed |
 
 Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one
 for each connection, must not pile up: at no moment more than twice the connections that the processes may have.

@@ -81,7 +81,7 @@ def main() -> None:
     if missing := [profile.name for profile in profiles if not signs_natively(profile)]:
         sys.exit(f"{signer_name()} signs {', '.join(missing)}; make native")
     print_conditions("hsimhash-native against numpy", signer=signer_name(), seed=SEED)
-    words = [line.partition(" ")[0] for line in jieba_dictionary().splitlines()]
+    words = [line.partition(" ")[0] for line in jieba_dictionary().decode().splitlines()]
     makers: dict[str, Callable[[random.Random], str]] = {
         "scripts": text_of_scripts,
         "words": partial(text_of_words, words=words),

@@ -1,1 +1,1 @@
-"""Files of sorted drawer rows that are mapped and never changed: the base of an embedded index, and tables."""
+"""Memory-mapped files of sorted drawer rows that never change: the base of an embedded index, and tables."""

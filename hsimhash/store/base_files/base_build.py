@@ -1,7 +1,7 @@
-"""Make a base: sorted rows from runs, an older base, or registers, merged drawer by drawer in one pass.
+"""Build a base: sorted rows from runs, an older base, or registers, merged drawer by drawer in one pass.
 
-Memory is bounded by `ROWS_AT_ONCE`, unless one bucket has more rows, and by the directory. The file is durable when it
-is done; it counts once a transaction names it in the record.
+Memory is bounded by `ROWS_AT_ONCE`, unless one bucket has more rows, and by the directory. The file is durable once it
+is finished; it takes effect when a transaction names it in the record.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from hsimhash.store.base_files.base_format import (
 )
 from hsimhash.store.runs import KEY_ROW, FiledRows, distinct_of, drawer_values, permuted_of, ranges_of
 
-ROWS_AT_ONCE = 1 << 21  # merged in memory
-CELL_ROWS, PACKED_CELL_ROWS = 4, 32  # at least, on average
-PACKED_ROW_BYTES = range(5, FINGERPRINT.itemsize)  # of a row in a packed base; with fewer the vectors would be large
-_SAMPLED = 1024  # rows of each source
+ROWS_AT_ONCE = 1 << 21  # rows merged in memory
+CELL_ROWS, PACKED_CELL_ROWS = 4, 32  # minimum on average
+PACKED_ROW_BYTES = range(5, FINGERPRINT.itemsize)  # bytes of a packed row; with fewer the vectors would be large
+_SAMPLED = 1024  # rows sampled from each source
 _SEGMENT_SHIFT = np.uint64(64 - SEGMENT_BITS)
 
 
@@ -55,16 +55,17 @@ def build_base(
     """Write the base of the rows of `filed` and of an older base to the new file `path`; durable on return.
 
     Args:
-        path: of the file; it is deleted if it cannot be finished.
-        layout: of the index.
-        filed: rows, of which some may be in several.
-        old: a base whose rows are taken over.
-        advance: is told how many drawer rows were written, again and again; what it raises ends the work.
-        like: a file whose owner and mode the new one gets, if it exists: who may read one must read both.
-        is_packed: whether to write a packed base.
+        path: Path of the file; it is deleted if it cannot be finished.
+        layout: Layout of the index.
+        filed: Sources of rows, which may overlap.
+        old: A base whose rows are included.
+        advance: Called repeatedly with the number of drawer rows written since the last call; an exception ends the
+            work.
+        like: A file whose owner and mode the new file gets, if it exists: users of one must be able to read both.
+        is_packed: Whether to write a packed base.
 
     Raises:
-        DamagedBaseError: the old base is damaged.
+        DamagedBaseError: The old base is damaged.
     """
     try:
         with path.open("wb") as file:
@@ -80,14 +81,14 @@ def build_base(
 
 
 def unmap(rows: NDArray[np.generic]) -> None:
-    """Give back the memory of a mapped array, which the system else counts as the process's."""
+    """Release the memory of a mapped array, which the system otherwise counts as the process's."""
     mapped = getattr(rows, "_mmap", None)
     if mapped is not None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class _Vector:
-    """The vector of leading bits of a drawer's values, which come in ascending order; see `base_format.py`."""
+    """The vector of leading bits of a drawer's values, which are added in ascending order; see `base_format.py`."""
 
     def __init__(self, most: int, row_bytes: int) -> None:
         self._row_bytes, self._shift = row_bytes, np.uint64(8 * row_bytes)
@@ -135,10 +136,10 @@ class _Writer:
             self.cell_bits = min(self.cell_bits, FINGERPRINT_BITS - 8 * self.row_bytes)
         self.is_packed, self.most = is_packed, most
         self.checksums: list[int] = []
-        self.pending = bytearray()  # of the block that is not yet full
+        self.pending = bytearray()  # bytes of the block that is not yet full
 
     def write(self) -> BaseName:
-        """Write the file; return what the record must say of it."""
+        """Write the file; return its description for the record."""
         drawers = self.layout.drawers
         self.file.write(bytes(HEADER_BYTES))
         directory = np.zeros((len(drawers), (1 << self.cell_bits) + 1), NUMBER)
@@ -167,7 +168,7 @@ class _Writer:
         return BaseName(self.name, rows, key_rows, zlib.crc32(header))
 
     def _write_drawer(self, drawer: Drawer, starts: NDArray[np.uint32]) -> None:
-        """Write a drawer's rows, and note where its cells begin."""
+        """Write a drawer's rows, and store the start of each cell in `starts`."""
         permuted = [rows[drawer.number - 1] for rows in self.permuted]
         samples = [rows[:: max(1, len(rows) // _SAMPLED)] for rows in permuted]
         if self.old is not None and self.old.rows:
@@ -198,7 +199,7 @@ class _Writer:
             self._put(vector.packed())
 
     def _write_key_rows(self) -> tuple[NDArray[np.uint32], int]:
-        """Write the key drawer's rows; return every `FENCE_ROWS`-th segment, and how many rows there are."""
+        """Write the key drawer's rows; return every `FENCE_ROWS`-th segment, and the number of rows."""
         fences, written, old = [np.empty(0, NUMBER)], 0, self.old
         with_keys = [one for one in self.filed if one.key_row_count]
         count = sum(one.key_row_count for one in with_keys) + (old.key_rows if old else 0)
@@ -225,7 +226,7 @@ class _Writer:
         return np.concatenate(fences), written
 
     def _put(self, rows: NDArray[np.generic]) -> None:
-        """Write rows, and note the checksums of the blocks that they complete."""
+        """Write rows, and record the checksums of the blocks that they complete."""
         data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         start = 0
         if self.pending:

@@ -11,12 +11,12 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.store.base_files.base_file import Base
 
-GLANCE_ROWS = 1 << 17  # at once; bounds memory
+GLANCE_ROWS = 1 << 17  # rows at a time; bounds memory
 
 
 @dataclass(slots=True)
 class RowSum:
-    """How many hashes there are, and their sum."""
+    """The number of hashes, and their sum."""
 
     count: int = 0
     total: int = 0
@@ -35,7 +35,7 @@ def mixed_rows(seed: np.uint64, *columns: Uint64s) -> Uint64s:
 
 
 def misfiled(base: Base) -> list[str]:
-    """Return which drawers of a base, whose checksums are right, are not in order or have other rows than the first."""
+    """Return faults of a base with correct checksums: drawers out of order, or with other rows than the first one."""
     seed, sums, faults = np.uint64(randbits(64) | 1), list[RowSum](), []
     for drawer in base.drawers:
         found, last = RowSum(), np.empty(0, np.uint64)

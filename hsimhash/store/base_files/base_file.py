@@ -1,4 +1,4 @@
-"""Look rows up in a base: fingerprints near others, buckets, parts of a drawer."""
+"""Look up rows in a base: fingerprints near others, buckets, parts of a drawer."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 _BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
 _BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
 _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
-_WIDE_ROWS = 128  # of a cell; of more only the bucket is read
-_MET_AT_ONCE = 1 << 20  # rows that are compared at once; bounds memory
+_WIDE_ROWS = 128  # rows of a cell; in larger ones only the bucket is read
+_MET_AT_ONCE = 1 << 20  # rows compared at a time; bounds memory
 FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
 _KEY_FLAGS = bytes([KEY_FLAG])
@@ -53,22 +53,22 @@ _FEW_BUCKETS = 8
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
 
-# Where a drawer's cells begin, and its rows; the moves from a fingerprint to its cell, the first one apart; of how many
-# rows a cell is wide.
+# The start of a drawer's cells, and of its rows; the moves from a fingerprint to its cell, the first one separately;
+# the number of rows above which a cell is wide; the drawer.
 _Step = tuple[int, int, tuple[int, int], list[tuple[int, int]], int, Drawer]
 
 
 class Base:
-    """A base, mapped; thread-safe. Its reads raise `DamagedBaseError` where what they would return is damaged.
+    """A mapped base; thread-safe. Reads raise `DamagedBaseError` if the rows that they would return are damaged.
 
     Args:
-        path: of the file.
-        name: what the record says of it.
-        layout: the index's.
+        path: Path of the file.
+        name: Its description in the record.
+        layout: The index's layout.
 
     Raises:
-        DamagedBaseError: it is not the file that the record names, or its header or directory is damaged.
-        FileNotFoundError: it is not there.
+        DamagedBaseError: It is not the file that the record names, or its header or directory is damaged.
+        FileNotFoundError: The file does not exist.
     """
 
     def __init__(self, path: Path, name: BaseName, layout: Layout) -> None:
@@ -92,16 +92,16 @@ class Base:
         self._directory, self._fences, checksums = np.split(tail, [header.cells, header.cells + header.fences])
         self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
         self.blocks = CheckedBlocks(path.name, self._row_bytes, checksums)
-        self._are_whole = self.blocks.are_whole  # of each block and the next, which a cell may reach
+        self._are_whole = self.blocks.are_whole  # for each block and the next, which a cell may extend into
         self._is_read = np.frombuffer(self._are_whole, np.uint8)
         self._spare = SEGMENT_BITS - header.cell_bits
         numbers_in_file = memoryview(mapped)[at:].cast("I")
         self._cell_starts = numbers_in_file[: header.cells]
         self._fence_segments = numbers_in_file[header.cells : header.cells + header.fences]
-        # A cell that is a bucket is wide only where it may reach beyond two blocks.
+        # A cell that is a bucket is wide only if it may extend beyond two blocks.
         is_bucket = [drawer.segment_bits == header.cell_bits for drawer in self.drawers]
         self._wide_rows = np.where(is_bucket, _BLOCK_ROWS, _WIDE_ROWS)
-        # By a drawer's number: where its cells and its rows begin.
+        # By drawer number: the start of its cells and of its rows.
         numbers = np.maximum(np.arange(len(self.drawers) + 1) - 1, 0)
         self._first_cells = (numbers * ((1 << header.cell_bits) + 1)).astype(np.uint64)
         self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(FLAG_BITS + self._spare)
@@ -111,11 +111,11 @@ class Base:
     def _map_rows(self) -> None:
         """Map the drawers' rows."""
         self._values = np.frombuffer(self._map, FINGERPRINT, len(self.drawers) * self.rows, HEADER_BYTES)
-        self._ordered = self._row_bytes[: self.rows * FINGERPRINT.itemsize].cast("Q")  # the first drawer's
+        self._ordered = self._row_bytes[: self.rows * FINGERPRINT.itemsize].cast("Q")  # the first drawer's rows
         self._native = self._native_drawers()
 
     def _native_drawers(self) -> Any:
-        """Return what looks fingerprints up in hsimhash-native; None without it."""
+        """Return the object that looks up fingerprints in hsimhash-native; None without it."""
         package = native_package()
         if package is None:
             return None
@@ -125,7 +125,7 @@ class Base:
         return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, *shifts)
 
     def _steps_of(self, drawer: Drawer) -> _Step:
-        """Return how the cell of a fingerprint is found: for one, Python's integers take less time than numpy's."""
+        """Return the steps that find a fingerprint's cell; for one, Python's integers take less time than numpy's."""
         place, moves = drawer.number - 1, []
         for right, mask, left in drawer.moves:
             lost = max(0, self._spare - left)  # bits below the cell's
@@ -147,19 +147,19 @@ class Base:
 
     @property
     def content(self) -> memoryview:
-        """The bytes of the file, which another base may have replaced."""
+        """The bytes of the file, even if another base has replaced it."""
         return memoryview(self._map)
 
     def unmap(self) -> None:
-        """Give back the memory in which the file was read, which the system else counts as the process's."""
+        """Release the memory into which the file was read, which the system otherwise counts as the process's."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
     # One fingerprint.
 
     def near(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
-        """Return the fingerprints within `distance` bits that share a bucket with one; perhaps others within it.
+        """Return the fingerprints within `distance` bits that share a bucket with one; there may be others within it.
 
-        None where a bucket has over `most` rows.
+        Returns None if a bucket has over `most` rows.
         """
         if self._native is not None:
             answer = self._native.near(fingerprint, distance)
@@ -184,13 +184,13 @@ class Base:
             parts.append(rows[start << _ROW_SHIFT : stop << _ROW_SHIFT])
         values = np.frombuffer(b"".join(parts), FINGERPRINT)
         distances = np.bitwise_count(values ^ np.uint64(fingerprint))
-        if not distances.tobytes().translate(None, _BEYOND[distance]):  # as a rule; numpy's any takes twice the time
+        if not distances.tobytes().translate(None, _BEYOND[distance]):  # usual case; numpy's any takes twice the time
             return []
         found: list[int] = values[distances <= distance].tolist()
         return found
 
     def _bucket(self, drawer: Drawer, start: int, stop: int, segment: int) -> tuple[int, int]:
-        """Verify a cell's rows; of many return where those with the segment are."""
+        """Verify a cell's rows; if there are many, return the range of those with the segment."""
         self._verify_rows(start, stop)
         if stop - start <= _WIDE_ROWS or drawer.segment_bits == self.header.cell_bits:
             return start, stop
@@ -199,7 +199,7 @@ class Base:
         )
 
     def _first(self, drawer: Drawer, start: int, stop: int, segment: int) -> int:
-        """Return the first of some sorted, verified rows whose segment is not less."""
+        """Return the position of the first of some sorted, verified rows whose segment is not less."""
         return bisect_left(self._values, segment, start, stop, key=lambda value: drawer.segment(int(value)))
 
     # Many fingerprints.
@@ -207,7 +207,7 @@ class Base:
     def near_among(
         self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
     ) -> list[int] | None:
-        """Call `near` of the buckets under some prefixes, given as numbers of 40 bits."""
+        """Run `near` on the buckets under some prefixes, given as 40-bit numbers."""
         if self._native is not None:
             pairs = self.near_many(np.array([fingerprint], np.uint64), distance, numbers[None], most)
             return None if pairs is None else [value for _, values in pairs for value in values.tolist()]
@@ -221,13 +221,13 @@ class Base:
     def near_many(
         self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
-        """Return pairs as `near` finds them: positions of `fingerprints`, and fingerprints of the base.
+        """Return pairs as `near` finds them: positions in `fingerprints`, and fingerprints of the base.
 
         Args:
-            fingerprints: shape (n,).
-            distance: in bits.
-            numbers: the buckets that each reads, as numbers of 40 bits: shape (n, reads); None: its own.
-            most: as for `near`.
+            fingerprints: Fingerprints, shape (n,).
+            distance: Distance in bits.
+            numbers: Buckets that each one reads, as 40-bit numbers, shape (n, reads); None: its own.
+            most: As for `near`.
         """
         if self._native is not None:
             read = None if numbers is None else np.ascontiguousarray(numbers).ravel()
@@ -248,7 +248,7 @@ class Base:
         return pairs
 
     def _answered(self, ask: Callable[[], Any]) -> Any:
-        """Ask hsimhash-native until all blocks that it reads are verified; return None where a cell is wide."""
+        """Repeat a call of hsimhash-native until all blocks that it reads are verified; None if a cell is wide."""
         while (answer := ask()) is not None and answer[-1]:
             self.blocks.verify(np.array(answer[-1]))
         return answer
@@ -267,9 +267,9 @@ class Base:
                 yield places[near], values[near]
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        """Return where the cells of drawers' prefixes begin and how many rows they have; of a wide one the bucket.
+        """Return the starts and lengths of the cells of drawers' prefixes, or of the bucket if a cell is wide.
 
-        All rows are verified. The prefixes are numbers of 40 bits.
+        All rows are verified. The prefixes are 40-bit numbers.
         """
         starts, lengths = self._cells(numbers)
         blocks = starts >> _BLOCK_SHIFT
@@ -280,22 +280,22 @@ class Base:
         return starts, lengths
 
     def _cells(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        """Return where the cells of drawers' prefixes begin and how many rows they have."""
+        """Return the starts and lengths of the cells of drawers' prefixes."""
         flags = numbers & _FLAGS
         cells, first = (numbers >> self._cell_shift) + self._first_cells[flags], self._first_rows[flags]
         starts = self._directory[cells] + first
         return starts, self._directory[cells + _ONE] + first - starts
 
     def _taken(self, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return verified rows, counted over all drawers, of several stretches."""
+        """Return the verified rows of several ranges, with positions counted over all drawers."""
         return self._values[spans(starts, lengths)]
 
     def _cut(self, lengths: Int64s, most: int) -> Int64s:
-        """Return how many rows of each extent to read for up to `most` of its bucket: what is wide is the bucket."""
+        """Return how many rows of each extent to read for up to `most` of its bucket; a wide extent is the bucket."""
         return np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
 
     def _narrow(self, numbers: Uint64s, starts: Int64s, lengths: Int64s) -> None:
-        """Put where buckets begin and how many rows they have in place of wide cells."""
+        """Replace the starts and lengths of wide cells by those of the buckets."""
         places = (numbers & _FLAGS).astype(np.int64) - 1
         for at in np.flatnonzero(lengths > self._wide_rows[places]).tolist():
             start, segment = int(starts[at]), int(numbers[at]) >> FLAG_BITS
@@ -323,7 +323,7 @@ class Base:
         )
 
     def _drawer_rows(self, packed: Uint8s, most: int | None) -> Uint8s:
-        """Return the rows of buckets of drawers, for prefixes of shape (n, 5), all in one pass."""
+        """Return the rows of drawers' buckets, for prefixes of shape (n, 5), all in one pass."""
         places = packed[:, SEGMENT_BYTES].astype(np.int64) - 1
         starts, lengths = self._extents(prefix_numbers(packed))
         if most is not None:
@@ -343,7 +343,7 @@ class Base:
 
     @cached_property
     def _buckets(self) -> tuple[Uint64s, Uint64s]:
-        """Which bits of a fingerprint each byte of a segment says, by place, drawer and value; and all that it says."""
+        """Fingerprint bits set by each byte of a segment, by place, drawer and value; and the mask of all such bits."""
         values = np.arange(256, dtype=np.uint64)
         shifts = [np.uint64(FINGERPRINT_BITS - 8 * place - 8) for place in range(SEGMENT_BYTES)]
         tables = np.array([[drawer.restore(values << shift) for drawer in self.drawers] for shift in shifts])
@@ -375,7 +375,7 @@ class Base:
         packed, part, found = segment.to_bytes(SEGMENT_BYTES, "little"), self.key_part(start, stop).tobytes(), []
         at = part.find(packed)
         while at >= 0:
-            if at % KEYED.itemsize == 0:  # else these bytes are others by chance
+            if at % KEYED.itemsize == 0:  # otherwise these bytes match by chance
                 found.append(prefix + part[at + KEYED.itemsize - 1 : at + SEGMENT_BYTES - 1 : -1])
             at = part.find(packed, at + 1)
         return found if most is None else found[:most]
@@ -399,14 +399,15 @@ class Base:
         edges = [(int.from_bytes(start, "big"), int.from_bytes(stop, "big")) for start, stop in ranges]
         found = [np.empty((0, ROWKEY_BYTES), np.uint8)]
         for drawer in self.drawers:
-            # A prefix is a segment and the drawer's number: the first segment whose prefix is not less than the edge.
+            # A prefix is a segment and the drawer's number, so look for the first segment whose prefix is not below the
+            # edge.
             at = [[self.place(drawer, edge - drawer.number + 255 >> FLAG_BITS) for edge in one] for one in edges]
             values = np.concatenate([np.empty(0, np.uint64), *(self.part(drawer, *ends) for ends in at)])
             found.append(_rows(drawer.segments(values), drawer.number, values))
         return np.concatenate(found)
 
     def place(self, drawer: Drawer, segment: int) -> int:
-        """Return the place in a drawer of its first row whose segment is not less; it may be 2**32."""
+        """Return the position in a drawer of its first row whose segment is not less; `segment` may be 2**32."""
         first, at = self._steps[drawer.number - 1][1], self._steps[drawer.number - 1][0]
         if segment >> SEGMENT_BITS:
             return self.rows
@@ -418,13 +419,13 @@ class Base:
         return self._first(drawer, first + start, first + stop, segment) - first
 
     def part(self, drawer: Drawer, start: int, stop: int) -> Uint64s:
-        """Return a drawer's rows from one place to another, verified."""
+        """Return a drawer's rows [start, stop), verified."""
         first = (drawer.number - 1) * self.rows
         self._verify_rows(first + start, first + stop)
         return self._values[first + start : first + stop]
 
     def place_of(self, fingerprint: int) -> int:
-        """Return the place of a fingerprint in the first drawer, whose order is theirs; -1 if the base lacks it."""
+        """Return a fingerprint's position in the first drawer, which is in their order; -1 if the base lacks it."""
         cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
         start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
         self._verify_rows(start, stop)
@@ -432,7 +433,7 @@ class Base:
         return place if place < stop and self._ordered[place] == fingerprint else -1
 
     def first_place(self, fingerprint: int) -> int:
-        """Return the place of the first fingerprint that is not less; it may be 2**64."""
+        """Return the position of the first fingerprint that is not less; `fingerprint` may be 2**64."""
         if fingerprint >> FINGERPRINT_BITS:
             return self.rows
         cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
@@ -440,12 +441,12 @@ class Base:
         return start + int(np.searchsorted(ordered, np.uint64(fingerprint)))
 
     def places_of(self, fingerprints: Uint64s) -> Int64s:
-        """Call `place_of` for many."""
+        """Run `place_of` for many fingerprints."""
         starts, lengths = self._cells(numbers_in(self.drawers[0], fingerprints))
         self._verify_stretches(starts, lengths)
         stops = starts + lengths
         low, high = starts.copy(), stops.copy()
-        while (is_open := low < high).any():  # a binary search of all at once
+        while (is_open := low < high).any():  # a binary search for all at once
             middle = low + high >> 1
             is_less = self._values[np.where(is_open, middle, 0)] < fingerprints
             low, high = np.where(is_open & is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
@@ -458,7 +459,7 @@ class Base:
         return self._values[places + (drawer.number - 1) * self.rows]
 
     def key_sample(self, step: int) -> NDArray[np.uint32]:
-        """Return the segment of each `step`-th row of the key drawer, not verified."""
+        """Return the segment of every `step`-th row of the key drawer, not verified."""
         return self._keyed["segment"][::step]
 
     def key_part(self, start: int, stop: int) -> NDArray[np.void]:
@@ -470,7 +471,7 @@ class Base:
         return self._keyed[start:stop]
 
     def key_place(self, segment: int) -> int:
-        """Return the place in the key drawer of its first row whose segment is not less."""
+        """Return the position in the key drawer of its first row whose segment is not less."""
         if segment >> SEGMENT_BITS:
             return self.key_rows
         start = max(int(np.searchsorted(self._fences, np.uint32(segment))) - 1, 0) * FENCE_ROWS
@@ -489,7 +490,7 @@ def _rows(segments: NDArray[np.uint32], flag: int, fingerprints: Uint64s) -> Uin
 
 
 def numbers_in(drawer: Drawer, fingerprints: Uint64s) -> Uint64s:
-    """Return the prefixes of fingerprints in a drawer, as numbers of 40 bits."""
+    """Return the prefixes of fingerprints in a drawer, as 40-bit numbers."""
     return drawer.segments(fingerprints).astype(np.uint64) << np.uint64(FLAG_BITS) | np.uint64(drawer.number)
 
 
@@ -499,6 +500,6 @@ def segments_of(packed: Uint8s) -> NDArray[np.uint32]:
 
 
 def first_of_each(grouped: NDArray[np.integer[Any]], most: int) -> Int64s:
-    """Return the positions of the first `most` of each stretch of equal numbers."""
+    """Return the positions of the first `most` of each run of equal numbers."""
     begins = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(grouped)]
     return spans(begins, np.minimum(np.diff(begins, append=len(grouped)), most))

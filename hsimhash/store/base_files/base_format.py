@@ -1,22 +1,22 @@
-"""A base: a file of all drawers that is never changed, mapped to be read. Embedded indexes and tables have some.
+"""The format of a base: a mapped file of all drawers that never changes. Embedded indexes and tables use it.
 
-| from | what |
+| from | contents |
 |---|---|
 | 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
-| `HEADER_BYTES` | each drawer's fingerprints (8 bytes) in the order of their permuted values; the same in all |
+| `HEADER_BYTES` | each drawer's fingerprints (8 bytes), the same in all, in the order of their permuted values |
 | then | the rows of the key drawer (`KEYED`, 12 bytes each), sorted by segment, then fingerprint |
-| then | the directory: for each drawer where each *cell* begins, and where the last one ends (4 bytes each) |
-| then | the segment of every `FENCE_ROWS`-th row of the key drawer, from the first one on (4 bytes each) |
+| then | the directory: for each drawer the start of each *cell*, and the end of the last one (4 bytes each) |
+| then | the segment of every `FENCE_ROWS`-th row of the key drawer, beginning with the first (4 bytes each) |
 | then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to the directory (4 bytes each) |
 
 A cell has the fingerprints whose permuted values begin with the same bits, so a look-up reads one entry of the
-directory and a few rows beside each other. The header has the CRC-32 of all that follows the rows. It is compared when
-the file is opened, and the block's one when a block is first read. Numbers are little-endian: they are used where the
-file is mapped.
+directory and a few adjacent rows. The header has the CRC-32 of all that follows the rows, which is compared when the
+file is opened. A block's CRC-32 is compared when the block is first read. Numbers are little-endian, because they are
+used directly in the mapped file.
 
-In a *packed* base each drawer has only the last `row_bytes` bytes of its permuted values, in their order, and after
-them the leading bits of all values as an Elias-Fano vector: bit i + v, counted from the lowest bit of the first byte,
-is set for the i-th value if its leading bits are the number v. The directory says where the part for a cell begins.
+In a *packed* base each drawer has only the last `row_bytes` bytes of its permuted values, in their order, followed by
+the leading bits of all values as an Elias-Fano vector: bit i + v, counted from the lowest bit of the first byte, is set
+for the i-th value if its leading bits are the number v. The directory determines where the part for a cell begins.
 
 Source of the vector: Elias, "Efficient storage and retrieval by content and address of static files", J. ACM 21, 1974.
 """
@@ -43,18 +43,18 @@ FileHeader = TypeVar("FileHeader")
 
 
 class DamagedBaseError(Exception):
-    """A base is missing, or not as it was written; becomes a `CorruptionError` that names the index."""
+    """A base is missing or differs from what was written; becomes a `CorruptionError` that names the index."""
 
 
 def packed_header(magic: bytes, version: int, fields: Mapping[str, object]) -> bytes:
-    """Return the bytes of a header: the magic bytes, the length and the CRC-32 of JSON, and that."""
+    """Return the bytes of a header: the magic bytes, the length and the CRC-32 of JSON, and the JSON itself."""
     text = json.dumps({"version": version, **fields}).encode()
     checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
     return (magic + checked + text).ljust(HEADER_BYTES, b"\x00")
 
 
 def header_fields(packed: bytes, magic: bytes, version: int) -> dict[str, Any]:
-    """Return the fields of a header; raise `DamagedBaseError` if the bytes are none."""
+    """Return the fields of a header; raise `DamagedBaseError` if the bytes are not a valid one."""
     start = len(magic) + 8
     text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
     if packed[: len(magic)] != magic or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
@@ -69,7 +69,7 @@ def read_header(file: BinaryIO, unpack: Callable[[bytes], FileHeader]) -> tuple[
     """Read the header of a file that was just opened, and return it with its CRC-32.
 
     Raises:
-        DamagedBaseError: the bytes are no header; the message names the file.
+        DamagedBaseError: The bytes are not a valid header; the message names the file.
     """
     packed = file.read(HEADER_BYTES)
     try:
@@ -85,7 +85,7 @@ def vector_bytes(rows: int, row_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BaseName:
-    """What the record says of the base in force: its file, how many rows it has, and the CRC-32 of its header."""
+    """The record's description of the current base: its file, its numbers of rows, and the CRC-32 of its header."""
 
     file: str
     rows: int  # of each drawer
@@ -93,12 +93,12 @@ class BaseName:
     header: int
 
     def to_json(self) -> bytes:
-        """Return it as the record has it."""
+        """Return the description in the record's form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> BaseName:
-        """Return it as `to_json` wrote it; raise `ValueError` for anything else."""
+        """Return the description that `to_json` wrote; raise `ValueError` for anything else."""
         try:
             return cls(**json.loads(text))
         except TypeError as error:
@@ -107,7 +107,7 @@ class BaseName:
 
 @dataclass(frozen=True, slots=True)
 class BaseHeader:
-    """What a base has, and where."""
+    """The contents of a base and their sizes."""
 
     layout: str
     drawers: int
@@ -144,7 +144,7 @@ class BaseHeader:
 
     @property
     def fences(self) -> int:
-        """The number of rows of the key drawer whose segments are kept once more."""
+        """The number of rows of the key drawer whose segments are stored a second time."""
         return -(-self.key_rows // FENCE_ROWS)
 
     @property
@@ -158,5 +158,5 @@ class BaseHeader:
 
     @classmethod
     def unpack(cls, packed: bytes) -> BaseHeader:
-        """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
+        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid one."""
         return cls(**header_fields(packed, MAGIC, VERSION))

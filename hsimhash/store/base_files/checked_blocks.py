@@ -16,24 +16,24 @@ class CheckedBlocks:
     """The blocks between a file's header and its tail; thread-safe. Reads raise `DamagedBaseError` for damaged ones.
 
     Attributes:
-        are_whole: by block, whether it and the next one are known to be whole; a byte each.
+        are_whole: For each block one byte: whether it and the next block are known to be intact.
 
     Args:
-        name: of the file, for messages.
-        content: of the blocks.
-        checksums: the CRC-32 of each block.
+        name: Name of the file, for messages.
+        content: Content of the blocks.
+        checksums: CRC-32 of each block.
     """
 
     def __init__(self, name: str, content: memoryview, checksums: NDArray[np.uint32]) -> None:
         self.name, self.content, self.count = name, content, len(checksums)
         self._checksums = checksums
-        self._is_whole = bytearray(self.count + 1)  # what follows the last block is whole
+        self._is_whole = bytearray(self.count + 1)  # the end after the last block counts as intact
         self._is_whole[-1] = 1
         self.are_whole = bytearray(self.count + 1)
         self._is_read = np.frombuffer(self.are_whole, np.uint8)
 
     def verify(self, blocks: Int64s) -> None:
-        """Compare the checksums of blocks, and of each one's next, that were not read before."""
+        """Compare the checksums of blocks, and of the block after each, that were not read before."""
         for block in set(blocks[self._is_read[blocks] == 0].tolist()):
             for one in (block, block + 1):
                 if not self._is_whole[one]:
@@ -43,12 +43,12 @@ class CheckedBlocks:
             self.are_whole[block] = 1
 
     def verify_bytes(self, start: int, stop: int) -> None:
-        """Verify the blocks that bytes [start, stop) lie in."""
+        """Verify the blocks that contain bytes [start, stop)."""
         if start < stop and not (stop - start <= BLOCK_BYTES and self.are_whole[start // BLOCK_BYTES]):
             self.verify(np.arange(start // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES + 1))
 
     def verify_spans(self, starts: Int64s, lengths: Int64s) -> None:
-        """Call `verify_bytes` for many stretches of bytes."""
+        """Run `verify_bytes` for many ranges of bytes."""
         is_some = lengths > 0
         first = starts[is_some] // BLOCK_BYTES
         last = (starts[is_some] + lengths[is_some] - 1) // BLOCK_BYTES
@@ -67,7 +67,7 @@ class CheckedBlocks:
         return DamagedBaseError(f"{self.name} is damaged at byte {at:,}")
 
     def damaged(self) -> Iterator[int]:
-        """Read all blocks again; yield at which bytes of the file those begin that are damaged."""
+        """Read all blocks again; yield the offset in the file of each damaged one."""
         for block in range(self.count):
             if not self._has_checksum(block):
                 yield HEADER_BYTES + block * BLOCK_BYTES

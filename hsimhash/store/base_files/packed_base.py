@@ -1,4 +1,4 @@
-"""Look rows up in a packed base, whose rows are put together from two parts; see `base_format.py`."""
+"""Look up rows in a packed base, where each row is assembled from two parts; see `base_format.py`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BYTE_BITS = 8
 
 
 class PackedBase(Base):
-    """A packed base, mapped; see `Base`. It takes 5 to 6 bytes a row instead of 8, and its queries take longer."""
+    """A mapped packed base; see `Base`. It takes 5 to 6 bytes per row instead of 8, and its queries take longer."""
 
     def _map_rows(self) -> None:
         header = self.header
         self._low_bits = np.uint64(header.row_bytes * _BYTE_BITS)
-        self._top_bits = FINGERPRINT_BITS - header.row_bytes * _BYTE_BITS  # that the vectors have
+        self._top_bits = FINGERPRINT_BITS - header.row_bytes * _BYTE_BITS  # bits per row in the vectors
         self._bytes = np.frombuffer(self._row_bytes, np.uint8)
         self._native = None
         self._drawer_bytes = header.drawer_bytes
@@ -38,7 +38,7 @@ class PackedBase(Base):
 
     @cached_property
     def _lows(self) -> list[Uint64s]:
-        """Each drawer's rows as numbers of 8 bytes, of which the lowest are theirs: other bytes follow the last row."""
+        """Each drawer's rows as 8-byte numbers whose lowest bytes are the row; other bytes follow the last row."""
         size = self.header.row_bytes
         return [
             np.ndarray(self.rows, FINGERPRINT, self._map, HEADER_BYTES + number * self.header.drawer_bytes, (size,))
@@ -61,13 +61,13 @@ class PackedBase(Base):
     def _near_in(
         self, cells: Sequence[tuple[int, int]], permuted: Sequence[int], distance: int, most: int | None
     ) -> list[int] | None:
-        """Return the fingerprints within `distance` bits of one in cells; see `near`. They are compared permuted.
+        """Return the fingerprints in cells within `distance` bits of one, compared in permuted form; see `near`.
 
         Args:
-            cells: numbers of drawers, from 0, and of a cell there.
-            permuted: the fingerprint as each drawer permutes it.
-            distance: in bits.
-            most: rows of a cell.
+            cells: Pairs of a drawer's number, from 0, and a cell's number in it.
+            permuted: The fingerprint as each drawer permutes it.
+            distance: Distance in bits.
+            most: Maximum number of rows of a cell.
         """
         starts = self._cell_starts
         met = list[tuple[int, int, int, int]]()
@@ -86,10 +86,10 @@ class PackedBase(Base):
         return [self.drawers[number].restore_one(value) for number, value in found]
 
     def _decoded(self, cells: Sequence[tuple[int, int, int, int]]) -> tuple[Uint64s, Int64s]:
-        """Return the permuted values in cells, and the number of the drawer of each.
+        """Return the permuted values in cells, and the drawer's number of each.
 
         Args:
-            cells: number of a drawer, from 0, number of a cell there, its first row and the one after its last.
+            cells: Number of the drawer, from 0, number of the cell in it, its first row, and the row after its last.
         """
         content, size, span, drawer_bytes = (
             self._row_bytes,
@@ -107,7 +107,7 @@ class PackedBase(Base):
             low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
             begin, end = first + vector_at + (low_bit >> 3), first + vector_at + (high_bit + 7 >> 3)
             verify(begin, end)
-            # Only the bits of this cell, from the first on: as many are set as it has rows.
+            # Only the bits of this cell, from its first one on: as many of them are set as it has rows.
             count = high_bit - low_bit
             its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << count) - 1
             vectors.append(its.to_bytes(count + 7 >> 3, "little"))
@@ -122,7 +122,7 @@ class PackedBase(Base):
         return values, np.repeat(np.array([number for number, _, _, _ in cells]), lengths)
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        return self._cells(numbers)  # a wide one is read whole, and `_taken` verifies it
+        return self._cells(numbers)  # a wide cell is read completely, and `_taken` verifies it
 
     def _cut(self, lengths: Int64s, most: int) -> Int64s:
         return lengths
@@ -142,7 +142,7 @@ class PackedBase(Base):
         start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
         if start == stop:
             return -1
-        values, _ = self._decoded([(0, cell, start, stop)])  # the first drawer's are the fingerprints
+        values, _ = self._decoded([(0, cell, start, stop)])  # the first drawer's values are the fingerprints
         place = int(np.searchsorted(values, np.uint64(fingerprint)))
         return start + place if place < len(values) and values[place] == fingerprint else -1
 
@@ -165,7 +165,7 @@ class PackedBase(Base):
         return found
 
     def _taken_of(self, number: int, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return permuted values of a drawer in stretches of its rows, each of which has some."""
+        """Return permuted values of a drawer in non-empty ranges of its rows."""
         size, at = self.header.row_bytes, number * self.header.drawer_bytes
         self.blocks.verify_spans(at + starts * size, lengths * size)
         lows = self._lows[number][spans(starts, lengths)] & ((np.uint64(1) << self._low_bits) - np.uint64(1))
@@ -174,26 +174,26 @@ class PackedBase(Base):
         return values
 
     def _tops(self, number: int, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return the leading bits of stretches of rows, from the part of the vector for the cells that they are in."""
+        """Return the leading bits of ranges of rows, from the part of the vector for their cells."""
         cells, cell_bits = 1 << self.header.cell_bits, self.header.cell_bits
         directory = self._directory[number * (cells + 1) : (number + 1) * (cells + 1)]
-        edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # of its kind, or it would be copied
+        edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # directory's dtype avoids a copy
         first, last = np.split(np.searchsorted(directory, edges, "right") - 1, 2)
         shift = self._top_bits - cell_bits
         zeros, skipped = first << shift, starts - directory[first]
-        begin = zeros + directory[first]  # in bits of the vector, as is the end
+        begin = zeros + directory[first]  # in bits of the vector, like the end
         end = (last + 1 << shift) + directory[last + 1].astype(np.int64)
         at = number * self.header.drawer_bytes + self.rows * self.header.row_bytes
         begin_byte, byte_count = begin >> 3, (end + 7 >> 3) - (begin >> 3)
         self.blocks.verify_spans(at + begin_byte, byte_count)
         read = self._bytes[at + spans(begin_byte, byte_count)]
         bits_set = np.flatnonzero(np.unpackbits(read, bitorder="little"))
-        # Which of the set bits are those of a stretch: behind those of others, of the first byte, and of rows before.
+        # A range's set bits come after those of other ranges, of its first byte, and of its cell's earlier rows.
         byte_places = np.cumsum(byte_count) - byte_count
         earlier = np.append(0, np.cumsum(np.bitwise_count(read), dtype=np.int64))[byte_places]
         lead = np.bitwise_count(read[byte_places] & (1 << (begin & 7)) - 1).astype(np.int64)
         places = bits_set[spans(earlier + lead + skipped, lengths)]
-        before = spans(skipped, lengths)  # rows of the first cell on, which are set bits of that part as well
+        before = spans(skipped, lengths)  # rows from the first cell on, which are set bits of that part as well
         origin = np.repeat(byte_places * _BYTE_BITS + (begin & 7) - zeros, lengths)
         tops: Uint64s = (places - origin - before).astype(np.uint64)
         return tops

@@ -1,6 +1,6 @@
-"""Tests that every store must pass, for stores of other packages too.
+"""Tests that every store must pass, including stores of other packages.
 
-A module of pytest imports them all, and says in a fixture where they make their stores:
+A pytest module imports them all, and defines in a fixture where they create their stores:
 
     from hsimhash.store.conformance import *
 
@@ -9,7 +9,7 @@ A module of pytest imports them all, and says in a fixture where they make their
         numbers = itertools.count()
         return StorePlace(lambda: f"sqlite://{tmp_path / str(next(numbers))}")
 
-They need pytest, which hsimhash itself does not.
+They need pytest, which hsimhash itself does not require.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `Store.claim` promises, as tests; the stores are those of `contract.py`."""
+"""Tests of the promises of `Store.claim`; the stores are those of `contract.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsimhash.store.conformance.place import StorePlace
 
 
 def claimed(store: Store, *documents: tuple[str, int]) -> list[str | None]:
-    """Claim documents; return for each the id that it matches, None where it is new."""
+    """Claim documents; return for each the id of its match, or None if it is new."""
     profile = Profile.named("auto-1")
     claims = HSimIndex(store, profile).claim_many([value for _, value in documents], [one for one, _ in documents])
     assert all(claim.is_new == (claim.match is None) for claim in claims)
@@ -46,7 +46,7 @@ def test_a_document_that_claims_again_is_new_again_and_moves(place: StorePlace, 
 
 def test_a_claim_meets_a_document_that_a_later_one_of_the_batch_moves(store: Store) -> None:
     put(store, ("d", 0))
-    # "a" waits for "r", which is near it; "d" waits for neither, but must not leave before "a" has met it.
+    # "a" waits for "r", which is near it. "d" waits for neither, but must not move before "a" has matched it.
     assert claimed(store, ("r", 0b111111), ("a", 0b111), ("d", 2**64 - 1)) == [None, "d", None]
     assert [document and document.fingerprint for document in store.lookup([b"d"])] == [2**64 - 1]
 
@@ -54,7 +54,7 @@ def test_a_claim_meets_a_document_that_a_later_one_of_the_batch_moves(store: Sto
 def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: StorePlace) -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):
-        # Chains of near ones, ids that occur again, and documents that go from one to another.
+        # Chains of near documents, repeated ids, and documents that move from one chain to another.
         steps = rng.integers(0, 4, 60)
         values = [
             (1 << int(group)) * 0x0F0F_0F0F_0F0F_0F0F % 2**64 ^ (1 << int(step)) - 1

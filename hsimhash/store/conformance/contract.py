@@ -172,7 +172,7 @@ def test_record_keeps_the_lists_of_its_profile_in_pieces(place: StorePlace) -> N
     assert len(record.list_parts()) == len(idf) // LIST_PIECE_BYTES + 4
     with place.create(url, record) as made:
         if not url.startswith("memory:"):
-            made.close()  # or LMDB's file, which this process has open, would be shared
+            made.close()  # otherwise LMDB's file, which this process has open, would be shared
         for sha256 in (idf_sha256, *others):
             wordlists._contents.pop(sha256)
         with place.open(url) as store:
@@ -183,7 +183,7 @@ def test_record_keeps_the_lists_of_its_profile_in_pieces(place: StorePlace) -> N
 def test_an_index_with_a_damaged_list_is_refused(place: StorePlace) -> None:
     url, sha256 = place.url(), keep_list(b"one\n")
     wordlists._contents[sha256] = b"another\n"
-    message = f"the list of stop words of .*, with SHA-256 {sha256[:16]}…, is damaged: 8 bytes of it"
+    message = f"the list of stop words of .*, with SHA-256 {sha256[:16]}…, is damaged: 8 bytes were found"
     record = Record(Layout.named("4"), {"name": "mine-1", "stops": sha256})
     with pytest.raises(CorruptionError, match=message), place.create(url, record):
         place.open(url)

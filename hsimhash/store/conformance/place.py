@@ -1,4 +1,4 @@
-"""Where the tests make stores of one kind."""
+"""Where the tests create stores of one kind."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hsimhash.store.registry import create_store, open_store
 
 @dataclass(frozen=True)
 class StorePlace:
-    """Where stores of one kind are made: each at the URL of a new place.
+    """Where stores of one kind are created, each at a new URL.
 
     Args:
-        url: returns a URL where nothing is.
-        create: makes an empty index there.
-        open: opens it.
-        settle: waits until nothing is left over of what documents were, and collects it.
-        expire: lets documents pass their TTL, if there is one.
-        is_quick: leave out what takes long.
+        url: Returns a URL at which nothing exists.
+        create: Creates an empty index there.
+        open: Opens it.
+        settle: Waits until the leftovers of earlier documents can be collected, and collects them.
+        expire: Lets documents expire, if the store has a TTL.
+        is_quick: Whether to leave out tests that take long.
     """
 
     url: Callable[[], str]

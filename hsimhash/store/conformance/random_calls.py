@@ -1,8 +1,8 @@
-"""Random calls on an index, each answer compared with brute force over a dict of what is stored.
+"""Random calls on an index, whose answers are compared with brute force over a dict of the stored documents.
 
 The calls look for trouble: crowds of one fingerprint whose sketches disagree, documents that move by 1 to k + 1 bits
 and back, ids that are removed and added again, sketches on both sides of a bound, limits of 1 to 5, queries that
-exclude their nearest match, distances from 0 to the greatest that the index allows, and buckets that are crowded.
+exclude their nearest match, distances from 0 to the greatest that the index allows, and crowded buckets.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ Given = tuple[str, Signature]
 
 WEIGHTS = {"query": 40, "query_many": 8, "tasks": 4, "get": 2, "add": 12, "add_many": 4, "claim": 8, "remove": 6}
 RARE = {"remove_before": 2, "expire": 2, "settle": 0.3}  # these change many documents at once
-QUERIES, CLAIMS = (1, 2, 6, 20), (1, 2, 6)  # of a call; few sizes and distances, because each takes a cover of its own
+QUERIES, CLAIMS = (1, 2, 6, 20), (1, 2, 6)  # per call; few sizes and distances, because each needs a cover of its own
 MOST_DOCUMENTS, MOST_LIMIT = 8, 5
 MAX_SKETCHES = (MAX_SKETCH, MAX_SKETCH, None, 0, 1, 14, 64)
-CENTRES = 3  # fingerprints that crowds have
+CENTRES = 3  # fingerprints of crowds
 ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
 
 
 def packed_key(tags: Iterable[int]) -> int:
-    """Return a key of the tags of the heaviest features, heaviest first, as `schema/fingerprint.md` says it."""
+    """Return the key with the tags of the heaviest features, heaviest first, as `schema/fingerprint.md` defines it."""
     listed = list(tags)
     return len(listed) << 60 | sum(tag << 48 - 12 * place for place, tag in enumerate(listed))
 
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
-    """Return whether two keys are one, or have a set of three tags in common that both file the document under."""
+    """Return whether two keys are equal, or share a set of three tags under which both file their document."""
     return not plain_parts(one, keying).isdisjoint(plain_parts(other, keying))
 
 
 @lru_cache(maxsize=1 << 14)
 def plain_parts(key: int, keying: Keying) -> frozenset[tuple[int, ...]]:
-    """Return what a key files a document under: itself, or each set of three of its tags; nothing where it is 0."""
+    """Return what a key files a document under: itself, or each set of three of its tags; nothing for 0."""
     if not key or keying is Keying.WHOLE:
         return frozenset([(key,)] if key else [])
     tags = [key >> 48 - 12 * place & 0xFFF for place in range(max(3, min(key >> 60, 5)))]
@@ -66,7 +66,7 @@ def plain_parts(key: int, keying: Keying) -> frozenset[tuple[int, ...]]:
 def plain_matches(
     documents: Iterable[Document], query: Signature, rule: Rule, exclude: str | None = None
 ) -> list[Match]:
-    """Return what a query of an index that holds these documents must return."""
+    """Return the matches that a query of an index with these documents must return."""
     found = []
     for doc_id, fingerprint, first_seen, sketch, key in documents:
         distance = (fingerprint ^ query.fingerprint).bit_count()
@@ -85,25 +85,25 @@ def plain_matches(
 
 @dataclass(frozen=True)
 class Trial:
-    """An index to make, and how many calls to make on it with how many documents."""
+    """The kind of index to create, and the numbers of calls and documents."""
 
     layout: str
     profile: str
     seed: int
     calls: int
     documents: int = 40
-    crowded_rows: int = CROWDED_ROWS  # of a bucket; beyond them a limit does not promise the nearest
+    crowded_rows: int = CROWDED_ROWS  # of a bucket; beyond them a limit does not guarantee the nearest
 
 
 class TrialRun:
-    """Makes the calls of a trial; `documents` is what the index must hold."""
+    """Makes the calls of a trial; `documents` is what the index must contain."""
 
     def __init__(self, place: StorePlace, index: HSimIndex, trial: Trial) -> None:
         self._place, self._index, self._trial = place, index, trial
         self._rng = np.random.default_rng(trial.seed)
         self._tasks = AsyncHSimIndex(index)
         self.documents: dict[str, Document] = {}
-        self._were: dict[str, Signature] = {}  # what documents were before their last move
+        self._were: dict[str, Signature] = {}  # signatures of documents before their last move
         self._now = 1
         self.done = Counter[str]()
         self._k = k = index.layout.max_distance
@@ -119,7 +119,7 @@ class TrialRun:
         self._ids = [*map(str, range(numbers)), *ODD_IDS][: trial.documents]
 
     def _some_keys(self) -> list[int]:
-        """Draw keys: whole ones with the same prefix; or five features, and what is left of them as some change."""
+        """Draw keys: whole ones with the same prefix, or one of five features and variants in which some changed."""
         (key,) = self._numbers(1)
         if self._index.store.record.keying is Keying.WHOLE:
             return [key, key ^ 1]
@@ -209,7 +209,7 @@ class TrialRun:
         self.done["queries"] += len(asked)
 
     def _expected(self, found: list[Match], query: Signature, rule: Rule, exclude: str | None) -> list[Match]:
-        """Return what a query must return; where buckets may be crowded, what it found if that is as good."""
+        """Return what a query must return; if buckets may be crowded, return `found` if it is as good."""
         whole = plain_matches(self.documents.values(), self._stored(query), rule._replace(limit=None), exclude)
         self.done["matches"] += len(whole[: rule.limit])
         if self._trial.crowded_rows < CROWDED_ROWS and found == sorted(set(found) & set(whole)):
@@ -252,7 +252,7 @@ class TrialRun:
         return Claim(is_new=True)
 
     def _store(self, given: Sequence[Given]) -> int:
-        """Note what was added, each id once; return how many documents are new or have another signature."""
+        """Record added documents with distinct ids; return how many are new or have another signature."""
         changed = 0
         for doc_id, signature in given:
             old, new = self.documents.get(doc_id), Document.of(doc_id, self._stored(signature), self._now)
@@ -275,7 +275,7 @@ class TrialRun:
         return [(doc_id, self._signature(doc_id)) for doc_id in self._rng.choice(self._ids, count).tolist()]
 
     def _signature(self, doc_id: str) -> Signature:
-        """Draw what a document becomes: in a crowd, where it was, near where it is, or near another one."""
+        """Draw a document's next signature: in a crowd, the earlier one, near the current one, or near another's."""
         drawn, own = self._rng.random(), self.documents.get(doc_id)
         if drawn < 0.2 and doc_id in self._were:
             return self._were[doc_id]
@@ -288,7 +288,7 @@ class TrialRun:
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _asked(self) -> Signature:
-        """Draw a query: as a document is or was, in a crowd, near a document, or anywhere."""
+        """Draw a query: like a document's current or earlier signature, in a crowd, near a document, or anywhere."""
         drawn, known = self._rng.random(), [*self._were.values()]
         if drawn < 0.2 and self.documents:
             return self._one_of([*self.documents.values()]).signature
@@ -301,7 +301,7 @@ class TrialRun:
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _centre(self) -> int:
-        """Draw one: the first half of the time, the second a quarter of it, and so on."""
+        """Draw a centre: the first half of the time, the second a quarter of it, and so on."""
         return self._centres[min(int(self._rng.geometric(0.5)), len(self._centres)) - 1]
 
     def _near(self, most: int) -> int:
@@ -340,7 +340,7 @@ def _options(rule: Rule) -> dict[str, Any]:
 
 
 def run_trial(place: StorePlace, trial: Trial) -> Counter[str]:
-    """Make an index at a new place and all calls of a trial; return how many of each, and of queries and matches."""
+    """Create an index at a new place and make all calls of a trial; return the counts of calls, queries and matches."""
 
     async def run() -> Counter[str]:
         profile = Profile.named(trial.profile)

@@ -1,21 +1,22 @@
 """`check` of the embedded store: compare registers, documents and drawer rows page by page.
 
-| found | what it is | repair |
+| finding | meaning | repair |
 |---|---|---|
 | a register whose id is listed nowhere | problem: the id is lost | the register is deleted; add the document again |
-| a register whose id is listed under another fingerprint only | problem: queries miss it | it is listed |
-| a register whose fingerprint lacks drawer rows, or its key one | problem: queries may miss it | they are written |
-| a drawer row whose key does not recompute | problem | deleted |
-| a listing that the register contradicts, or without register | leftover of an interrupted bulk load | deleted |
+| a register whose id is listed only under another fingerprint | problem: queries miss it | it is listed |
+| a register whose fingerprint or key lacks drawer rows | problem: queries may miss it | they are written |
+| a drawer row whose key does not match its contents | problem | deleted |
+| a listing without a register, or one that its register contradicts | leftover of an interrupted bulk load | deleted |
 | a drawer row without any listing | leftover | deleted |
-| a block of the base whose checksum is wrong, or no such file | problem | the base is made again from the registers |
-| a row of the base that no document needs | leftover of a change | the base is made again from the registers |
+| a block of the base with a wrong checksum, or a missing base | problem | the base is rebuilt from the registers |
+| a row of the base that no document needs | leftover of a change | the base is rebuilt from the registers |
 | a row of the key drawer whose key no document of its fingerprint has | leftover of a change | deleted |
 
-A page is read, and repaired, in one transaction: others write between two pages.
+Each page is read, and repaired, in one transaction; others may write between two pages.
 
-First comes a glance at one state of a whole index: counts, and sums of hashes, tell whether it has exactly the rows
-that its registers ask for. That takes a quarter of the time, so only an index that is not sound is read page by page.
+Before that, a quick comparison of one state of the index (`glance`) uses counts and sums of hashes to find whether it
+has exactly the rows that its registers require. It takes a quarter of the time, so only an index that is not sound is
+read page by page.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
 
-CROWD_ROWS = 64  # of a key: more may have pages of their own
-PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
-_MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
+CROWD_ROWS = 64  # rows of a key from which they may have their own LMDB pages
+PAGE_ROWS = 20_000  # rows read in one transaction; bounds memory and the wait of a writer
+_MARK_BYTES = 8  # bytes of a listed id's digest kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -84,21 +85,21 @@ def audit(
 
 
 class _UnsoundError(Exception):
-    """Something is not as it should be; what, the long way will tell."""
+    """Something is wrong with the index; the page-by-page check finds out what."""
 
 
 class LeftOver(NamedTuple):
-    """What documents left: rows of the key drawer in LMDB, and how many rows in the base."""
+    """Rows that documents left behind: rows of the key drawer in LMDB, and the number of rows in the base."""
 
     rows: list[bytes]
     in_base: int = 0
 
 
 def glance(view: LmdbView, record: Record) -> LeftOver | None:
-    """Look whether an index has all rows that its registers ask for and no others, but for chance: 64 bits.
+    """Check whether an index has exactly the rows that its registers require, up to 64-bit hash collisions.
 
     Returns:
-        what documents left, which is usual; None where anything else is not as it should be.
+        The rows that documents left behind, which is normal; None if anything else is wrong.
     """
     try:
         return _left_over(view, record)
@@ -142,7 +143,7 @@ def _left_over(view: LmdbView, record: Record) -> LeftOver:
 
 
 def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) -> int:
-    """Note which rows of the key drawer the base has; return how many it has that are not needed."""
+    """Mark the rows of the key drawer that the base has; return how many unneeded ones it has."""
     left = 0
     for start in range(0, base.key_rows, GLANCE_ROWS):
         rows = base.key_part(start, min(start + GLANCE_ROWS, base.key_rows))
@@ -157,9 +158,9 @@ def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) 
 def _left_in_drawers(
     view: LmdbView, record: Record, seed: np.uint64, needed: RowSum, by_key: Uint64s, has_key: Bools
 ) -> list[bytes]:
-    """Return the rows of the key drawer that are not needed, where the drawers have just the rows that are.
+    """Return the unneeded rows of the key drawer, if the drawers have exactly the needed rows.
 
-    Rows that the base has too are no fault: their documents left, and came again.
+    Rows that are also in the base are not a fault: their documents left and came back.
     """
     drawers, base = record.layout.drawers, view.base
     sums, left_over = [RowSum() for _ in drawers], list[bytes]()
@@ -192,7 +193,7 @@ def _left_in_drawers(
 
 
 def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
-    """Yield the rows of a database, in order, each of which is found by its key too."""
+    """Yield the rows of a database in order, after checking that each is also found by its key."""
     rows = view.transaction.cursor(view.databases[name]).iternext()
     while batch := list(islice(rows, GLANCE_ROWS)):
         if not _are_found(view.transaction.cursor(view.databases[name]), batch):
@@ -201,10 +202,10 @@ def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
 
 
 def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
-    """Whether each row is found from the root: a walk in order does not notice that a page leads elsewhere."""
+    """Whether each row is found from the root: a walk in order does not notice a page that leads elsewhere."""
     sizes = Counter(key for key, _ in rows)
     keys = list(sizes)
-    shuffle(keys)  # or LMDB would look on the page of the last one first
+    shuffle(keys)  # otherwise LMDB would first look on the page of the previous key
     if len(cursor.getmulti(keys)) < len(keys):
         return False
     crowded = [row for row in rows if sizes[row[0]] >= CROWD_ROWS]
@@ -213,7 +214,7 @@ def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
 
 
 def _table(joined: bytes, count: int, width: int) -> NDArray[np.uint64]:
-    """Return rows of so many numbers."""
+    """Return an array of `count` rows with `width` numbers each."""
     if len(joined) != count * width * 8:
         raise _UnsoundError
     return np.frombuffer(joined, ">u8").reshape(-1, width).astype(np.uint64)
@@ -228,13 +229,13 @@ class _Audit:
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
         self.is_base_damaged = False
-        self.listed = np.zeros(0, np.uint64)  # the marks of listed ids, ascending, and the highest number
-        self.keyed = array("Q")  # the marks of the key drawer's rows that listed documents need,
-        self.known_keys = np.empty(0, np.uint64)  # and the same, ascending
+        self.listed = np.zeros(0, np.uint64)  # marks of listed ids, ascending, with the maximum at the end
+        self.keyed = array("Q")  # marks of the key drawer rows that listed documents need
+        self.known_keys = np.empty(0, np.uint64)  # the same, ascending
 
     def run(self) -> CheckReport:
         names = ("register", "documents", "drawers")
-        with self._rows():  # a repair that could not write says so at once
+        with self._rows():  # a repair fails here if it cannot write
             pass
         self._check_base()
         with LmdbView(self.session) as view:
@@ -250,17 +251,17 @@ class _Audit:
             return self.report
         begun = self.session.last_transaction()
         self._each_page("documents", self._check_listings)
-        # The counts tell that every register is listed only if nobody wrote meanwhile.
+        # The counts prove that every register is listed only if nobody wrote meanwhile.
         if self.confirmed < registers or self.session.last_transaction() != begun:
             self.listed = self._marks_of_listed()
             self._each_page("register", self._check_registers)
-        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place: they are as many as documents
+        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place: there are as many as documents
         self.known_keys.sort()
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
 
     def _check_base(self) -> None:
-        """Compare all checksums of the base; when repairing, make it again if one is wrong."""
+        """Compare all checksums of the base; if one is wrong and this is a repair, rebuild it."""
         with LmdbView(self.session) as view:
             damages = [str(view.base_damage)] if view.base_damage else []
             if view.sound_base is not None:
@@ -273,7 +274,7 @@ class _Audit:
         self.is_base_damaged = bool(damages) and not self.is_repair
 
     def _report_left_over(self, left_over: LeftOver) -> None:
-        """Report rows that no document needs; when repairing, make the base again without them."""
+        """Report rows that no document needs; when repairing, rebuild the base without them."""
         for row in left_over.rows:
             self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
         if left_over.in_base:
@@ -330,7 +331,7 @@ class _Audit:
         return self.is_repair
 
     def _check_listings(self, rows: Rows, listings: Sequence[Row]) -> None:
-        """Compare each listing with its register, and the drawer rows of those that it confirms."""
+        """Compare each listing with its register, and check the drawer rows of confirmed ones."""
         filed: set[bytes] = set()
         keyed: set[Row] = set()
         for key, value in listings:
@@ -351,16 +352,16 @@ class _Audit:
         self._check_filing(rows, sorted(drawers | keyed))
 
     def _check_listed(self, rows: Rows, doc_id: bytes, register: Registered) -> None:
-        """Look for a document where its register says; when repairing, list and file it there."""
+        """Check whether a document is listed under its register's fingerprint; when repairing, list and file it."""
         fingerprint = register.signature.fingerprint
         key = document_key(pack(fingerprint), doc_id)
         if rows.transaction.get(key, db=rows.listing) is None and self._problem(
-            f"{doc_id!r} is not listed under {fingerprint:016x}, which its register says"
+            f"{doc_id!r} is not listed under {fingerprint:016x}, the fingerprint in its register"
         ):
             rows.put([(doc_id, register)])
 
     def _check_filing(self, rows: Rows, wanted: Sequence[Row]) -> None:
-        """Look for drawer rows."""
+        """Check whether drawer rows exist; when repairing, write the missing ones."""
         cursor = rows.transaction.cursor(rows.drawers)
         missing = [row for row in wanted if not cursor.set_key_dup(*row)]
         for prefix, packed in self._not_in_base(rows, missing):
@@ -370,7 +371,7 @@ class _Audit:
                 rows.transaction.put(prefix, packed, db=rows.drawers)
 
     def _not_in_base(self, rows: Rows, wanted: Sequence[Row]) -> Iterator[Row]:
-        """Yield the rows that the base lacks; none if it is damaged, which was reported."""
+        """Yield the rows that the base lacks; none if it is damaged, which was already reported."""
         if rows.base is None or self.is_base_damaged:
             yield from () if self.is_base_damaged else wanted
             return
@@ -388,7 +389,7 @@ class _Audit:
         suspects = [
             (registers[number][0], unpack_register(registers[number][1]).signature.fingerprint) for number in unlisted
         ]
-        # What was listed since has no mark.
+        # Documents listed since then do not have a mark.
         listed = {value: _listed_digests(rows, pack(value)) for value in {fingerprint for _, fingerprint in suspects}}
         for key, fingerprint in suspects:
             if key not in listed[fingerprint] and self._problem(
@@ -397,7 +398,7 @@ class _Audit:
                 rows.transaction.delete(key, db=rows.register)
 
     def _check_drawer_rows(self, rows: Rows, found: Sequence[Row]) -> None:
-        """Recompute each drawer row's key, and look for a document of its fingerprint."""
+        """Recompute each drawer row's key, and look for a document with its fingerprint."""
         for prefix, packed in found:
             row = f"drawer row {prefix.hex()} {packed.hex()}"
             is_key = self.session.record.is_key_row(prefix)
@@ -418,7 +419,7 @@ class _Audit:
         place = np.searchsorted(self.known_keys, mark)
         if place < len(self.known_keys) and self.known_keys[place] == mark:
             return True
-        # Perhaps one that was added since the listings were read.
+        # The document may have been added after the listings were read.
         registers = (rows.transaction.get(one, db=rows.register) for one in _listed_digests(rows, packed))
         signatures = [unpack_register(value).signature for value in registers if value is not None]
         return any(
@@ -431,7 +432,7 @@ def _keyless(prefix: bytes, packed: bytes) -> str:
 
 
 def _mark(prefix: bytes, packed: bytes) -> int:
-    """Return a number that tells a row of the key drawer from others, but for chance: 64 bits."""
+    """Return a number that identifies a row of the key drawer, up to 64-bit collisions."""
     return int.from_bytes(blake2b(prefix + packed, digest_size=_MARK_BYTES).digest(), "big")
 
 

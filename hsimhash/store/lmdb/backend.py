@@ -25,7 +25,7 @@ _OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """Return the URL of the folder, and the option behind it with its question mark."""
+    """Return the URL of the folder, and the option after it, including its question mark."""
     url = url_of(url)
     found = _OPTION.search(url)
     if found and found[1] == LOCK_TIMEOUT:
@@ -45,10 +45,10 @@ class _LmdbBackend(Backend):
     name, title = "lmdb", "LMDB, embedded"
     schemes = ("lmdb",)
     example = "lmdb://relative/path, lmdb:///absolute/path"
-    # CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single
-    # queries without a match of 4, 10, 20, 28 and 84 drawers over 150,000 to 2,400,000 random fingerprints, without
-    # hsimhash-native, with which a drawer takes a twentieth; and the `add_many` that wrote them all. Bytes are those of
-    # an index after bulk loads of 20,000 to 10,000,000 documents: right to a fifth.
+    # CPU time on a Xeon at 2.5 GHz with all data in memory, derived from differences between layouts and document
+    # counts: single queries without a match with 4, 10, 20, 28 and 84 drawers over 150,000 to 2,400,000 random
+    # fingerprints, without hsimhash-native (with it, a drawer takes a twentieth), and the `add_many` that wrote them.
+    # Bytes are those of an index after bulk loads of 20,000 to 10,000,000 documents, accurate to a fifth.
     prices = Prices(
         read_us=0.7,
         candidate_us=0.011,
@@ -62,7 +62,7 @@ class _LmdbBackend(Backend):
     is_embedded = True
     options = frozenset({LOCK_TIMEOUT})
     capabilities = frozenset({BacksUp, Compacts, LoadsInBulk})
-    limits = files.BASE_LIMITS  # of the stores that it opens
+    limits = files.BASE_LIMITS  # limits of the stores that this backend opens
 
     def parse(self, url: str) -> Path:
         return folder_in(url, _parts(url)[0].removeprefix("lmdb://"))
@@ -92,7 +92,7 @@ class _LmdbBackend(Backend):
             return False
         files.drop_at(folder, lock_timeout_s=_lock_timeout_s(url))
         if folder.is_dir():
-            say(f"{folder} has files that are not the index's; they stay")
+            say(f"{folder} has files that are not part of the index; they were kept")
         return True
 
     def checks(

@@ -36,7 +36,7 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    """Check what a write needs; opening the store reports what a read lacks."""
+    """Check that writes have the access they need; opening the store already checked that of reads."""
     data = (folder / DATA).resolve()
     refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:
@@ -48,8 +48,8 @@ def _check_folder(folder: Path) -> Check:
 def _check_writer(folder: Path) -> Check:
     holder = writer_of(folder / WRITER_LOCK)
     if holder is None:
-        return Check("writer", "ok", "nobody is writing")
-    return Check("writer", "ok", f"process {holder} is writing; others that write wait for it")
+        return Check("writer", "ok", "no process is writing")
+    return Check("writer", "ok", f"process {holder} is writing; other writers wait for it")
 
 
 def _check_file(free: int, file_bytes: int) -> Check:
@@ -67,7 +67,7 @@ def _check_base(store: LmdbStore) -> Iterator[Check]:
         return
     if not share:
         return
-    said = f"{share:.0%} of the drawer rows came since the base was made"
+    said = f"{share:.0%} of the drawer rows are newer than the base"
     if share <= _TOP_SHARE:
         yield Check("base", "ok", said)
         return

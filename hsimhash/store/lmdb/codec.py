@@ -2,13 +2,13 @@
 
 | database | key | value |
 |---|---|---|
-| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); both are the rowkey. With a base: what came since |
-| `documents` | fingerprint (8), id; or a cut id | first seen (8); after it the id, where the key cuts it |
+| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); both are the rowkey. Only rows newer than a base |
+| `documents` | fingerprint (8), id; or a cut id | first seen (8); then the id, if the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); from format 2 on sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>`; `base` | JSON |
 
-An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16).
-All numbers big-endian; first seen in ms since 1970. Every write is one transaction, durable when the call returns.
+An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16). All numbers are big-endian; first
+seen is in ms since 1970. Every write is one transaction, durable on return.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DATABASES: dict[str, dict[str, bool]] = {
     "register": {},
 }
 FORMAT_PART = b"format"
-BASE_PART = b"base"  # on disk, in the record: the base in force
+BASE_PART = b"base"  # on disk, in the record: the current base
 _BASED = "base"  # on disk, in the record's format: older releases refuse such an index
 DIGEST_BYTES = 16
 KEY_BYTES = 511  # LMDB's longest key
@@ -67,7 +67,7 @@ class DamagedRowError(Exception):
 
 
 def digest(doc_id: bytes) -> bytes:
-    """Return the register's key: URLs come from strangers, so the hash must be collision-resistant."""
+    """Return the register's key. URLs come from strangers, so the hash must be collision-resistant."""
     return blake2b(doc_id, digest_size=DIGEST_BYTES).digest()
 
 
@@ -112,7 +112,7 @@ class Registered(NamedTuple):
 
 
 def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
-    """Return the stored value of a register; without a signature it has no sketch and key."""
+    """Return the stored value of a register, without sketch and key unless `has_signatures`."""
     fingerprint, sketch, key = register.signature
     if has_signatures:
         return _SIGNED.pack(fingerprint, register.first_seen, sketch, key)
@@ -120,7 +120,7 @@ def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
 
 
 def register_fields(value: bytes) -> tuple[int, ...]:
-    """Return fingerprint and first seen of a register, then sketch and key if it is signed."""
+    """Return fingerprint and first seen of a register, then sketch and key if it has them."""
     if len(value) == _PLAIN.size:
         return _PLAIN.unpack(value)
     if len(value) == _SIGNED.size:
@@ -144,7 +144,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
 def page(
     transaction: lmdb.Transaction, databases: Mapping[str, object], name: str, after: Row | None, most: int
 ) -> list[Row]:
-    """Return up to `most` rows of a database after the row `after`, which may be gone, or within a bucket."""
+    """Return up to `most` rows of a database after the row `after`, which may be gone or inside a bucket."""
     cursor = transaction.cursor(databases[name])
     if after is None:
         is_there = cursor.first()
@@ -171,7 +171,7 @@ class Rows:
         value = self.transaction.get(digest(doc_id), db=self.register)
         return unpack_register(value) if value is not None else None
 
-    # Each writes every database in the order of its keys.
+    # Each method writes every database in the order of its keys.
 
     def put(self, documents: Collection[tuple[bytes, Registered]]) -> None:
         """Write the drawer rows, key drawer rows, listings and registers of documents."""
@@ -193,8 +193,8 @@ class Rows:
     def unlist(self, documents: Sequence[tuple[bytes, Signature]]) -> None:
         """Remove documents from the listings, and fingerprints without documents from the drawers.
 
-        A row of the key drawer stays while its fingerprint lists anything: to tell whether another document has that
-        key, all their registers would have to be read. `check` does so.
+        A row of the key drawer stays while its fingerprint lists any document: finding out whether another document has
+        that key would mean reading all their registers. `check` does so.
         """
         for key in sorted(document_key(pack(signature.fingerprint), doc_id) for doc_id, signature in documents):
             self.transaction.delete(key, db=self.listing)

@@ -1,4 +1,4 @@
-"""Copy an embedded index to a new data file, and a new base where it is large; replace the old one by it."""
+"""Copy an embedded index to a new data file, with a new base if it is large, and replace the old files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hsimhash.store.lmdb.files import (
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import REGISTER, SIGNED_REGISTER, FiledRows, distinct_of, signatures_of
 
-FILED_DOCUMENTS = 1_000_000  # whose rows are sorted in memory
+FILED_DOCUMENTS = 1_000_000  # documents whose rows are sorted in memory at a time
 
 
 def copy_rows(
@@ -46,14 +46,14 @@ def copy_rows(
 ) -> None:
     """Write all rows of a transaction in order to the new data file `target`, with full pages.
 
-    Not by LMDB's own compacting copy: that of lmdb 3.0.0 (LMDB 0.9.36) ends the process by SIGSEGV where a bucket is so
-    large that its rows have pages of their own.
+    LMDB's own compacting copy is not used: in lmdb 3.0.0 (LMDB 0.9.36) it ends the process with SIGSEGV if a bucket is
+    so large that its rows have pages of their own.
 
     Args:
-        transaction: that reads them.
-        databases: those of the index.
-        target: the new file.
-        base: has all drawer rows, so that they are not copied, and the record names it; None: as it is.
+        transaction: Transaction that reads the rows.
+        databases: Databases of the index, by name.
+        target: The new file.
+        base: Base that holds all drawer rows; they are not copied, and the copy's record names it. None: copy them.
     """
     verify_pages(transaction, *databases.values())
     with deleted_on_error(target):
@@ -83,16 +83,16 @@ def _name_base(copy: lmdb.Environment, record: object, base: BaseName) -> None:
 
 
 def copied_base(base: Base, folder: Path) -> Path:
-    """Copy a base to a folder, on the same disk as another name of the file; return it. Durable on return.
+    """Copy a base to a folder, as another link to the file if on the same disk; return its path. Durable on return.
 
     Raises:
-        DamagedBaseError: it is damaged.
+        DamagedBaseError: The base is damaged.
     """
     base.blocks.verify_all()
     copy = folder / base.name.file
     try:
         os.link(base.path, copy)
-    except OSError:  # another disk, one without links, or another base has replaced it
+    except OSError:  # another disk, one without links, or the base was replaced meanwhile
         with copy.open("wb") as file:
             file.write(base.content)
         sync_file(copy)
@@ -101,7 +101,7 @@ def copied_base(base: Base, folder: Path) -> Path:
 
 
 def rewrite(folder: Path, record: Record, limits: BaseLimits) -> tuple[int, int]:
-    """Rewrite the data file of an index that nobody has open, and its base; return its bytes before and after."""
+    """Rewrite the data file and base of an index that nobody has open; return their bytes before and after."""
     data, new = folder / DATA, new_data_file(folder)
     before = _bytes(folder)
     for left in made_files(folder):
@@ -118,7 +118,7 @@ def rewrite(folder: Path, record: Record, limits: BaseLimits) -> tuple[int, int]
                 with filed_registers(transaction, databases["register"], record, folder / FILED) as filed:
                     base = build_base(new_base(folder), record.layout, filed, like=folder / DATA)
             copy_rows(transaction, databases, new, base)
-    lmdb_lock(data).unlink(missing_ok=True)  # before the file is replaced: it knows the old one's transactions
+    lmdb_lock(data).unlink(missing_ok=True)  # before the replacement: it refers to the old file's transactions
     put_in_place(new, data)
     remove_bases(folder, base.file if base is not None else "")
     for left in made_files(folder):
@@ -131,7 +131,7 @@ def _bytes(folder: Path) -> int:
 
 
 def make_base(session: Session) -> None:
-    """Make a base of the rows that registers ask for, in place of the one in force and of what LMDB has."""
+    """Build a base of the rows that the registers require; it replaces the current base and the drawer rows in LMDB."""
     folder, record = session.path, session.record
     with session.writing():
         remove_bases(folder, session.environment.base_file())
@@ -149,7 +149,7 @@ def make_base(session: Session) -> None:
 def filed_registers(
     transaction: lmdb.Transaction, register: object, record: Record, folder: Path
 ) -> Iterator[list[FiledRows]]:
-    """Give the drawer rows that registers ask for, in files that are deleted at the end."""
+    """Return the drawer rows that registers require, in files that are deleted at the end of the block."""
     shutil.rmtree(folder, ignore_errors=True)
     kind, rows = SIGNED_REGISTER if record.has_signatures else REGISTER, transaction.cursor(register).iternext()
     filed = list[FiledRows]()
@@ -167,7 +167,7 @@ def filed_registers(
 
 @contextmanager
 def filed_top(transaction: lmdb.Transaction, top: object, record: Record, folder: Path) -> Iterator[list[FiledRows]]:
-    """Give the drawer rows of LMDB, in files that are deleted at the end; all of their fingerprints in all drawers."""
+    """Return LMDB's drawer rows, with each fingerprint in every drawer, in files that are deleted after the block."""
     shutil.rmtree(folder, ignore_errors=True)
     rows, parts, keyed = transaction.cursor(top).iternext(), [np.empty(0, np.uint64)], list[np.ndarray]()
     while batch := list(itertools.islice(rows, FILED_DOCUMENTS)):

@@ -1,6 +1,6 @@
 """LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
 
-LMDB must not be opened twice in a process, nor used across a fork. So the stores of a process on one folder share its
+LMDB must not be opened twice in a process, nor used across a fork. So all stores of a process on one folder share its
 environment. A forked child abandons its parent's environment without closing it, because closing would free the
 parent's reader marks, and opens its own at its next call.
 """
@@ -51,13 +51,13 @@ _log = logging.getLogger("hsimhash.store")
 class Based(NamedTuple):
     """The base of one state of an index, if there is one."""
 
-    named: bytes | None  # as the record names it
+    named: bytes | None  # the base as the record names it
     base: Base | None = None
     damage: DamagedBaseError | None = None  # why the base cannot be read
 
     @property
     def is_missing(self) -> bool:
-        """Whether the file of the base is not there."""
+        """Whether the file of the base does not exist."""
         return isinstance(self.damage, MissingBaseError)
 
     def readable_base(self) -> Base | None:
@@ -76,31 +76,31 @@ class SeenState(NamedTuple):
 
 
 class MissingBaseError(DamagedBaseError):
-    """The file of a base is not there."""
+    """The file of a base does not exist."""
 
 
 class Environment:
     """LMDB's environment of an index in a folder, with a shared lock that `compact` respects.
 
     Args:
-        path: the index's folder.
-        lock: on its data file.
+        path: The index's folder.
+        lock: Lock on its data file.
 
     Raises:
-        FormatVersionError: a release that this one does not know wrote it.
+        FormatVersionError: A release with a format unknown to this one wrote the index.
     """
 
     def __init__(self, path: Path, lock: HeldLock) -> None:
         self.path = path
         self.lock = lock
         self.is_over = False  # closed, or left behind by a fork
-        self.turn = threading.RLock()  # of who writes: LMDB never returns from closing what another thread writes
+        self.turn = threading.RLock()  # held by writers: closing LMDB while another thread writes never returns
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:
             raise damaged(path, f"{data.name} is empty")
         self.is_read_only = not os.access(data, os.W_OK)
-        # LMDB needs none where nobody can write through this mount; others may, through another.
+        # LMDB does not need one if nobody can write through this mount; others may write through another.
         self.has_lock_file = not os.statvfs(path).f_flag & os.ST_RDONLY
         self._lmdb_lock = lmdb_lock(data)
         if self.has_lock_file:
@@ -118,26 +118,26 @@ class Environment:
             raise
 
     def _check_length(self, data: Path) -> None:
-        """Make a file as long as its last page says: reading a page beyond its end would end the process by SIGBUS.
+        """Extend a file to its recorded length: reading a page beyond its end would end the process with SIGBUS.
 
-        A file that was cut off has pages of zeros then, which LMDB tells from its own. A whole one may lack its last
-        pages too: those that a transaction took and gave back are never written.
+        A truncated file then has pages of zeros, which LMDB distinguishes from its own. An intact file may also lack
+        its last pages: those that a transaction took and gave back are never written.
         """
         wanted = (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
-        size = data.stat().st_size  # after the above: a file in force never shrinks
+        size = data.stat().st_size  # after the above: a file in use never shrinks
         if size >= wanted:
             return
         if self.is_read_only:
             raise CorruptionError(
-                f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was cut off, or its last pages were "
-                f"never written; to complete it, where this user can write it, "
+                f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was truncated, or its last pages were "
+                f"never written; to complete it, as a user who can write it, "
                 + Remedy("call index.check()", "run 'hsimhash check'")
             )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
 
     def _read_record(self) -> Record:
-        """Return how the index was made; before the databases, which another release may have made otherwise."""
+        """Return how the index was made; before the databases are opened, which other releases may make differently."""
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
                 parts = {name: transaction.get(name) or b"" for name in (DISTANCE_PART, *RECORD_PARTS)}
@@ -154,7 +154,7 @@ class Environment:
         self._record, self._learning = self.databases["record"], threading.Lock()
         with self.env.begin() as transaction:
             for database in self.databases.values():
-                transaction.cursor(database).first()  # tells of most files that were cut off
+                transaction.cursor(database).first()  # fails for most truncated files
                 transaction.cursor(database).last()
             self._based = self._learned(transaction.get(BASE_PART, db=self._record))
         self._state: SeenState | None = None  # the last one that was read
@@ -168,7 +168,7 @@ class Environment:
         return based
 
     def state(self, transaction: lmdb.Transaction) -> SeenState:
-        """Return what is known of the state that a read transaction sees; most queries see one that is known."""
+        """Return the known facts about the state that a read transaction sees; most queries see a known one."""
         state, number = self._state, transaction.id()
         if state is None or state.number != number:
             has_top = bool(transaction.cursor(self.databases["drawers"]).first())
@@ -181,8 +181,8 @@ class Environment:
         try:
             name = BaseName.from_json(named)
             path = self.path / name.file
-            if path.exists() and not path.is_file():  # to open a pipe would wait for ever
-                raise DamagedBaseError(f"{name.file} is no file")
+            if path.exists() and not path.is_file():  # opening a pipe would wait forever
+                raise DamagedBaseError(f"{name.file} is not a regular file")
             return Based(named, Base(path, name, self.record.layout))
         except FileNotFoundError:
             return Based(named, damage=MissingBaseError(f"{name.file} is missing"))
@@ -190,13 +190,13 @@ class Environment:
             return Based(named, damage=error)
 
     def base_file(self) -> str:
-        """Return the name of the file of the base in force, or nothing."""
+        """Return the file name of the current base, or an empty string."""
         with self.env.begin() as transaction:
             named = self.based(transaction).named
         return BaseName.from_json(named).file if named is not None else ""
 
     def name_base(self, transaction: lmdb.Transaction, name: BaseName) -> None:
-        """Put a base in force, and empty the database of the drawer rows, all of which it has; in one transaction."""
+        """Make a base current and empty the database of drawer rows, all of which it has; in one transaction."""
         if transaction.get(BASE_PART, db=self._record) is None:
             form = transaction.get(FORMAT_PART, db=self._record)
             transaction.put(FORMAT_PART, marked_format(form), db=self._record)
@@ -207,17 +207,17 @@ class Environment:
         """Begin a write transaction, under the writer's lock and in its `turn`.
 
         Raises:
-            StoreClosedError: it was closed in another thread.
-            IndexNotFoundError: the index was deleted or replaced since it was opened.
+            StoreClosedError: The environment was closed in another thread.
+            IndexNotFoundError: The index was deleted or replaced since it was opened.
         """
         if self.is_over:
             raise StoreClosedError(f"index {self.path} was closed, or compacted, in another thread during this call")
         if not self.is_in_place():
             raise IndexNotFoundError(
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
-                f"deleted or replaced; nothing of this write was stored: open the index again"
+                f"deleted or replaced; this write was not stored: open the index again"
             )
-        self.env.reader_check()  # the mark of a killed reader would keep every page since from being used again
+        self.env.reader_check()  # otherwise the mark of a killed reader would keep all later pages from being reused
         return self.env.begin(write=True)
 
     def is_in_place(self) -> bool:
@@ -227,7 +227,7 @@ class Environment:
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
 
     def close(self) -> None:
-        """Close the environment after writes in progress; reads still in progress get an error."""
+        """Close the environment after writes in progress; reads still in progress fail."""
         with self.turn:
             self.is_over = True
             self.env.close()
@@ -250,8 +250,8 @@ def _check_lock_file(path: Path, lock: Path) -> None:
     there = lock if lock.exists() else lock.parent
     if not os.access(there, os.W_OK):
         raise StoreUnavailableError(
-            f"index {path} cannot be opened: this user cannot write {there}, where LMDB marks what is being read; give "
-            f"the right to write it, or read a backup"
+            f"index {path} cannot be opened: this user cannot write {there}, where LMDB registers readers; grant "
+            f"write access, or read a backup"
         )
 
 
@@ -260,11 +260,11 @@ _registry_lock = threading.Lock()
 
 
 def acquire(path: Path, user: object, timeout_s: float) -> Environment:
-    """Return this process's environment of the index in a folder, to be given back to `release`.
+    """Return this process's environment of the index in a folder; pass it to `release` afterwards.
 
     Raises:
-        IndexNotFoundError: there is no index.
-        StoreBusyError: it was being compacted for `timeout_s` seconds.
+        IndexNotFoundError: There is no index.
+        StoreBusyError: A compaction took longer than `timeout_s` seconds.
     """
     folder = Path(os.path.realpath(path))
     deadline = time.monotonic() + timeout_s
@@ -313,7 +313,7 @@ def _not_there(path: Path) -> IndexNotFoundError:
 
 
 def release(environment: Environment, user: object) -> None:
-    """Give back an environment; the last user closes it."""
+    """Release an environment; the last user closes it."""
     with _registry_lock:
         environment.users.discard(user)
         if not environment.users and not environment.is_over:
@@ -321,7 +321,7 @@ def release(environment: Environment, user: object) -> None:
 
 
 def close_alone(environment: Environment) -> None:
-    """Close an environment that nobody else in this process uses; `StoreBusyError` if someone does."""
+    """Close an environment that nothing else in this process uses; otherwise raise `StoreBusyError`."""
     with _registry_lock:
         if len(environment.users) > 1:
             raise StoreBusyError(
@@ -332,7 +332,7 @@ def close_alone(environment: Environment) -> None:
 
 
 def _keys_of_this_process(path: object, subdir: object) -> tuple[object, ...]:
-    """Return by which lmdb knows that a process has an environment's files open; a child inherits its parent's."""
+    """Return lmdb's keys for open environments plus the process id, because a child inherits its parent's keys."""
     return tuple((key, os.getpid()) for key in _env_keys(path, subdir))
 
 
@@ -340,7 +340,7 @@ _env_keys = _envid.env_keys
 
 
 def _after_fork_in_child() -> None:
-    _envid.env_keys = _keys_of_this_process  # also for what another thread was making or compacting
+    _envid.env_keys = _keys_of_this_process  # also covers environments that another thread was creating or compacting
     try:
         for environment in list(_environments):
             if not environment.is_over:
@@ -349,7 +349,7 @@ def _after_fork_in_child() -> None:
         _registry_lock.release()
 
 
-# No environment is half open at a fork. Both are in C: no signal leaves the lock held.
+# No environment is half open during a fork. Both functions are in C, so no signal leaves the lock held.
 os.register_at_fork(
     before=_registry_lock.acquire, after_in_parent=_registry_lock.release, after_in_child=_after_fork_in_child
 )

@@ -1,17 +1,17 @@
-"""Files of an embedded index: create and replace them; turn errors of LMDB and the file system into ours.
+"""Files of an embedded index: create and replace them; convert errors of LMDB and the file system into ours.
 
-| file in the index's folder | what |
+| file in the index's folder | contents |
 |---|---|
-| `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
+| `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, exclusively |
 | `data.mdb-lock` | LMDB's lock file |
 | `writer.lock` | locked by the process that writes; holds its pid |
-| `base-….rows` | the base, if there is one; others than the record names are deleted by the next merge or `compact` |
-| `base.tmp/` | sorted rows, while a base is made |
-| `data.….mdb` | an unfinished data file; the next `create` or `compact` deletes it after a kill |
+| `base-….rows` | the base, if there is one; the next merge or `compact` deletes those that the record does not name |
+| `base.tmp/` | sorted rows, while a base is built |
+| `data.….mdb` | an unfinished data file; after a kill the next `create` or `compact` deletes it |
 | `jobs/` | job folders of `hsimhash ingest`; `jobs/add_many` while a large `add_many` merges |
 
-A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated.
-In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
+A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated. In an index of
+release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ DATA = "data.mdb"
 JOBS = "jobs"
 FILED = "base.tmp"
 MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
-MAX_READERS = 1024  # simultaneous readers, over all processes
+MAX_READERS = 1024  # simultaneous readers in all processes
 EMPTY_INDEX_BYTES = 1 << 16
-ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
-FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
-_MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # with a dash by releases up to 0.1.0
+ROWS_AT_ONCE = 50_000  # rows copied in one transaction; bounds memory
+FULL_BYTES = 1 << 20  # free space below which a disk counts as full: ext4 reserves up to some dozen blocks
+_MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # releases up to 0.1.0 used a dash
 _BASE = re.compile(r"base-[0-9a-f]+\.rows")
 _OF_0_1_0 = "writer.queue"
-_FOLDER_TRIES = 10  # of making the folder of an index and locking it, where drops delete it again
+_FOLDER_TRIES = 10  # attempts to create and lock an index's folder while drops delete it
 _CORRUPT = (
     DamagedRowError,
     lmdb.CorruptedError,
@@ -74,7 +74,7 @@ _CORRUPT = (
     lmdb.PanicError,
 )
 _RESTORE = "restore a backup, or delete the index with 'hsimhash drop-table' and ingest again"
-FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError, DamagedBaseError)  # what `store_error` takes
+FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError, DamagedBaseError)  # errors that `store_error` converts
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,9 @@ class BaseLimits:
     """When an index gets a base.
 
     Args:
-        documents: smaller indexes do without.
-        share: a merge makes a new base if the rows that came since are more than one in so many of the base's.
+        documents: Number of documents below which an index does not have a base.
+        share: A merge builds a new base if more than one in `share` of the base's number of rows are new since it was
+            built.
     """
 
     documents: int = 100_000
@@ -99,10 +100,10 @@ def damaged(path: Path, found: object) -> CorruptionError:
 
 
 def store_error(path: Path, error: BaseException) -> HsimhashError:
-    """Return what to raise for one of `FOREIGN_ERRORS` at the index `path`."""
+    """Return the error to raise for one of `FOREIGN_ERRORS` at the index `path`."""
     if isinstance(error, DamagedBaseError):
         return CorruptionError(
-            f"index {path} is damaged: {error}; to make its base again from the registers, "
+            f"index {path} is damaged: {error}; to rebuild its base from the registers, "
             + Remedy("call index.check(repair=True)", "run 'hsimhash check --repair'")
         )
     if isinstance(error, _CORRUPT):
@@ -114,12 +115,12 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
             return StoreUnavailableError(
                 f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; nothing of this write was stored"
             )
-        return damaged(path, f"{error}, though the disk has room: a page number leads too far, or a disk fails")
+        return damaged(path, f"{error}, though the disk has room: a page number is out of range, or the disk fails")
     said = str(error)
     if isinstance(error, lmdb.MapFullError):
         said = (
-            "it is full: an embedded index holds 1 TiB, about 3,000 million documents; nothing of this write was "
-            "stored: begin another, or use HBase"
+            "it is full: an embedded index holds 1 TiB, about 3 billion documents; this write was not stored: "
+            "create another index, or use HBase"
         )
     elif isinstance(error, lmdb.MemoryError):
         said = "cannot reserve 1 TiB of address space, which takes no memory; allow it with 'ulimit -v unlimited'"
@@ -163,7 +164,7 @@ def is_full(path: Path, error: BaseException) -> bool:
 
 @contextmanager
 def lmdb_errors(path: Path) -> Iterator[None]:
-    """Turn errors of LMDB and the file system into hsimhash's, which name the index at `path`."""
+    """Convert errors of LMDB and the file system into hsimhash's, which name the index at `path`."""
     try:
         yield
     except FOREIGN_ERRORS as error:
@@ -183,7 +184,7 @@ def open_lmdb(
         readonly=is_read_only,
         lock=has_lock,
         create=not is_read_only,
-        meminit=True,  # otherwise freed memory of the process, perhaps with a password, is written into unused bytes
+        meminit=True,  # otherwise freed process memory, perhaps with a password, is written into unused bytes
         readahead=False,  # reads are random: reading ahead would only fill the cache with other buckets
         metasync=is_durable,
         sync=is_durable,
@@ -196,7 +197,7 @@ def open_databases(env: lmdb.Environment, *, create: bool) -> dict[str, object]:
 
 
 def lmdb_lock(data: Path) -> Path:
-    """Return the name of LMDB's lock file for a data file."""
+    """Return the path of LMDB's lock file for a data file."""
     return data.with_name(f"{data.name}-lock")
 
 
@@ -213,13 +214,13 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                 record = open_databases(env, create=True)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
-            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # left after the data file was deleted by hand
+            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # it may remain after the data file was deleted by hand
             put_in_place(data, folder / DATA)
     except lmdb.Error as error:
         raise store_error(folder, error) from error
     except OSError as error:
         raise StoreUnavailableError(
-            f"cannot make an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
+            f"cannot create an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
         ) from error
 
 
@@ -239,13 +240,13 @@ def _refuse_index(folder: Path) -> None:
 
 
 def refuse_lost_link(folder: Path) -> None:
-    """Raise `CorruptionError` if an index of release 0.1.0 lost its link, or the link leads nowhere."""
+    """Raise `CorruptionError` if an index of release 0.1.0 lost its link, or the link's target is missing."""
     link = folder / DATA
     if link.is_symlink():
         raise CorruptionError(
             f"index {folder} is damaged: {DATA} names {link.readlink()}, which is missing; {_RESTORE}"
         )
-    # What a killed creation of release 0.1.0 leaves is smaller than any index with documents.
+    # A killed creation by release 0.1.0 leaves a file smaller than any index with documents.
     found = [data.name for data in folder.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
     if found:
         raise CorruptionError(
@@ -255,13 +256,13 @@ def refuse_lost_link(folder: Path) -> None:
 
 
 def new_data_file(folder: Path) -> Path:
-    """Return the name of a data file that is being made."""
-    return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # no `data-….mdb`, which may be an index of 0.1.0
+    """Return the path of a data file that is being made."""
+    return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # not `data-….mdb`, which may be an index of 0.1.0
 
 
 @contextmanager
 def deleted_on_error(data: Path) -> Iterator[None]:
-    """Delete a data file that could not be made, once it is known whether for want of space."""
+    """Delete a data file that could not be made, after finding out whether the disk was full."""
     try:
         yield
     except BaseException as error:
@@ -275,8 +276,8 @@ def deleted_on_error(data: Path) -> Iterator[None]:
 def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
     """Read all rows of databases once; raise if a page is damaged.
 
-    Backwards: LMDB tells of such a page then. On its way forwards it ends the process (SIGABRT), so this comes before
-    every walk over a whole database.
+    It reads backwards, because LMDB then reports such a page. Reading forwards, LMDB ends the process (SIGABRT), so
+    this precedes every walk over a whole database.
     """
     for database in databases:
         rows = transaction.cursor(database).iterprev(values=False)
@@ -285,17 +286,17 @@ def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
 
 
 def bases(folder: Path) -> list[Path]:
-    """Return the bases in a folder, and what is left of unfinished ones."""
+    """Return the bases in a folder, and the remains of unfinished ones."""
     return [path for path in folder.iterdir() if _BASE.fullmatch(path.name) and path.is_file()]
 
 
 def new_base(folder: Path) -> Path:
-    """Return the name of a new base."""
+    """Return the path of a new base."""
     return folder / f"base-{secrets.token_hex(8)}.rows"
 
 
 def remove_bases(folder: Path, but: str) -> None:
-    """Delete all bases but one; under the writer's lock. Who has mapped one keeps it."""
+    """Delete all bases but one; under the writer's lock. Processes that have mapped a base keep it."""
     for path in bases(folder):
         if path.name != but:
             path.unlink(missing_ok=True)
@@ -303,7 +304,7 @@ def remove_bases(folder: Path, but: str) -> None:
 
 
 def made_files(folder: Path) -> list[Path]:
-    """Return the files that a creation or compaction makes, and what the link of release 0.1.0 names."""
+    """Return the files that a creation or compaction makes, and those that the link of release 0.1.0 names."""
     return [path for path in folder.iterdir() if _MADE.fullmatch(path.name)]
 
 
@@ -314,11 +315,13 @@ def refuse_no_index(folder: Path) -> None:
 
 
 def _not_found(folder: Path) -> IndexNotFoundError:
-    return IndexNotFoundError(f"no index at {folder}: there is no {WRITER_LOCK}, and no {DATA} of one; " + CREATE_ONE)
+    return IndexNotFoundError(
+        f"no index at {folder}: it has neither {WRITER_LOCK} nor the {DATA} of an index; " + CREATE_ONE
+    )
 
 
 def _has_writer_lock(folder: Path) -> bool:
-    """Whether a folder has the lock file of an index, which holds a pid at most."""
+    """Whether a folder has the lock file of an index, which holds at most a pid."""
     try:
         return re.fullmatch(rb"\d*", (folder / WRITER_LOCK).read_bytes()) is not None
     except OSError:
@@ -326,7 +329,7 @@ def _has_writer_lock(folder: Path) -> bool:
 
 
 def _is_readable(data: Path) -> bool:
-    """Whether a file that is there has the databases of an index, or nothing."""
+    """Whether an existing file has the databases of an index, or is empty."""
     try:
         if data.stat().st_size == 0:
             return True
@@ -341,9 +344,9 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
     """Delete an index, even a damaged one, and its folder unless that has other files.
 
     Raises:
-        IndexNotFoundError: the folder has no index.
-        StoreBusyError: another process wrote for all that time; nothing was deleted.
-        StoreUnavailableError: the folder cannot be written.
+        IndexNotFoundError: The folder does not have an index.
+        StoreBusyError: Another process wrote all that time; nothing was deleted.
+        StoreUnavailableError: The folder cannot be written.
     """
     refuse_no_index(folder)
     data = folder / DATA
@@ -353,7 +356,7 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
         except FileNotFoundError:  # another process has dropped it since
             raise _not_found(folder) from None
         with lock:
-            data.unlink(missing_ok=True)  # first: from here on there is no index,
+            data.unlink(missing_ok=True)  # first: from here on the index does not exist
             sync_folder(folder)
             for left in (JOBS, FILED):
                 shutil.rmtree(folder / left, ignore_errors=True)
@@ -364,7 +367,7 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
                 folder / _OF_0_1_0,
                 folder / WRITER_LOCK,
             ):
-                file.unlink(missing_ok=True)  # and as long as the last of them is there, a drop continues
+                file.unlink(missing_ok=True)  # as long as the last of them exists, a drop can be repeated
     with suppress(OSError):  # there are other files
         folder.rmdir()
 
@@ -382,7 +385,7 @@ def remove_blank(folder: Path) -> None:
 
 
 def is_own(folder: Path, path: Path) -> bool:
-    """Whether a path leads to a file of the index in a folder: its data, or a lock."""
+    """Whether a path leads to a file of the index in a folder: its data file, a base or a lock."""
     data = (folder / DATA).resolve()
     own = (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
     return path.resolve() in own or (path.resolve().parent == folder.resolve() and bool(_BASE.fullmatch(path.name)))

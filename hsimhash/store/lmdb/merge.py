@@ -1,16 +1,17 @@
 """Bulk loads on LMDB: sorted runs on disk, merged in key order.
 
-Committing unsorted arrivals costs a random page per row. So documents are collected in *runs*, sorted files that need
-no lock, and merged at the end under the writer's lock, each database in the order of its keys:
+Committing unsorted documents costs a random page per row. So documents are collected in *runs*, sorted files that do
+not need a lock, and merged at the end under the writer's lock, each database in the order of its keys:
 
-1. *resolve*: of an id that occurs in several runs the last counts; what the register has already is left out.
-2. *documents*, 3. *drawers*, 4. *registers*, with what moved documents leave behind deleted beside the new register.
+1. *resolve*: if an id occurs in several runs, the last one counts; unchanged documents are left out.
+2. *documents*, 3. *drawers*, 4. *registers*: each new register is written together with the deletion of the rows that a
+   moved document leaves behind.
 
-The third stage puts drawer rows into LMDB, or makes a new base of all where they are a share of it (`BaseLimits`).
+The third stage puts the drawer rows into LMDB, or builds a new base of all rows if there are enough (`BaseLimits`).
 
-Each commit also says, in `record` under `load:<token>`, how far it came; `delete` takes that away. A merge that was
-killed continues there if no one else has committed since (a base it writes anew), and starts again otherwise: readers
-believe only registers, so nothing half-done is seen.
+Each commit also records its progress in `record` under `load:<token>`, which `delete` removes. After a kill, the merge
+resumes there if nobody else has committed since (but it rebuilds a base), and starts over otherwise. Readers trust only
+registers, so they do not see an unfinished merge.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ from hsimhash.store.runs import (
 if TYPE_CHECKING:
     import lmdb
 
-COMMIT_DOCUMENTS = 200_000  # whose listings or registers are written in one transaction
-ROWS_A_DOCUMENT = 2  # likewise, of drawer rows, but for a larger bucket
-ADDED = "add_many"  # among the job folders: what a large `add_many` merges
-_DONE = "done"  # the stage after the last
+COMMIT_DOCUMENTS = 200_000  # documents whose listings or registers are written in one transaction
+ROWS_A_DOCUMENT = 2  # drawer rows per document in one transaction, except for a larger bucket
+ADDED = "add_many"  # job folder of a large `add_many`
+_DONE = "done"  # stage after the last one
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -96,9 +97,9 @@ class SortedRuns(BulkLoad):
             return None
 
     def delete(self) -> None:
-        """Remove the runs, and the index's record of their merge."""
+        """Remove the runs and the index's record of their merge."""
         with file_errors(self.folder):
-            while self._runs:  # first: the disk may be full
+            while self._runs:  # first, because the disk may be full
                 self._runs.pop().delete()
         with LmdbView(self._session) as view:
             is_remembered = view.transaction.get(self._state_key, db=view.databases["record"]) is not None
@@ -111,10 +112,10 @@ class SortedRuns(BulkLoad):
 def merge_documents(session: Session, doc_ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> int:
     """Bring documents with distinct ids into the index by a bulk load; return how many are new or changed.
 
-    A kill leaves a part of them, and a folder that the next call deletes.
+    A kill leaves some of them, and a folder that the next call deletes.
     """
     folder = session.path / JOBS / ADDED
-    with session.writing():  # so nobody else uses the folder
+    with session.writing():  # so that nobody else uses the folder
         if folder.exists():
             SortedRuns(session, folder, None).delete()
         load = SortedRuns(session, folder, None)
@@ -133,7 +134,7 @@ class _State:
     after: bytes
     added: int
     runs: int
-    data: str  # the data file: a compaction numbers transactions anew
+    data: str  # identity of the data file: a compaction renumbers transactions
     transaction: int = 0
 
     def to_json(self) -> bytes:
@@ -172,10 +173,10 @@ class _Merge:
         else:
             if stored is not None:
                 _log.info(
-                    "index %s: others have written since the merge was interrupted; it starts again", self.session.path
+                    "index %s: others have written since the merge was interrupted; it starts over", self.session.path
                 )
             kept = resolve(self.runs, self.step_documents, self._changes)
-            self.added = kept if stored is None else stored.added  # the first count stands: some may be in by now
+            self.added = kept if stored is None else stored.added  # the first count stands: some may be stored by now
             reached = _State("documents", b"", self.added, len(self.runs), "")
             with self._commit(reached.stage, reached.after):
                 pass
@@ -195,7 +196,7 @@ class _Merge:
             after = b""
 
     def _stored(self) -> _State | None:
-        """Return how far an earlier merge of the same runs came."""
+        """Return the progress of an earlier merge of the same runs."""
         with LmdbView(self.session) as view:
             stored = view.transaction.get(self.state_key, db=view.databases["record"])
         state = _State.from_json(stored) if stored else None
@@ -203,7 +204,7 @@ class _Merge:
 
     @contextmanager
     def _commit(self, stage: str, after: bytes) -> Iterator[lmdb.Transaction]:
-        """Give a write transaction that also records how far the merge came."""
+        """Return a write transaction that also records the merge's progress."""
         with self.session.write() as transaction:
             data = self.session.data_file()
             state = _State(stage, after, self.added, len(self.runs), data, transaction.id())
@@ -219,7 +220,7 @@ class _Merge:
     # Stage 1.
 
     def _changes(self, found: Found) -> Bools:
-        """Whether each register differs from what the index has."""
+        """Whether each register differs from the index's."""
         with LmdbView(self.session) as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
@@ -243,7 +244,7 @@ class _Merge:
 
     def _write_drawers(self, after: bytes) -> None:
         if after >= _edge(1 << SEGMENT_BITS):
-            remove_bases(self.session.path, self.session.environment.base_file())  # killed before it did
+            remove_bases(self.session.path, self.session.environment.base_file())  # a killed merge had not done this
             return
         for run in self.runs:
             write_permuted(run, self.drawers, self.session.record.keying)
@@ -253,7 +254,7 @@ class _Merge:
             self._write_top(after)
 
     def _is_base_due(self) -> bool:
-        """Whether so much came since the base was made that another pays; see `BaseLimits`."""
+        """Whether enough rows are new since the base was built to justify another; see `BaseLimits`."""
         environment, limits = self.session.environment, self.session.limits
         new: int = sum(permuted_of(run, self.drawers).shape[1] for run in self.runs)
         with LmdbView(self.session) as view:
@@ -265,7 +266,7 @@ class _Merge:
         return new + since >= limits.documents and new * limits.share >= since
 
     def _write_base(self) -> None:
-        """Make a base of what the index has and of the runs, and let it take the place of all drawer rows."""
+        """Build a base from the index's rows and the runs, and replace all drawer rows in LMDB with it."""
         environment, path = self.session.environment, self.session.path
         remove_bases(path, environment.base_file())
         name = self._built_base()
@@ -281,13 +282,13 @@ class _Merge:
                     with filed_top(view.transaction, view.databases["drawers"], record, path / FILED) as filed:
                         return self._build([*self.runs, *filed], old)
             except DamagedBaseError as error:
-                _log.warning("index %s: %s; its base is made again from the registers", path, error)
+                _log.warning("index %s: %s; its base is rebuilt from the registers", path, error)
             with filed_registers(view.transaction, view.databases["register"], record, path / FILED) as filed:
                 return self._build([*self.runs, *filed], None)
 
     def _build(self, filed: Sequence[FiledRows], old: Base | None) -> BaseName:
         count = sum(permuted_of(one, self.drawers).shape[1] for one in filed) + (old.rows if old else 0)
-        share = self.documents / max(count, 1)  # of what is written, that counts as this merge's work
+        share = self.documents / max(count, 1)  # share of the written rows that counts as this merge's work
         return build_base(
             new_base(self.session.path),
             self.session.record.layout,
@@ -328,7 +329,7 @@ class _Merge:
             self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
 
     def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Int64s]:
-        """Return the registers to write, in key order, and for each the number of its run and its place there."""
+        """Return the registers to write, in key order, and for each its run's number and its position in that run."""
         parts, origins = [], []
         for number, run in enumerate(self.runs):
             registers, start = run.registers(low, high)
@@ -359,8 +360,8 @@ class _Merge:
 
 
 def _is_change(old: bytes | None, new: bytes) -> bool:
-    """Whether a register has another signature than the one that the index has."""
-    behind = 2 * FINGERPRINT_BYTES  # of the fingerprint and first seen
+    """Whether a register's signature differs from the index's."""
+    behind = 2 * FINGERPRINT_BYTES  # offset after the fingerprint and first seen
     return old is None or old[:FINGERPRINT_BYTES] != new[:FINGERPRINT_BYTES] or old[behind:] != new[behind:]
 
 

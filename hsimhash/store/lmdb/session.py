@@ -46,9 +46,9 @@ from hsimhash.store.lmdb.files import (
 )
 from hsimhash.store.reports import MOST_LISTED
 
-_SCANS_AT_ONCE = 10_000  # buckets read, and
-_LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
-_FEW = 4  # fingerprints, whose documents are sooner read one by one
+_SCANS_AT_ONCE = 10_000  # buckets read between two deadline checks
+_LISTED_AT_ONCE = 256  # listings read between two deadline checks
+_FEW = 4  # fingerprints up to which documents are faster to read one by one
 
 
 class Session:
@@ -56,9 +56,9 @@ class Session:
 
     Args:
         url: `lmdb://…`, for messages.
-        path: the index's folder.
-        lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
-        limits: when it gets a base.
+        path: The index's folder.
+        lock_timeout_s: How long a write waits for another writer, and opening for a compaction, in seconds.
+        limits: When the index gets a base.
     """
 
     def __init__(self, url: str, path: Path, lock_timeout_s: float, limits: BaseLimits = BASE_LIMITS) -> None:
@@ -66,7 +66,7 @@ class Session:
         self.lock_timeout_s = lock_timeout_s
         self._is_closed = False
         self._environment = acquire(path, self, lock_timeout_s)
-        self.path = self._environment.path  # absolute: the process may change its folder
+        self.path = self._environment.path  # absolute: the process may change its working folder
         self.record = self._environment.record
 
     @property
@@ -81,7 +81,9 @@ class Session:
         new = acquire(self.path, self, self.lock_timeout_s)
         if new.record != self.record:
             release(new, self)
-            raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
+            raise LayoutMismatchError(
+                f"another index was created at {self.path} since this one was opened; open it again"
+            )
         self._environment = new
         return new
 
@@ -91,7 +93,7 @@ class Session:
             raise read_only(self.path)
         if self.environment.is_read_only:
             raise StoreUnavailableError(
-                f"index {self.path} cannot be written: this user cannot write {DATA}; give the right to write it"
+                f"index {self.path} cannot be written: this user cannot write {DATA}; grant write access to it"
             )
         path = self.path / WRITER_LOCK
         if held_here(path) is not None:
@@ -106,10 +108,10 @@ class Session:
             return lock
 
     def _show_last_commit(self) -> None:
-        """Let reads see what a writer committed that was killed before it could say so in LMDB's lock file.
+        """Make the last commit visible even if its writer was killed before it updated LMDB's lock file.
 
-        Until the next write transaction begins, reads see the state before that commit. Whoever decides by what it
-        reads, and then writes, would miss those documents.
+        Until the next write transaction begins, reads see the state before that commit. A caller that reads, decides
+        and then writes would miss those documents.
         """
         with (environment := self.environment).turn:
             environment.begin_write().abort()
@@ -119,13 +121,13 @@ class Session:
         lock = held_here(self.path / WRITER_LOCK)
         if lock is None or not lock.is_in_place():
             raise StoreBusyError(
-                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so another may write too; what "
-                f"was not yet acknowledged is not stored: try again, and leave that file alone"
+                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so others may write as "
+                f"well; unacknowledged writes were not stored: try again, and do not delete that file"
             )
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
-        """Give a write transaction under the writer's lock; durable when the block ends, rolled back if it raises."""
+        """Return a write transaction under the writer's lock; durable when the block ends, rolled back if it raises."""
         with (
             lmdb_errors(self.path),
             self.writing(),
@@ -155,7 +157,7 @@ class Session:
         return os.fstat(self.environment.lock.fileno()).st_size
 
     def close(self) -> None:
-        """Give back the environment; the last session of the process closes it."""
+        """Release the environment; the last session of the process closes it."""
         self._is_closed = True
         release(self._environment, self)
 
@@ -175,7 +177,7 @@ class LmdbView(View):
         try:
             self.transaction = environment.env.begin()
             self._state = environment.state(self.transaction)
-            if self._state.based.is_missing:  # perhaps another has taken its place since
+            if self._state.based.is_missing:  # another base may have replaced it since
                 self.transaction.abort()
                 self.transaction = environment.env.begin()
                 self._state = environment.state(self.transaction)
@@ -186,18 +188,18 @@ class LmdbView(View):
 
     @property
     def base(self) -> Base | None:
-        """The base, if there is one; `DamagedBaseError` if it cannot be read."""
+        """The base, if there is one; raises `DamagedBaseError` if it cannot be read."""
         return self._state.based.readable_base()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
-        if not environment.is_over:  # in a forked child it is the parent's
+        if not environment.is_over:  # in a forked child it belongs to the parent
             is_alone = environment.has_lock_file or self.transaction.id() == environment.env.info()["last_txnid"]
             self.transaction.abort()
             if not is_alone:
                 raise StoreUnavailableError(
-                    f"index {environment.path} was written while it was read from a read-only mount, where nobody can "
-                    f"mark what is being read; try again, mount it writable, or read a backup"
+                    f"index {environment.path} was written while it was read from a read-only mount, where "
+                    f"readers cannot be registered; try again, mount it writable, or read a backup"
                 ) from error
         if isinstance(error, FOREIGN_ERRORS):
             raise self._our_error(error) from error
@@ -228,16 +230,16 @@ class LmdbView(View):
         return rows if most is None or len(rows) < most else _first_rows(rows, most)
 
     def _scan_top(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
-        """Call `scan` of what LMDB has."""
+        """Scan the drawer rows in LMDB."""
         cursor = self.transaction.cursor(self.databases["drawers"])
-        if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # as a rule, and a quarter of the time less
+        if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # the usual case, in a quarter less time
             rows = _rows_under(cursor, prefixes, most)
         else:
             rows = b"".join(_rows_under(cursor, part, most) for part in self._in_time(prefixes))
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
 
     def _in_time(self, prefixes: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-        """Yield prefixes, a part at a time, as long as time is left."""
+        """Yield prefixes in parts, as long as time is left."""
         for start in range(0, max(len(prefixes), 1), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
@@ -293,7 +295,7 @@ class LmdbView(View):
         return base
 
     def _near_since(self, fingerprints: Uint64s, distance: int, numbers: Uint64s) -> tuple[Int64s, Uint64s]:
-        """Return the pairs of `near_many` with the rows that LMDB has."""
+        """Return the pairs of `near_many` for the rows in LMDB."""
         order = np.argsort(numbers, axis=None)
         ordered = numbers.ravel()[order]
         rows = self._scan_top(prefixes_of(ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]))
@@ -321,14 +323,14 @@ class LmdbView(View):
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         get, register = self.transaction.get, self.databases["register"]
-        values = [get(one, db=register) for one in map(digest, doc_ids)]  # all at once, a sixth sooner
+        values = [get(one, db=register) for one in map(digest, doc_ids)]  # all at once takes a sixth less time
         return [
             None if value is None else Document(decode_id(doc_id), *register_fields(value))
             for doc_id, value in zip(doc_ids, values, strict=True)
         ]
 
     def confirmed(self, doc_id: bytes) -> Document | None:
-        """Return the document of a register."""
+        """Return a document according to its register."""
         value = self.transaction.get(digest(doc_id), db=self.databases["register"])
         return None if value is None else Document(decode_id(doc_id), *register_fields(value))
 
@@ -339,9 +341,9 @@ class LmdbView(View):
         return sum(1 for _ in islice(takewhile(lambda key: key.startswith(packed), keys), MOST_LISTED))
 
     def _listed(self, listing: lmdb.Cursor, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
-        """Return the ids listed under fingerprints, in order of key, and at which place each fingerprint stands.
+        """Return the ids listed under fingerprints, in order of key, and the index of each id's fingerprint.
 
-        A loop of its own beside `_documents_of`: through that a batch takes a quarter longer to confirm.
+        This loop is separate from `_documents_of`, through which confirming a batch takes a quarter longer.
         """
         places, ids = list[int](), list[bytes]()
         set_range, item, following = listing.set_range, listing.item, listing.next
@@ -360,14 +362,14 @@ class LmdbView(View):
         return places, ids
 
     def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
-        """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
+        """Return the confirmed documents of a fingerprint, up to the limit-th whose register still has it."""
         packed, found, wanted, head, number = pack(fingerprint), list[Document](), limit, b"", 0
         is_there = listing.set_range(packed)
         while is_there:
             if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
                 raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
             key, value = listing.item()
-            # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
+            # Ids that are cut in the key are sorted only up to the cut, so all with the same beginning are read.
             if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
                 break
             document = self.confirmed(listed_id(key, value))
@@ -381,12 +383,13 @@ class LmdbView(View):
 
     def _late(self, reached: str) -> StoreTimeoutError:
         return StoreTimeoutError(
-            f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
+            f"index {self._environment.path}: the time limit of {self._timeout_s:g} s was exceeded; "
+            f"the query had read {reached}"
         )
 
 
 def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> bytes:
-    """Return the rows of buckets; of those with more than `most` only the first ones."""
+    """Return the rows of buckets, but only the first `most` rows of larger ones."""
     first = list[bytes]()
     if most is not None:
         crowded = {one for one in prefixes if cursor.set_key(one) and cursor.count() > most}

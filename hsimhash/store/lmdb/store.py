@@ -25,7 +25,7 @@ from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 from hsimhash.store.runs import BulkLoad
 
-MERGED_DOCUMENTS = 1_000_000  # of `add_many`, in one bulk load; bounds memory, and how long other writers wait
+MERGED_DOCUMENTS = 1_000_000  # documents of `add_many` per bulk load; bounds memory and the wait of other writers
 _PAGE_DOCUMENTS = 10_000
 
 
@@ -34,9 +34,9 @@ class LmdbStore(Store):
 
     Args:
         url: `lmdb://…`, for messages.
-        path: the index's folder.
-        lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
-        limits: when it gets a base.
+        path: The index's folder.
+        lock_timeout_s: How long a write waits for another writer, and opening for a compaction, in seconds.
+        limits: When the index gets a base.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class LmdbStore(Store):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop=stop)
 
-    # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that continues.
+    # `with` itself holds the locks of a write, not a generator, which a signal might interrupt before it continues.
 
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
         signatures, last = self.record.stored(signatures), last_occurrences(doc_ids)
         if not last and mark is None:
-            self.session.environment  # noqa: B018 (a closed index says so)
+            self.session.environment  # noqa: B018 (raises if the index is closed)
             return 0
         with (
             files.lmdb_errors(self.session.path),
@@ -135,13 +135,13 @@ class LmdbStore(Store):
         with LmdbView(self.session) as view:
             files.verify_pages(view.transaction, view.databases["documents"])
         first, stop = ((number << 64) // shards for number in (shard, shard + 1))
-        after: Row = pack(first), b""  # no id is empty
+        after: Row = pack(first), b""  # ids are never empty
         while True:
             with LmdbView(self.session) as view:
                 rows = page(view.transaction, view.databases, "documents", after, _PAGE_DOCUMENTS)
                 found = [view.confirmed(listed_id(key, value)) for key, value in rows]
             is_last = not rows or int.from_bytes(rows[-1][0][:FINGERPRINT_BYTES], "big") >= stop
-            # A document that moved meanwhile is listed where its register says; here it would be told twice.
+            # A document that moved meanwhile is listed under its register's fingerprint; here it would be a repetition.
             yield [
                 document
                 for document, (key, _) in zip(found, rows, strict=True)
@@ -175,7 +175,7 @@ class LmdbStore(Store):
         }
 
     def top_share(self) -> float:
-        """Return which share of the drawer rows came since the base was made; 0 without a base."""
+        """Return the share of the drawer rows that are new since the base was built; 0 without a base."""
         stats, base = self._stats(), self._base()
         since = stats["drawers"]["entries"]
         return since / (since + base.row_count) if base is not None and since else 0.0
@@ -196,17 +196,17 @@ class LmdbStore(Store):
             return view.base
 
     def total_bytes(self) -> int:
-        """Return the size of the data file and the base, as far as there is one."""
+        """Return the size of the data file, and of the base if there is one."""
         return self.session.file_bytes() + sum(path.stat().st_size for path in files.bases(self.session.path))
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; registers are in order of a digest of their id, so the first ones are a random sample."""
+        """See `Store.crowds`; registers are sorted by a digest of their id, so the first ones are a random sample."""
         with LmdbView(self.session) as view:
             rows = page(view.transaction, view.databases, "register", None, sampled)
             return crowded([register_fields(value)[0] for _, value in rows], view.listed)
 
     def compact(self) -> tuple[int, int]:
-        """See `Store.compact`; other threads' calls through this store wait for it."""
+        """See `Store.compact`; calls of other threads through this store wait until it ends."""
         path = self.session.path
         data = path / files.DATA
         with files.lmdb_errors(path), self.session.writing():
@@ -215,8 +215,8 @@ class LmdbStore(Store):
             if lock is None:
                 pids = ", ".join(map(str, users_of(data))) or "unknown, perhaps in another container"
                 raise StoreBusyError(
-                    f"index {path} is in use by other processes ({pids}), and 'compact' needs it alone; nothing was "
-                    f"changed: end them, and try again"
+                    f"index {path} is in use by other processes ({pids}), and 'compact' needs exclusive access; "
+                    f"nothing was changed: stop them, and try again"
                 )
             with lock:
                 return compaction.rewrite(path, self.record, self.session.limits)
@@ -229,8 +229,8 @@ class LmdbStore(Store):
         with files.lmdb_errors(target):
             made = make_folder(target)
             if any(target.iterdir()):
-                raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
-            data = target / f"{files.DATA}.part"  # a killed backup is no index
+                raise IndexExistsError(f"{target} is not empty; choose a new folder for the backup")
+            data = target / f"{files.DATA}.part"  # so that a killed backup is not an index
             copies = list[Path]()
             try:
                 with LmdbView(self.session) as view:
@@ -240,7 +240,7 @@ class LmdbStore(Store):
                 (target / WRITER_LOCK).touch()
                 put_in_place(data, target / files.DATA)
             except BaseException:
-                with suppress(OSError):  # other files are in it
+                with suppress(OSError):  # the folder has other files
                     for copy in copies:
                         copy.unlink(missing_ok=True)
                     for folder in made:

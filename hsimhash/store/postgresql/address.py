@@ -1,8 +1,8 @@
 """Where an index on PostgreSQL is: `postgresql://user@host:5432/db?table=pages&timeout=5s&sslmode=verify-full`.
 
-`table`, `timeout`, `deadline` and `lock_timeout` are ours; all other options, and the hosts, are libpq's. No URL holds
-a password: libpq takes it from ~/.pgpass, from the file of `passfile=` or from PGPASSWORD. That is why an option that
-is not known is refused: it may be a secret, and a URL is printed.
+`table`, `timeout`, `deadline` and `lock_timeout` are ours; all other options, and the hosts, are libpq's. URLs do not
+hold a password: libpq reads it from ~/.pgpass, the file of `passfile=` or PGPASSWORD. Unknown options are refused,
+because they may be secrets and URLs are printed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
 _TIMES = ("timeout", DEADLINE, LOCK_TIMEOUT)
-_REMEDY = "a URL holds no password; write it into ~/.pgpass, or into the file of passfile="
-# Those of libpq 18 that hold no secret.
+_REMEDY = "a URL must not contain a password; write it to ~/.pgpass, or to the file named by passfile="
+# The options of libpq 18 that are not secrets.
 _OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation "  # noqa: SIM905
     "gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname "
@@ -34,16 +34,16 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """The address for libpq, without our own options, and the tables of the index; it holds no secret.
+    """The address for libpq, without our own options, and the tables of the index; it does not hold a secret.
 
     Args:
-        conninfo: a URL for libpq.
-        name: hosts and database, for messages.
-        schema: of the tables.
-        table: the name of the documents' table, with which the others begin.
-        timeout_s: to connect.
-        deadline_s: for a call with all its retries; None: as the caller says.
-        lock_timeout_s: how long a write waits for another.
+        conninfo: URL for libpq.
+        name: Hosts and database, for messages.
+        schema: Schema of the tables.
+        table: Name of the documents' table, with which the other names begin.
+        timeout_s: Time to connect, in seconds.
+        deadline_s: Time for a call with all its retries, in seconds; None: the caller's choice.
+        lock_timeout_s: How long a write waits for another, in seconds.
     """
 
     conninfo: str
@@ -56,7 +56,7 @@ class DatabaseAddress:
 
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
-        """Parse a URL; `ValueError` names the fault, but never a password."""
+        """Parse a URL; `ValueError` explains what is wrong, but never shows a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
@@ -97,14 +97,14 @@ class DatabaseAddress:
         return f"{self.schema}.{self.table}"
 
     def __str__(self) -> str:
-        """Return the name of the index, whoever talks to it and how."""
+        """Return the URL that identifies the index, without user and options."""
         return f"{POSTGRESQL_SCHEME}://{self.name}?table={self.full_table}"
 
 
 def _table_of(text: str) -> tuple[str, str]:
     found = _TABLE.fullmatch(text)
     if not found:
-        wrong = f"table={text} is none" if text else "no table is named"
+        wrong = f"table={text} is not valid" if text else "no table is named"
         raise ValueError(
             f"{wrong}; write ?table=pages or ?table=schema.pages: lower-case letters, digits and _, at most 45"
         )

@@ -1,13 +1,13 @@
 """`check` of the store on PostgreSQL.
 
-| found | what it is | repair |
+| finding | meaning | repair |
 |---|---|---|
 | a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
-| an index that is missing | problem: queries are slow, but right; without one of ids writes fail | it is made |
+| a missing index | problem: queries are slow, but correct; without a primary key writes fail | it is created |
 | a document whose segments are not those of its key | problem: queries by key miss it | they are set |
 | a fingerprint without a document | leftover | deleted |
 
-That an index has every row of its table is PostgreSQL's promise; `bt_index_check` of its extension amcheck verifies it.
+PostgreSQL guarantees that an index has every row of its table; `bt_index_check` of its extension amcheck verifies it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.reports import CheckReport
 
 _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
-_PAGE_DOCUMENTS = 20_000  # whose segments are compared at once; bounds memory
+_PAGE_DOCUMENTS = 20_000  # documents whose segments are compared at a time; bounds memory
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
 def audit(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for the indexes; see the module."""
+    """Compare documents and fingerprints, and look for missing indexes; see the module."""
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
     steps = [
@@ -51,7 +51,7 @@ def audit(
 
 
 def _keyed(tables: Tables) -> str:
-    """Return the statement that reads the rows which other stores have in the key drawer."""
+    """Return the statement that reads the rows that other stores keep in the key drawer."""
     if not tables.key_columns:
         return f"SELECT DISTINCT key >> 32, fingerprint FROM {tables.documents} WHERE key <> 0"
     return " UNION ".join(
@@ -132,7 +132,7 @@ def _check_segments(session: DatabaseSession, tables: Tables, report: CheckRepor
         is_wrong = (np.array([row[2:] for row in found], np.int64) != right).any(axis=1)
         for place in np.flatnonzero(is_wrong).tolist():
             doc_id, key, *_ = found[place]
-            report.problem(f"{doc_id!r} has other segments than those of its key {key & (1 << 64) - 1:016x}")
+            report.problem(f"{doc_id!r} has segments that do not match its key {key & (1 << 64) - 1:016x}")
             report.repaired += is_repair
             values = ", ".join(map(str, right[place].tolist()))
             file = f"UPDATE {tables.documents} SET ({columns}) = ({values}) WHERE doc_id = $1 AND key = $2"
@@ -149,7 +149,7 @@ def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport,
     if not (found and is_repair):
         return
 
-    def delete(link: Link) -> int:  # locked first: who adds a document to one of them ends before, or sees it gone
+    def delete(link: Link) -> int:  # locked first: writers that add a document to one end before, or see it gone
         link.do(f"SELECT FROM {tables.fingerprints} AS filed WHERE {unlisted} ORDER BY fingerprint FOR UPDATE")
         return link.do(f"DELETE FROM {tables.fingerprints} AS filed WHERE {unlisted}")
 

@@ -16,7 +16,7 @@ from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
 from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT
 
-_SUFFIXES = ("", "_fingerprints", "_record")  # of an index's tables
+_SUFFIXES = ("", "_fingerprints", "_record")  # suffixes of an index's tables
 
 
 def _operations() -> ModuleType:
@@ -34,10 +34,10 @@ class _DatabaseBackend(Backend):
     title = "PostgreSQL"
     schemes = (POSTGRESQL_SCHEME,)
     example = "postgresql://user@host/database?table=pages"
-    # Differences of layouts, distances and loads on PostgreSQL 15 with everything in memory, one client beside it: 4
-    # and 10 buckets with 61 and 0.2 candidates, 52 and 731 buckets; bulk loads of 1,000,000 documents into 4 and 10
-    # drawers; queries with a key and without: each part is sought in five indexes. Bytes after those loads; documents
-    # that come one by one leave B-trees a third larger.
+    # Differences between layouts, distances and loads on PostgreSQL 15 with all data in memory and one client on the
+    # same machine: 4 and 10 buckets with 61 and 0.2 candidates, 52 and 731 buckets; bulk loads of 1,000,000 documents
+    # into 4 and 10 drawers; queries with and without a key, each part of which is looked up in five indexes. Bytes
+    # after those loads; B-trees are a third larger if documents are inserted one by one.
     prices = Prices(
         read_us=7,
         candidate_us=0.2,
@@ -84,12 +84,12 @@ class _DatabaseBackend(Backend):
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         address = DatabaseAddress.parse(url)
         if capability is Compacts:
-            said = "tables are vacuumed by their server; to do so now, while nobody else uses them, in psql:"
+            said = "the server vacuums its tables; to do so now, while nobody else uses them, in psql:"
             return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"])
         if capability is BacksUp:
             tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
             line = f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"
-            return Instead("tables are backed up by PostgreSQL's own program:", [line])
+            return Instead("back up the tables with PostgreSQL's own program:", [line])
         return super().instead(capability, url, target)
 
     def creation_lines(self, url: str, record: Record) -> list[str]:

@@ -1,8 +1,8 @@
-"""Bulk loads on PostgreSQL: sorted runs on disk, written in slices of their documents' digests.
+"""Bulk loads on PostgreSQL: sorted runs on disk, written in slices by digest of the document id.
 
-The runs are the embedded store's, and so are the slices (`store/runs.py`): a document in several runs is handled
-once, and the last run counts. Each slice is one transaction, which also records the progress in `pages_record` under
-`load:<token>`; `delete` removes it. A killed merge continues there.
+Runs and slices are the same as the embedded store's (`store/runs.py`): a document in several runs is handled once, and
+the last run counts. Each slice is one transaction, which also records the progress in `pages_record` under
+`load:<token>`; `delete` removes it. A killed merge resumes there.
 
 If the index is empty, all database indexes except those of primary keys are dropped first and created at the end, from
 sorted rows. This takes a fifth of the time for a drawer, and three quarters of the bytes. Until then queries read the
@@ -25,12 +25,12 @@ from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.runs import BulkLoad, Slice
 
 TRANSACTION_DOCUMENTS = 50_000
-_INDEXED = 0.5  # about what the indexes take of the time
+_INDEXED = 0.5  # approximate share of the time that the indexes take
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The progress of a merge in slices: how many runs and slices, the next slice, how many documents changed."""
+    """The progress of a merge in slices: number of runs and slices, the next slice, and how many documents changed."""
 
     runs: int
     slices: int
@@ -53,7 +53,7 @@ class DatabaseLoad(BulkLoad):
         documents, total = self.documents, round(self.documents * (1 + _INDEXED))
         with file_errors(self.folder), self._session.writing(observer.stop):
             state = self._state()
-            # Nobody else writes meanwhile, and slices have no document in common: so all are new to an empty index.
+            # Nobody else writes meanwhile, and no two slices share a document, so all are new to an empty index.
             is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
             insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:
@@ -70,7 +70,7 @@ class DatabaseLoad(BulkLoad):
     def _state(self) -> _Merged:
         fresh = _Merged(self.runs, -(-self.documents // self._slice_documents))
         stored = self._session.call(lambda link: self._stored(link))
-        # A run more: its documents belong to any slice; the first count stands, as some may be in by now.
+        # A run was added, so its documents may belong to any slice. The first count stands: some may be stored by now.
         return fresh if stored is None else stored if stored.runs == self.runs else replace(fresh, added=stored.added)
 
     def _stored(self, link: Link) -> _Merged | None:
@@ -88,7 +88,7 @@ class DatabaseLoad(BulkLoad):
     def _insert(self, link: Link, wanted: Slice, state: _Merged, *, are_new: bool) -> _Merged:
         stored = self._stored(link)
         if stored is not None and stored.runs == state.runs and stored.slice > state.slice:
-            return stored  # the commit's answer was lost
+            return stored  # the reply to the commit was lost
         writes = TableWrites(link, self._tables)
         state = replace(state, slice=state.slice + 1, added=state.added + writes.put_documents(wanted, are_new=are_new))
         writes.set_part(self._name, json.dumps(asdict(state)))

@@ -11,13 +11,13 @@ from hsimhash.store.postgresql.session import Link
 from hsimhash.store.postgresql.store import DatabaseStore
 
 _DEADLINE_S = 5.0
-_DEAD_SHARE = 0.3  # of the rows, beyond which vacuum does not keep up
+_DEAD_SHARE = 0.3  # share of the live rows above which vacuum does not keep up
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])"
 _ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "synchronous_commit"]
 
 
 def checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
-    """Check an index on PostgreSQL; `is_quick`: only whether it can be read."""
+    """Check an index on PostgreSQL; with `is_quick`, only whether it can be read."""
     try:
         store = DatabaseStore.open(url, deadline_s=_DEADLINE_S)
     except (HsimhashError, ValueError) as error:
@@ -63,7 +63,7 @@ def _check_settings(link: Link) -> Iterator[Check]:
         names = " and ".join(unsafe)
         yield Check("durability", "warn", f"{names} is off: a crash of the machine may damage the index; turn it on")
     else:
-        yield Check("durability", "ok", "what a commit acknowledged is on the server's disk")
+        yield Check("durability", "ok", "acknowledged commits are on the server's disk")
     if found["autovacuum"] == "off":
         yield Check("vacuum", "warn", "autovacuum is off: tables grow and queries slow down; turn it on")
     else:
@@ -76,10 +76,10 @@ def _check_indexes(store: DatabaseStore) -> Check:
         return Check(
             "indexes",
             "warn",
-            f"{', '.join(missing)} missing, as while a first load runs: queries read the whole table; if none runs, "
-            f"'hsimhash check --repair' makes them",
+            f"{', '.join(missing)} missing, as during a first load: queries read the whole table; if no load "
+            f"is running, 'hsimhash check --repair' creates them",
         )
-    return Check("indexes", "ok", f"all {len(store.tables.indexes())} are there")
+    return Check("indexes", "ok", f"all {len(store.tables.indexes())} exist")
 
 
 def _check_size(store: DatabaseStore) -> Check:
@@ -94,7 +94,7 @@ def _check_size(store: DatabaseStore) -> Check:
         return size, live, dead
 
     size, live, dead = store.session.call(read)
-    said = f"{size >> 20:,} MiB, {live:,} rows, {dead:,} dead ones"
+    said = f"{size >> 20:,} MiB, {live:,} rows, {dead:,} dead rows"
     if dead > _DEAD_SHARE * live + 10_000:
         return Check("tables", "warn", f"{said}: autovacuum does not keep up; VACUUM ANALYZE, or let it run more often")
     return Check("tables", "ok", said)

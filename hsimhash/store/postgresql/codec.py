@@ -1,19 +1,19 @@
 """PostgreSQL's tables, statements and values.
 
-| table | a row | indexes |
+| table | one row is | indexes |
 |---|---|---|
 | `pages` | a document: listing and register in one | by id; by fingerprint and id; by each segment of its key |
-| `pages_fingerprints` | a fingerprint that some document has | by itself; for each drawer one by the segment |
-| `pages_record` | a part of the record, a mark, or how far a bulk load came | by name |
+| `pages_fingerprints` | a fingerprint that some document has | by itself; one for each drawer, by the segment |
+| `pages_record` | a part of the record, a mark, or the progress of a bulk load | by name |
 
-A drawer is an index on an expression, so that PostgreSQL itself keeps its rows: whatever writes a fingerprint files it
-in all drawers, in the same transaction. Each has the fingerprint too: a bucket is read from the index alone.
+A drawer is an index on an expression, so PostgreSQL itself maintains its rows: every write of a fingerprint files it in
+all drawers, in the same transaction. Each drawer index includes the fingerprint, so a bucket is read from it alone.
 
-In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_5`, -1 where it has
-fewer: SQL cannot easily mix bits. Equal parts may be in different columns, so a query looks into all of them.
+In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_5`, with -1 for
+missing parts: SQL cannot easily mix bits. Equal parts may be in different columns, so a query searches all of them.
 
 A fingerprint, a sketch or a key is a bigint of the same 64 bits. Segments are bigints from 0 to 2**32 - 1,
-left-justified in 32 bits as everywhere, so that their order is that of prefixes.
+left-justified in 32 bits as everywhere, so that they sort like prefixes.
 """
 
 from __future__ import annotations
@@ -87,26 +87,26 @@ class Tables:
 
     @property
     def key_columns(self) -> list[str]:
-        """The columns that have the segments of a key's parts; none in format 2, where an expression says it."""
+        """The columns with the segments of a key's parts; none in format 2, which uses an expression instead."""
         keying = self.record.keying
         return [] if keying is Keying.WHOLE else [f"key_{number + 1}" for number in range(keying.most_parts)]
 
     def key_segments(self, keys: Uint64s) -> Int64s:
-        """Return what the columns have for keys of shape (n,): shape (n, columns)."""
+        """Return the column values for keys of shape (n,): shape (n, columns)."""
         parts = self.record.keying.parts(keys)
         return np.where(parts != 0, (parts >> np.uint64(32)).astype(np.int64), -1)[:, : len(self.key_columns)]
 
     def key_values(self, key: int) -> list[object]:
-        """Return the parameters of `near` by which documents with a key are found; none for 0."""
+        """Return the parameters of `near` that find the documents with a key; none for 0."""
         segments = [int.from_bytes(prefix[:SEGMENT_BYTES], "big") for prefix in self.record.key_prefixes(key)]
         if not segments:
             return []
         return [np.array(segments, np.int64)] if self.key_columns else [*segments, signed_word(key)]
 
     def indexes(self) -> dict[str, str]:
-        """Return the statement that makes each index but those of primary keys, by its name: the drawers', and others.
+        """Return the statements that create the indexes, by name: the drawers' and others, but not primary keys.
 
-        Queries are as right without one, but slow.
+        Queries without one of them are slow, but correct.
         """
         table = self.address.table
         made = {
@@ -121,7 +121,7 @@ class Tables:
         return {name: f'CREATE INDEX "{name}" ON {what}' for name, what in made.items()}
 
     def definitions(self) -> list[str]:
-        """Return the statements that make the tables and their indexes."""
+        """Return the statements that create the tables and their indexes."""
         return [
             f'CREATE TABLE {self.documents} (doc_id text COLLATE "C" PRIMARY KEY, fingerprint bigint NOT NULL, '
             "first_seen bigint NOT NULL, sketch bigint NOT NULL DEFAULT 0, key bigint NOT NULL DEFAULT 0"
@@ -131,13 +131,14 @@ class Tables:
             *self.indexes().values(),
         ]
 
-    @lru_cache  # noqa: B019 (as few as an index has kinds of queries)
+    @lru_cache  # noqa: B019 (an index has few kinds of queries)
     def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool, has_most: bool) -> str:
         """Return the query as one statement: buckets, bits, documents, and those with the key.
 
-        $1 is the fingerprint, $2 the distance, with `has_most` the next one how many rows at most; then comes for each
-        flag a segment, or where `many` an array; with a key what `key_values` returns. With `has_most` a row of nulls
-        comes first where so many fingerprints were found in the buckets, which may be cut then.
+        $1 is the fingerprint, $2 the distance and, with `has_most`, $3 the maximum number of rows. Then comes for each
+        flag a segment or, if its `many` is true, an array; then, with `has_key`, the values of `key_values`. With
+        `has_most`, a row of nulls comes first if that many fingerprints were found in the buckets, which may then be
+        cut.
         """
         first, limit = (4, " LIMIT $3") if has_most else (3, "")
         arms = [
@@ -160,10 +161,10 @@ class Tables:
 
     @lru_cache  # noqa: B019
     def buckets(self, flags: tuple[int, ...], *, is_ranges: bool, most: int | None = None) -> str:
-        """Return the statement that reads buckets: for each flag a row with it, and with its rows' bytes.
+        """Return the statement that reads buckets: one row per flag, with the flag and its rows' bytes.
 
-        Its parameters are, for each flag, an array of segments; or two, of the ranges' starts and stops. With `most`,
-        at most so many rows of each bucket are read; under a key one may then come twice.
+        Its parameters are, for each flag, an array of segments or, with `is_ranges`, two with the starts and stops.
+        With `most`, at most that many rows of each bucket are read, and rows of key buckets may repeat.
         """
         return " UNION ALL ".join(self._arm(flag, number, is_ranges, most) for number, flag in enumerate(flags))
 
@@ -192,7 +193,7 @@ class Tables:
         return f"SELECT {flag}, string_agg({rows}, '') FROM {self.fingerprints} WHERE {segment} = ANY(${number + 1})"
 
     def _keyed(self, columns: str, asked: str) -> str:
-        """Return the statement that reads columns of the documents of which a segment of the key is asked for."""
+        """Return the statement that reads columns of the documents whose key has a requested segment."""
         segments = {column: f"{column} >= 0" for column in self.key_columns} or {f"({KEY_SEGMENT})": "key <> 0"}
         return " UNION ALL ".join(
             f"SELECT {columns.replace('{segment}', segment)} FROM {self.documents} WHERE {there} AND {segment} {asked}"
@@ -206,7 +207,7 @@ class Tables:
         return segment_sql(self.record.layout.drawers[flag - 1])
 
     def rowkeys(self, found: Sequence[tuple[int, bytes | None]]) -> Uint8s:
-        """Return the rowkeys that the rows of `buckets` stand for: shape (m, 13), uint8."""
+        """Return the rowkeys that the rows of `buckets` represent: shape (m, 13), uint8."""
         prefixes, fingerprints = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         for flag, packed in found:
             words = np.frombuffer(packed or b"", ">u8").astype(np.uint64)
@@ -219,7 +220,7 @@ class Tables:
         return rowkeys_of(np.concatenate(prefixes), np.concatenate(fingerprints))
 
     def ranges_of(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[int, Int64s, Int64s]]:
-        """Yield for each drawer its number, and where the segments of half-open ranges of prefixes start and stop."""
+        """Yield for each drawer its number and the half-open ranges of segments for ranges of prefixes."""
         edges = np.array([[int.from_bytes(edge[:PREFIX_BYTES], "big") for edge in one] for one in ranges], np.int64)
         for drawer in self.record.layout.drawers:
             lows, highs = -(-(edges.reshape(-1, 2) - drawer.number) // _FLAGS).T
@@ -227,12 +228,12 @@ class Tables:
 
 
 def table_name(address: DatabaseAddress, suffix: str = "") -> str:
-    """Return the name of one of an index's tables, quoted, with its schema."""
+    """Return the quoted name of one of an index's tables, with its schema."""
     return f'"{address.schema}"."{address.table}{suffix}"'
 
 
 def made_sql(address: DatabaseAddress) -> str:
-    """Return the statement that reads the identity of an index; older indexes lack one."""
+    """Return the statement that reads what identifies an index: its `identity`, if it has one, and how it was made."""
     names = "'identity', 'layout', 'profile'"
     return f"SELECT string_agg(value, '' ORDER BY name) FROM {table_name(address, '_record')} WHERE name IN ({names})"
 
@@ -244,7 +245,7 @@ def lock_number(address: DatabaseAddress) -> int:
 
 
 def segments_by_flag(prefixes: Sequence[bytes]) -> Mapping[int, Int64s]:
-    """Return the segments of prefixes by their flags."""
+    """Return the segments of prefixes, grouped by flag."""
     words = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, PREFIX_BYTES)
     segments = np.ascontiguousarray(words[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.int64)
     flags = words[:, SEGMENT_BYTES]

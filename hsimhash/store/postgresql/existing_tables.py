@@ -1,4 +1,4 @@
-"""Find the tables at an index's address: all of them, some, or tables of others with their names."""
+"""Find the tables at an index's address: all, some, or unrelated tables with their names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hsimhash.store.base import DISTANCE_PART, IDENTITY_PART, RECORD_PARTS
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
 
-_Ask = Callable[..., list[Any]]  # a statement of a connection, `Link.rows`
+_Ask = Callable[..., list[Any]]  # executes a statement on a connection: `Link.rows`
 
 _SHAPES = {  # the columns of each table, by its suffix
     "": {"doc_id text", "fingerprint bigint", "first_seen bigint", "sketch bigint", "key bigint"},
@@ -24,10 +24,10 @@ class Remains(NamedTuple):
     """The tables at an index's address.
 
     Args:
-        tables: the suffixes of those that are there.
-        of_others: a table that is not an index's, nor what is left of one; or nothing.
-        lost: what an index lacks there; or nothing.
-        has_record: whether parts of a record are there.
+        tables: Suffixes of the existing tables.
+        of_others: A table that does not belong to an index or its remains; or an empty string.
+        lost: What an index there lacks; or an empty string.
+        has_record: Whether parts of a record exist.
     """
 
     tables: list[str]
@@ -46,9 +46,9 @@ class Remains(NamedTuple):
 
 
 def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
-    """Look for an index's tables; only beside a record may they have more columns than those of an index."""
+    """Look for an index's tables; they may have additional columns only if a record exists."""
     found = _columns(ask, address)
-    is_recorded: bool | None = None  # None: the record is empty, or not there
+    is_recorded: bool | None = None  # None: the record is empty or missing
     if _SHAPES["_record"] <= found.get("_record", set()):
         is_part = f"bool_or(name IN ({_PARTS}) OR name LIKE '%:%')"
         ((is_recorded,),) = ask(f"SELECT {is_part} FROM {table_name(address, '_record')}")
@@ -68,8 +68,8 @@ def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
     """Raise unless all tables of an index exist.
 
     Raises:
-        IndexNotFoundError: there is none.
-        CorruptionError: there is a record, but not all that belongs to it.
+        IndexNotFoundError: None of them exists.
+        CorruptionError: A record exists, but not everything that belongs to it.
     """
     remains = remains_at(ask, address)
     if remains.of_others:
@@ -83,7 +83,7 @@ def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
 
 
 def _columns(ask: _Ask, address: DatabaseAddress) -> dict[str, set[str]]:
-    """Return name and type of the columns of each table, by its suffix; of a view none."""
+    """Return the name and type of each table's columns, by the table's suffix; a view has none."""
     names = {f"{address.table}{suffix}": suffix for suffix in _SHAPES}
     rows = ask(
         "SELECT relname::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_class "

@@ -20,7 +20,7 @@ from hsimhash.errors import (
 )
 from hsimhash.store.postgresql.address import DatabaseAddress
 
-# What a server says that starts, ends or is full, and of transactions that met: the same call may succeed soon.
+# Errors of a server that starts, stops or is full, and of conflicting transactions: the same call may succeed soon.
 _PASSING = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
@@ -28,25 +28,28 @@ _PASSING = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
-    errors.UniqueViolation,  # of two transactions that met: the next try sees the other's row
+    errors.UniqueViolation,  # of two conflicting transactions: the next attempt sees the other's row
 )
-# They end a connection too, though psycopg does not count them as operational.
+# These also end a connection, though psycopg does not count them as operational.
 _ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 _PASSING_WORDS = re.compile(
     r"refused|starting up|shutting down|recovery|too many (clients|connections)|remaining connection slots|timeout|"
     r"closed the connection|connection reset|No such file|terminating connection|not yet accepting",
     re.IGNORECASE,
 )
-# What libpq says of a connection that failed, and the remedy; the first that fits.
+# libpq's messages for failed connections, and the remedies; the first match counts.
 _REMEDIES = (
     (r"No such file or directory", "is PostgreSQL running, and its socket in that folder?"),
     (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
     (r"password authentication failed|no password supplied", "write the password into ~/.pgpass"),
     (r"no pg_hba\.conf entry|authentication failed", "let pg_hba.conf allow this user, host and database"),
     (r"role .* does not exist", "name the user in the URL: postgresql://user@host/database"),
-    (r"database .* does not exist", "make it with 'createdb', or name another one in the URL"),
+    (r"database .* does not exist", "create it with 'createdb', or name another one in the URL"),
     (r"too many (clients|connections)|remaining connection slots", "raise max_connections, or use fewer processes"),
-    (r"invalid response|received H|expected authentication", "no PostgreSQL answers there: name its port, 5432 mostly"),
+    (
+        r"invalid response|received H|expected authentication",
+        "the server there is not PostgreSQL: name its port, usually 5432",
+    ),
     (r"certificate|does not support SSL|SSL error", "name the authority's file with sslrootcert=FILE, see sslmode="),
     (r"translate host name|not known", "is the host spelled right?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
@@ -54,21 +57,21 @@ _REMEDIES = (
         r"query_wait_timeout|max_client_conn|no more connections",
         "the pooler is full: raise its limits, or use fewer processes",
     ),
-    (r"wait timeout expired", "it did not answer in time: see what it does in pg_stat_activity"),
+    (r"wait timeout expired", "it did not answer in time: see what it is doing in pg_stat_activity"),
     (r"timeout expired|timed out", "is the host up, and the port open in its firewall?"),
 )
 
 
 class MetAnotherError(Exception):
-    """A transaction conflicted with another one; nothing was written, and it begins again."""
+    """A transaction conflicted with another one; nothing was written, and it starts over."""
 
 
 class LostLinkError(psycopg.OperationalError):
-    """A connection was lost, or no answer came in time."""
+    """A connection was lost, or no reply came in time."""
 
 
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
-    """Whether a connection is over."""
+    """Whether a connection is closed or broken."""
     return connection.closed or connection.broken
 
 
@@ -82,13 +85,13 @@ def is_passing(error: Exception) -> bool:
 
 
 def words_of(error: Exception) -> str:
-    """Return what an error says, in one line and without the statement."""
+    """Return an error's message in one line, without the statement."""
     first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((first or str(error)).split())
 
 
 def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
-    """Return what to raise where transactions of one connection go to different processes of the server."""
+    """Return the error for a server that runs one connection's transactions in different processes."""
     return HsimhashError(
         f"{address.name} is a connection pooler in transaction mode, such as pgbouncer with pool_mode=transaction; "
         f"hsimhash keeps locks, settings and prepared statements on its connections: use a pool in session mode, or "
@@ -97,7 +100,7 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Turn an error of psycopg into ours: what is wrong, where, and the remedy."""
+    """Convert an error of psycopg to ours: what is wrong, where, and the remedy."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)
@@ -122,15 +125,17 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return CorruptionError(f"{where} is damaged: {said}; restore a backup, or REINDEX TABLE where an index is")
     if isinstance(error, errors.InsufficientPrivilege):
-        return HsimhashError(f"the user may not do that with {where}: {said}; grant it, or name another user")
+        return HsimhashError(f"the user lacks a privilege on {where}: {said}; grant it, or name another user")
     if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
         return transaction_pooler(address)
     if isinstance(error, MetAnotherError):
-        return StoreBusyError(f"{where}: others changed the same documents all the time; try again")
+        return StoreBusyError(f"{where}: other writers kept changing the same documents; try again")
     if isinstance(error, (psycopg.OperationalError, *_PASSING, *_ENDED)) and error.sqlstate is not None:
         return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again")
     if isinstance(error, psycopg.OperationalError):
-        remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' tells more")
+        remedy = next(
+            (remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' reports more"
+        )
         return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return HsimhashError(

@@ -16,7 +16,7 @@ checks = checkup.checks
 
 
 def table_sql(url: str, record: Record) -> list[str]:
-    """Return the statements that make an empty index, its record too, without their semicolons."""
+    """Return the statements that create an empty index with its record, without their semicolons."""
     tables = Tables(DatabaseAddress.parse(url), record)
     parts = record.list_parts() | record.to_parts()
     values = ", ".join(f"('{name.decode()}', {_literal(value.decode())})" for name, value in parts.items())
@@ -25,13 +25,13 @@ def table_sql(url: str, record: Record) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """Return a text as SQL writes it, whatever standard_conforming_strings is."""
+    """Return a text as an SQL literal, valid for any setting of standard_conforming_strings."""
     quoted = text.replace("'", "''")
     return f"'{quoted}'" if "\\" not in text else " E'" + quoted.replace("\\", "\\\\") + "'"
 
 
 def create_at(url: str, record: Record) -> DatabaseStore:
-    """Make an empty index in one transaction, and open it; `IndexExistsError` where one of its tables is."""
+    """Create an empty index in one transaction, and open it; raise `IndexExistsError` if one of its tables exists."""
     address = DatabaseAddress.parse(url)
     session = DatabaseSession(url, address, DEADLINE_S)
 
@@ -40,7 +40,9 @@ def create_at(url: str, record: Record) -> DatabaseStore:
         _refuse_other_encodings(link, address)
         remains = remains_at(link.rows, address)
         if remains.of_others:
-            raise IndexExistsError(f"there is a table {remains.of_others}, of others; choose another name with table=")
+            raise IndexExistsError(
+                f"table {remains.of_others} exists and is not an index's; choose another name with table="
+            )
         if remains.tables:
             there = f"there is an index at {address} already; open it, or choose another name with table="
             raise IndexExistsError(remains.half(address) if remains.lost else there)
@@ -60,7 +62,7 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
     encoding = link.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise HsimhashError(
-            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; make one with "
+            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; create one with "
             f"'createdb -E UTF8 -T template0'"
         )
 
@@ -91,10 +93,10 @@ def drop_at(url: str) -> None:
 
 
 def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
-    """Return the suffixes of the tables of an index that are there; raise where there are none, or one is of others."""
+    """Return the suffixes of an index's existing tables; raise if there are none, or one is not an index's."""
     remains = remains_at(link.rows, address)
     if remains.of_others:
-        raise HsimhashError(f"table {remains.of_others} is not an index's, and stays; drop it with psql")
+        raise HsimhashError(f"table {remains.of_others} is not an index's, and was kept; drop it with psql")
     if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
     return remains.tables

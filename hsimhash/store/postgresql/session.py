@@ -1,13 +1,13 @@
-"""Connections to a database: one per active thread, kept for the next, reopened after a fork or a failure.
+"""Connections to a database: one per active thread, kept for reuse, reopened after a fork or a failure.
 
-A call is tried until its deadline where the server cannot be reached, starts up, or two transactions met. A write whose
-commit was not answered may have been done: it is sent again, and changes nothing then, for every write brings rows into
-the state that it names. Only its count is of the last try.
+A call is retried until its deadline if the server cannot be reached or is starting, or if two transactions conflicted.
+If the reply to a commit was lost, the write may have been done. It is sent again and then changes nothing, because
+every write brings rows into the state that it names. Only its count is that of the last attempt.
 
-The defaults of a server, a database, a role or `options=` decide nothing. These are the assumptions, and what makes
-them true; `SET` means that each connection sets it when it opens:
+Nothing depends on the defaults of a server, a database, a role or `options=`. These are the assumptions, and what
+ensures them; `SET` means that each connection sets it when it opens:
 
-| assumption | needed by | made true by |
+| assumption | needed by | ensured by |
 |---|---|---|
 | a statement of a write sees what was committed before it | the proof in `write.py` | `READ COMMITTED` in `BEGIN` |
 | the statements of a view see one state | `view.py` | `REPEATABLE READ` in `BEGIN` |
@@ -66,16 +66,17 @@ from hsimhash.store.postgresql.failures import (
 
 T = TypeVar("T")
 
-OLDEST_SERVER = 140_000  # has bit_count
-_IDLE_CONNECTIONS = 8  # kept at most
-_LOCK_SLICE_MS = 500  # waited for the right to write, between two looks at `stop`
-_LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # for a server process that two connections share, behind a pooler
-_OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each a `_timeout`
-_TRANSACTION_TIMEOUT = 170_000  # the first server that has it
-# An index is always read by its indexes, whatever the planner takes its tables to be, and by one process: before the
-# first ANALYZE it would start two more for each query, which takes 4 ms instead of 0.1; and a commit is durable. The
-# text of a million letters has glibc's free() keep up to 2 MB (the dynamic M_TRIM_THRESHOLD of mallopt(3)): otherwise a
-# server process may return the memory of each query to the kernel and take it again for the next, 30 µs of 130.
+OLDEST_SERVER = 140_000  # the first version with bit_count
+_IDLE_CONNECTIONS = 8  # maximum number kept
+_LOCK_SLICE_MS = 500  # wait for the right to write between two calls of `stop`
+_LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # limits of the search for a server process that connections share behind a pooler
+_OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each followed by `_timeout`
+_TRANSACTION_TIMEOUT = 170_000  # the first server version that has it
+# Queries always use the index's database indexes, whatever the planner assumes about its tables, and one process:
+# before the first ANALYZE the planner would start two more for each query, which takes 4 ms instead of 0.1. A commit is
+# durable. The text of a million letters makes glibc's free() keep up to 2 MB (the dynamic M_TRIM_THRESHOLD of
+# mallopt(3)): otherwise a server process may return each query's memory to the kernel and request it again for the
+# next, which takes 30 of 130 µs.
 _SETTINGS = (
     "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
     "SET default_transaction_isolation = 'read committed'; "
@@ -88,7 +89,7 @@ _SETTINGS = (
 
 
 def _settings(version: int) -> str:
-    """Return the statements that set up a connection; the limits first, for they already hold for the others."""
+    """Return the statements that set up a connection; the limits come first, so that they hold for the others."""
     limits = (*_OWN_LIMITS, "transaction") if version >= _TRANSACTION_TIMEOUT else _OWN_LIMITS
     return "; ".join([*(f"SET {name}_timeout = 0" for name in limits), _SETTINGS])
 
@@ -106,14 +107,14 @@ class _ArrayDumper(Dumper):
 
 
 class TextArray:
-    """Texts, as UTF-8, for a parameter of type text[]."""
+    """UTF-8 texts for a parameter of type text[]."""
 
     def __init__(self, items: Sequence[bytes]) -> None:
         self.items = items
 
 
 class _TextsDumper(Dumper):
-    """Texts as PostgreSQL's binary text[]; psycopg's own looks at each character."""
+    """Texts as PostgreSQL's binary text[]; psycopg's own dumper inspects each character."""
 
     format = Format.BINARY
     oid = 1009
@@ -124,7 +125,7 @@ class _TextsDumper(Dumper):
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection of one process, whose calls end at a moment."""
+    """A connection of one process, whose calls end at the time `until`."""
 
     until: float = math.inf
     pid: int = 0
@@ -140,18 +141,18 @@ class Link(psycopg.Connection[TupleRow]):
         return int(number)
 
     def rows(self, statement: str, *values: object) -> list[Any]:
-        """Return the rows of a prepared statement, whose parameters are $1, $2 and so on."""
+        """Return the rows of a prepared statement with parameters $1, $2 and so on."""
         cursor = psycopg.RawCursor(self)
         cursor.execute(statement, values, prepare=True, binary=True)
         return cursor.fetchall()
 
     @cached_property
     def asker(self) -> psycopg.RawCursor[TupleRow]:
-        """A cursor for single queries: asked by the same statement again, it knows its types: a sixth of a query."""
+        """A cursor for single queries: it knows the types of a repeated statement, which saves a sixth."""
         return psycopg.RawCursor(self)
 
     def do(self, statement: str, *values: object) -> int:
-        """Do a statement; return how many rows it changed."""
+        """Execute a statement; return how many rows it changed."""
         cursor = psycopg.RawCursor(self)
         cursor.execute(statement, values, prepare=bool(values))
         return cursor.rowcount
@@ -166,9 +167,9 @@ class DatabaseSession:
     """An index's connections; thread-safe and fork-safe.
 
     Args:
-        url: for messages.
-        address: of the database.
-        deadline_s: how long a call is tried.
+        url: URL of the index, for messages.
+        address: Address of the database.
+        deadline_s: How long a call is retried, in seconds, unless the address sets it.
     """
 
     def __init__(self, url: str, address: DatabaseAddress, deadline_s: float) -> None:
@@ -176,10 +177,10 @@ class DatabaseSession:
         self.address = address
         self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
         self.lock_timeout_s = address.lock_timeout_s
-        self.made: str | None = None  # what `made_sql` finds of the index that was opened; before that None
+        self.made: str | None = None  # result of `made_sql` for the index that was opened; None until it is read
         self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
-        self._parents: list[Link] = []  # after a fork: kept, for to close them would end the parent's
+        self._parents: list[Link] = []  # kept after a fork, because closing them would end the parent's
         self._pid = os.getpid()
         self._own = _Own()
         self._lock = lock_number(address)
@@ -187,7 +188,7 @@ class DatabaseSession:
     # Connections.
 
     def take(self, until: float) -> Link:
-        """Return a connection for calls that end at a moment."""
+        """Return a connection for calls that end at the time `until`."""
         if self._pid != os.getpid():
             self._parents, self._idle, self._pid = self._idle, [], os.getpid()
         self._refuse_closed()
@@ -199,7 +200,7 @@ class DatabaseSession:
         return link
 
     def give(self, link: Link) -> None:
-        """Take a connection back; one within a transaction, or lost, is closed."""
+        """Return a connection to the pool; one that is lost or inside a transaction is closed."""
         is_idle = not is_lost(link) and link.info.transaction_status == TransactionStatus.IDLE
         if is_idle and len(self._idle) < _IDLE_CONNECTIONS and not self._is_closed:
             self._idle.append(link)
@@ -212,7 +213,7 @@ class DatabaseSession:
             self._set_up(link)
         except BaseException as error:
             link.close()
-            if isinstance(error, psycopg.OperationalError):  # such as of a pooler, which lost the server meanwhile
+            if isinstance(error, psycopg.OperationalError):  # for example from a pooler that lost the server meanwhile
                 raise LostLinkError(*error.args) from error
             raise
         return link
@@ -222,7 +223,7 @@ class DatabaseSession:
         link = Link.connect(
             address.conninfo,
             autocommit=True,
-            connect_timeout=max(2, math.ceil(address.timeout_s)),  # libpq's least
+            connect_timeout=max(2, math.ceil(address.timeout_s)),  # libpq's minimum
             tcp_user_timeout=round(1_000 * address.timeout_s),
             application_name="hsimhash",
             client_encoding="UTF8",
@@ -240,14 +241,15 @@ class DatabaseSession:
             self._refuse_shared_process(link)
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
         link.adapters.register_dumper(TextArray, _TextsDumper)
-        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan for each statement
+        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan per statement
         link.execute(_settings(version), prepare=False)
 
     def _refuse_shared_process(self, link: Link) -> None:
-        """Raise where a pooler gives one server process to several connections; nothing was set before.
+        """Raise if a pooler shares one server process between connections; nothing was set before.
 
-        A pooler sends a process number of its own. In transaction mode it passes the process of an idle connection on
-        to the next transaction: another connection's, or this one's next goes to another process.
+        A pooler reports a process number of its own. In transaction mode it passes the process of an idle connection on
+        to the next transaction, which may belong to another connection. This one's next transaction may use another
+        process.
         """
         process = link.server_process()
         if process != link.info.backend_pid:
@@ -257,9 +259,9 @@ class DatabaseSession:
         self._has_own_process = True
 
     def _is_passed_on(self, link: Link, process: int) -> bool:
-        """Whether another connection has the server process of an idle one, or this one has another by now."""
+        """Whether another connection uses this idle one's server process, or this one now uses a different process."""
         with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other:
-            for _ in range(_ASKS):  # the more, the busier others keep the pool
+            for _ in range(_ASKS):  # more are needed the busier other clients keep the pool
                 if other.server_process() == process or link.server_process() != process:
                     return True
             with other.transaction():
@@ -269,7 +271,7 @@ class DatabaseSession:
     # Calls.
 
     def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Call `work` with a connection, retried until the deadline; a long one is not interrupted once begun."""
+        """Call `work` with a connection, retried until the deadline; a long call is not interrupted once begun."""
 
         def attempt(until: float) -> T:
             self._refuse_closed()
@@ -284,14 +286,14 @@ class DatabaseSession:
                 if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
                 raise LostRightError(
-                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); what was "
-                    f"not acknowledged may not be stored; try again: a job continues where it stopped"
+                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); "
+                    f"unacknowledged writes may not be stored; try again: a job continues where it stopped"
                 ) from error
 
         return self.tried(attempt, is_long=is_long)
 
     def once(self, work: Callable[[Link], T], until: float) -> T:
-        """Return what `work` does on a connection by a moment; `LostLinkError` where that was lost meanwhile."""
+        """Return the result of `work` on a connection, until a time; raise `LostLinkError` if it is lost."""
         link = self.take(until)
         try:
             return work(link)
@@ -302,7 +304,7 @@ class DatabaseSession:
             self.give(link)
 
     def begun(self, first: Callable[[Link], object], until: float) -> Link:
-        """Return a connection on which `first` was done, which it keeps: a lock, or a snapshot; else as `once`."""
+        """Return a connection on which `first` has taken a lock or a snapshot; otherwise like `once`."""
         link = self.take(until)
         try:
             first(link)
@@ -318,9 +320,9 @@ class DatabaseSession:
             raise LostLinkError(*error.args) from error
 
     def tried(self, attempt: Callable[[float], T], most: float = math.inf, *, is_long: bool = False) -> T:
-        """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing.
+        """Call `attempt` with the time at which it must end, until it does not fail temporarily; return its result.
 
-        Of a long one the deadline begins when it first fails.
+        For a long call the deadline starts at its first failure.
         """
         until, waits = min(most, time.monotonic() + self.deadline_s), pauses()
         while True:
@@ -331,19 +333,19 @@ class DatabaseSession:
                     until, is_long = min(most, time.monotonic() + self.deadline_s), False
                 pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
-                    if isinstance(error, psycopg.errors.UndefinedTable):  # say which tables are gone
+                    if isinstance(error, psycopg.errors.UndefinedTable):  # report which tables are gone
                         with suppress(psycopg.Error):
                             self.once(lambda link: refuse_no_tables(link.rows, self.address), until)
                     raise store_error(error, self.address) from error
             time.sleep(pause_s)
 
     def end_failed(self, link: Link) -> None:
-        """End what failed on a connection: its transaction, or itself where it is lost or an answer may still come."""
+        """Clean up a failed call: roll back, or close the connection if it is lost or may still receive a reply."""
         if link.info.transaction_status == TransactionStatus.ACTIVE:
             with suppress(psycopg.Error):
                 link.cancel_safe(timeout=1.0)
             link.close()
-        elif is_lost(link):  # so are those that idle, most likely
+        elif is_lost(link):  # the idle ones most likely are, too
             idle, self._idle = self._idle, []
             for one in idle:
                 one.close()
@@ -356,7 +358,7 @@ class DatabaseSession:
             raise StoreClosedError(f"{self.url} was closed; open it again")
 
     def transaction(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Return what `work` does in a transaction of a writer; durable then."""
+        """Return the result of `work` in a writer's transaction, which is durable on return."""
 
         def begun(link: Link) -> T:
             wait_ms = max(1, round(1_000 * self.lock_timeout_s))
@@ -373,7 +375,7 @@ class DatabaseSession:
         return self.call(begun, is_long=is_long)
 
     def check_same(self, found: Sequence[tuple[object, ...]]) -> None:
-        """Raise `IndexNotFoundError` where what `made_sql` found is not the index that was opened."""
+        """Raise `IndexNotFoundError` if the result of `made_sql` differs from that of the index that was opened."""
         if self.made is not None and found != [(self.made,)]:
             raise gone(self.url, is_replaced=True)
 
@@ -389,7 +391,7 @@ class DatabaseSession:
         if self.held() is not None:
             yield
             return
-        lock = partial(self._lock_alone, stop=stop)  # holds nothing where it fails, so it may begin again
+        lock = partial(self._lock_alone, stop=stop)  # holds nothing if it fails, so it can be retried
         link = self.tried(partial(self.begun, lock), is_long=True)
         try:
             self._own.writer, self._own.pid = link, os.getpid()
@@ -404,7 +406,7 @@ class DatabaseSession:
                 self.give(link)
 
     def _lock_alone(self, link: Link, stop: Callable[[], bool] | None) -> None:
-        """Wait for the right to write; those who ask for it meanwhile stand behind."""
+        """Wait for the right to write; callers that request it meanwhile are queued after this one."""
         deadline = time.monotonic() + self.lock_timeout_s
         while True:
             wait_ms = max(1, min(_LOCK_SLICE_MS, round(1_000 * (deadline - time.monotonic()))))
@@ -424,7 +426,7 @@ class DatabaseSession:
                 return
 
     def close(self) -> None:
-        """Close what is not in use; the rest when it is given back."""
+        """Close the idle connections; those in use are closed when they are returned."""
         self._is_closed = True
         if self._pid == os.getpid():
             idle, self._idle = self._idle, []

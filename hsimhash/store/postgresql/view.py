@@ -1,4 +1,4 @@
-"""Read for queries: a view is one snapshot, taken at its first read; a query of few buckets is one statement."""
+"""Reads for queries: a view is one snapshot, taken at its first read; a query of few buckets is one statement."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_MORE = (None,) * 5  # a row
-_SOON_S = 0.1  # before the end of the time allowed, nothing is tried again
-_PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
+_MORE = (None,) * 5  # the row that reports more results than allowed
+_SOON_S = 0.1  # seconds before the deadline from which a failed read counts as late and is not retried
+_PAGE_ROWS = 226  # fingerprints in a page of a table: 8,168 bytes by 36
 
 
 class DatabaseView(View):
@@ -59,7 +59,7 @@ class DatabaseView(View):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link, self._link = self._link, None
-        if link is not None and link.pid == os.getpid():  # in a forked child it is the parent's
+        if link is not None and link.pid == os.getpid():  # in a forked child it belongs to the parent
             with suppress(psycopg.Error):
                 if error is None:
                     link.execute("COMMIT", prepare=False)
@@ -68,7 +68,7 @@ class DatabaseView(View):
             self._session.give(link)
 
     def _rows(self, statement: str, *values: object) -> list[Any]:
-        """Return the rows of a statement on the view's snapshot; the first one takes it, and is tried again."""
+        """Return a statement's rows from the view's snapshot; the first call takes the snapshot and is retried."""
         if self._link is None:
             begin = partial(self._session.begun, lambda link: link.execute(_SNAPSHOT, prepare=False))
             self._link = self._timed(lambda: self._session.tried(begin, self._until))
@@ -115,8 +115,8 @@ class DatabaseView(View):
         return self._buckets(statement, *chain.from_iterable(zip(*edges, strict=True)))
 
     def _buckets(self, statement: str, *values: object) -> Uint8s:
-        """Return the rowkeys of buckets; `IndexNotFoundError` where they are of another index than was opened."""
-        if self._link is None:  # what is read later is of the same snapshot
+        """Return the rowkeys of buckets; raise `IndexNotFoundError` if the index is not the one opened."""
+        if self._link is None:  # later reads use the same snapshot
             self._check_same()
         return self._tables.rowkeys(self._rows(statement, *values))
 

@@ -1,13 +1,13 @@
 """Write documents, each batch in one transaction that locks its rows in order.
 
 *A document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of its fingerprint
-against deletion (FOR KEY SHARE) unless the row is its own; who deletes rows of fingerprints locks them first (FOR
-UPDATE), which waits for those, and then looks for documents, those of the ones that it waited for too. For that its
-next statement must see what they committed: each transaction is READ COMMITTED, whatever the database's default is
-(`session.py` has all that is assumed).
+against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes rows of fingerprints locks
+them first (FOR UPDATE), which waits for those writers, and then looks for documents, including those of the writers
+that it waited for. For that its next statement must see what they committed: each transaction is READ COMMITTED,
+whatever the database's default is (`session.py` lists all assumptions).
 
-Documents are locked in order of id, then fingerprints in their order, so that writers do not wait for each other in a
-circle. What was read and is otherwise when it is locked lets the transaction begin again.
+Documents are locked in order of id, then fingerprints in their order, so writers do not wait for each other in a
+circle. If a row has changed between reading and locking it, the transaction starts over.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class TableWrites:
         self._columns = [*COLUMNS.split(", "), *tables.key_columns]
 
     def put_documents(self, wanted: Wanting, *, are_new: bool = False) -> int:
-        """Add documents, and change those that have another signature; return how many of both.
+        """Add documents, and change those with another signature; return how many of both.
 
-        Where it is known that they `are_new`, it is not asked whether they are there.
+        With `are_new`, the documents are known to be new, so existing ones are not looked up.
         """
         stored = {} if are_new else self._stored(sorted(wanted))
         new = sorted(doc_id for doc_id in wanted if doc_id not in stored)
@@ -53,7 +53,7 @@ class TableWrites:
         return len(added)
 
     def remove_documents(self, doc_ids: Sequence[bytes], before: int | None) -> int:
-        """Remove documents, with `before` only those first seen earlier; return how many there were."""
+        """Remove documents, with `before` only those first seen earlier; return how many existed."""
         documents = self._tables.documents
         old = "" if before is None else f" AND first_seen < {before:d}"
         found = self._link.rows(
@@ -68,7 +68,7 @@ class TableWrites:
         return len(found)
 
     def set_part(self, name: str, value: str) -> None:
-        """Put a part of the record, or a mark."""
+        """Write a part of the record, or a mark."""
         self._link.do(
             f"INSERT INTO {self._tables.named('_record')} VALUES ($1, $2) "
             "ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
@@ -77,11 +77,11 @@ class TableWrites:
         )
 
     def set_marked(self, mark: Mark) -> None:
-        """Put a mark."""
+        """Write a mark."""
         self.set_part(mark.key.decode(), mark.value.decode())
 
     def _stored(self, doc_ids: Sequence[bytes], *, is_locked: bool = False) -> dict[bytes, Signature]:
-        """Return the signatures of those documents that are there."""
+        """Return the signatures of the stored ones among these documents."""
         lock = " ORDER BY doc_id FOR UPDATE" if is_locked else ""
         found = self._link.rows(
             f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1){lock}", TextArray(doc_ids)
@@ -89,7 +89,7 @@ class TableWrites:
         return {row[0].encode(): document_of(row).signature for row in found}
 
     def _change(self, doc_ids: Sequence[bytes], wanted: Wanting) -> Int64s:
-        """Give documents that are there other signatures; return the fingerprints that they leave."""
+        """Change the signatures of stored documents; return the fingerprints that they leave."""
         old = self._stored(doc_ids, is_locked=True)
         columns = self._columns[1:]
         done = self._link.do(
@@ -111,14 +111,14 @@ class TableWrites:
 
     @property
     def _given(self) -> str:
-        """What has the documents that `_arrays` returns as rows of `_columns`."""
+        """The SQL source whose rows of `_columns` are the documents in the parameters of `_arrays`."""
         words = ", ".join(f"${number}::bigint[]" for number in range(2, len(self._columns) + 1))
         return f"unnest($1::text[], {words}) AS given ({', '.join(self._columns)})"
 
     def _arrays(self, doc_ids: Sequence[bytes], wanted: Wanting) -> list[object]:
         """Return documents as the parameters of `_given`."""
         given = [wanted[doc_id] for doc_id in doc_ids]
-        # fromiter, for np.array takes ten times as long for a list of tuples
+        # fromiter, because np.array takes ten times as long for a list of tuples
         words = np.fromiter(chain.from_iterable(signature for signature, _ in given), np.uint64, 3 * len(given))
         fingerprints, sketches, keys = words.reshape(-1, 3).T
         first_seen = np.fromiter((seen for _, seen in given), np.int64, len(given))
@@ -126,7 +126,7 @@ class TableWrites:
         return [TextArray(doc_ids), *columns, *self._tables.key_segments(keys).T]
 
     def _keep_fingerprints(self, values: Int64s, left: Int64s) -> None:
-        """File fingerprints, and lock those that are there, with the ones that documents leave."""
+        """File fingerprints, and lock the existing ones and those that documents leave."""
         ((packed,),) = self._link.rows(
             f"WITH own AS (INSERT INTO {self._tables.fingerprints} SELECT * FROM unnest($1::bigint[]) AS value "
             "ORDER BY value ON CONFLICT DO NOTHING RETURNING fingerprint) "
@@ -142,7 +142,7 @@ class TableWrites:
             raise MetAnotherError("another transaction has deleted a fingerprint")
 
     def _lock_fingerprints(self, values: Int64s, strength: str) -> Int64s:
-        """Lock rows of fingerprints; return those that are there."""
+        """Lock rows of fingerprints; return those that exist."""
         found = self._link.rows(
             f"SELECT fingerprint FROM {self._tables.fingerprints} WHERE fingerprint = ANY($1) "
             f"ORDER BY fingerprint FOR {strength}",
@@ -151,7 +151,7 @@ class TableWrites:
         return np.array(found, np.int64).ravel()
 
     def _drop_fingerprints(self, values: Int64s) -> None:
-        """Delete those fingerprints that no document has any more; they are locked."""
+        """Delete the given locked fingerprints that no document has any more."""
         self._link.do(
             f"DELETE FROM {self._tables.fingerprints} AS filed WHERE fingerprint = ANY($1) AND NOT EXISTS "
             f"(SELECT FROM {self._tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)",

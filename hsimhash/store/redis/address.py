@@ -1,12 +1,12 @@
 """Where an index on Redis is: `redis://app@cache:6379/0?prefix=pages&password_file=/run/secrets/redis`.
 
-| scheme | what answers there |
+| scheme | server |
 |---|---|
 | `redis`, `rediss` | one server, without and with TLS; port 6379 unless named |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
 
-A URL is printed and logged, so it holds no password: that is the first line of a file, or given apart. All
+A URL is printed and logged, so it does not hold a password: that is the first line of a file, or given separately. All
 keys of an index begin with its prefix and a colon.
 """
 
@@ -33,43 +33,43 @@ REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 263
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _REMEDY = (
-    "a URL is logged, so it holds no password; use user@host, and set HSIMHASH_REDIS_PASSWORD, or write the password "
-    "to a file, and password_file=FILE"
+    "a URL is logged, so it must not contain a password; use user@host and HSIMHASH_REDIS_PASSWORD, or a file with the "
+    "password and password_file=FILE"
 )
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Servers, or the path of a socket; a database; and how to talk to them. `str()` gives the URL.
+    """Servers, or the path of a socket; a database; and connection options. `str()` returns the URL.
 
-    The fields with a default are what the query of the URL can set.
+    The URL's query can set the fields that have a default.
     """
 
     scheme: str
-    hosts: tuple[tuple[str, int], ...]  # of `unix` none
-    path: str  # of `unix`
-    service: str  # of `redis+sentinel`
+    hosts: tuple[tuple[str, int], ...]  # empty for `unix`
+    path: str  # only for `unix`
+    service: str  # only for `redis+sentinel`
     database: int
     user: str
     prefix: str = "hsimhash"
     timeout_s: float = 5.0  # to connect, and for each reply
-    deadline_s: float | None = None  # for a call with all its retries; None: as the store is opened
+    deadline_s: float | None = None  # for a call with all its retries; None: the deadline of the store's opening
     password_file: str = ""
-    ca: str = ""  # file of certificates to trust; the system's where empty
+    ca: str = ""  # file of trusted certificates; empty: the system's
     cert: str = ""
     key: str = ""
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Return the parts of a URL; `ValueError` names what is wrong with it, and no password."""
+        """Return the parts of a URL; `ValueError` explains what is wrong with it, without a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> RedisAddress:
         found = _URL.fullmatch(url)
         if not found or found[1] not in REDIS_SCHEMES:
-            raise ValueError(f"not on Redis, whose schemes are {', '.join(REDIS_SCHEMES)}")
+            raise ValueError(f"not the URL of an index on Redis: expected a scheme of {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
         options = _options(query)
         named = options.pop("db", "")
@@ -79,28 +79,28 @@ class RedisAddress:
             if hosts or not socket:
                 raise ValueError("write unix:///path/of/the/socket?db=0&prefix=pages")
         elif named:
-            raise ValueError(f"the database stands in the path, {scheme}://host/{named}; leave db= out")
+            raise ValueError(f"the database belongs in the path, {scheme}://host/{named}; leave db= out")
         if scheme == "redis+sentinel":
             service, _, database = database.partition("/")
             if not service or "@" in service:
                 raise ValueError("name the master that the sentinels watch: redis+sentinel://s1,s2:26379/mymaster/0")
         if database and not _DATABASE.fullmatch(database):
-            raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
+            raise ValueError(f"{database!r} is not a database number; write {scheme}://host:6379/0?prefix=pages")
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
         if len(servers) > 1 and not service:
-            raise ValueError(f"{scheme}:// takes one server; several sentinels are named by redis+sentinel://")
+            raise ValueError(f"{scheme}:// takes one server; for several sentinels, use redis+sentinel://")
         address = cls(scheme, servers, socket, service, int(database or 0), unquote(user), **options)
         check_tls_options(address, "rediss://", has_tls=scheme.startswith("rediss"))
         return address
 
     @property
     def index_url(self) -> str:
-        """The URL, but for who asks and how."""
+        """The URL without user and connection options."""
         return str(replace(self._without_options(), user="", prefix=self.prefix))
 
     @property
     def place(self) -> str:
-        """What answers there, for messages."""
+        """The server, for messages."""
         if self.scheme == "unix":
             return self.path
         named = ",".join(host_text(*one) for one in self.hosts)

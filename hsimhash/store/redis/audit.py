@@ -1,16 +1,16 @@
 """`check` of an index on Redis: registers, listings and buckets compared with each other.
 
-| found | what it is | repair |
+| finding | meaning | repair |
 |---|---|---|
-| a register that is not listed where it says | problem: queries miss it | it is listed and filed |
-| a listed fingerprint that a bucket lacks, or the bucket of its key | problem: queries may miss it | it is filed |
-| a row of a bucket that does not recompute | problem | deleted |
-| a count of documents that is not that of the registers | problem | set |
-| a listing that the register contradicts, or without register | leftover: a document left it | logged, then collected |
+| a register whose document is not listed under its fingerprint | problem: queries miss it | it is listed and filed |
+| a listed fingerprint that is missing in a bucket or in its key's bucket | problem: queries may miss it | it is filed |
+| a row of a bucket whose key does not match its contents | problem | deleted |
+| a count of documents that differs from the number of registers | problem | set |
+| a listing without a register, or contradicted by it | leftover: a document left it | logged, then collected |
 | a row of a bucket whose fingerprint nothing lists, or whose key no document of it has | leftover | deleted |
 
-Everything is read once, page by page, while others read and write; what differs is looked at again, and repaired, in
-one step. In memory are 16 bytes for each fingerprint, with over 64 drawers more, and about 100 for each row of the key
+Everything is read once, page by page, while others read and write. Differences are read again, and repaired, in one
+step. Memory holds 16 bytes for each fingerprint (more with over 64 drawers), and about 100 for each row of the key
 drawer.
 """
 
@@ -31,13 +31,13 @@ from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
 from hsimhash.store.reports import CheckReport
 
-_SCANNED = 1_000  # keys that SCAN looks at in one call
+_SCANNED = 1_000  # keys that SCAN examines in one call
 _WORD = 64  # drawers in a number
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
 def audit(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer = UNWATCHED) -> CheckReport:
-    """Compare everything with everything; see the module's text."""
+    """Compare registers, listings and buckets with each other; see the module."""
     if repair:
         rows.forget()
     check = RedisAudit(rows, listed, repair=repair)
@@ -53,15 +53,15 @@ def audit(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer =
 
 
 class RedisAudit:
-    """The check of an index, under way."""
+    """A check of an index in progress."""
 
     def __init__(self, rows: RedisRows, listed: Listed, *, repair: bool) -> None:
         self.session, self.keys, self.record, self.limits = rows.session, rows.keys, rows.record, rows.limits
         self.listed = listed
         self.is_repair = repair
         self.report = CheckReport()
-        self.fingerprints = np.empty(0, np.uint64)  # that are listed, ascending
-        self.met = np.empty((0, 0), np.uint64)  # of each of them a bit for each drawer that has it
+        self.fingerprints = np.empty(0, np.uint64)  # the listed ones, ascending
+        self.met = np.empty((0, 0), np.uint64)  # for each of them one bit per drawer that has it
         self.needed, self.met_keys = set[int](), array("Q")  # marks of rows of the key drawer
 
     def _is_repaired(self, count: Callable[[str], None], text: str) -> bool:
@@ -71,12 +71,12 @@ class RedisAudit:
         return self.is_repair
 
     def _documents(self, rows: Sequence[bytes]) -> list[Document | None]:
-        """Return what the registers say of listed documents."""
+        """Return listed documents according to their registers."""
         ids = [row[FINGERPRINT_BYTES:] for row in rows]
         values = self.session.read(LOOKUP, list(map(self.keys.register, ids)), [b"", *ids]) if ids else []
         return list(map(document_in, ids, values))
 
-    # Every listing, confirmed by its register.
+    # Step 1: every listing is confirmed by its register.
 
     def read_listings(self) -> None:
         packed = bytearray()
@@ -100,12 +100,12 @@ class RedisAudit:
         return [_mark(prefix, packed) for prefix in self.record.key_prefixes(document.key)]
 
     def _log(self, row: bytes) -> None:
-        """Write a listing into the log of orphans, as of now."""
+        """Write a listing into the log of orphans, with the current time."""
         no_key = bytes(FINGERPRINT_BYTES * self.record.has_signatures)
         orphan = row[:FINGERPRINT_BYTES] + no_key + row[FINGERPRINT_BYTES:]
         self.session.write(CORRECT, [self.keys.orphans], [orphan, 0])
 
-    # Every register, listed where it says.
+    # Step 2: every register's document is listed under its fingerprint.
 
     def read_registers(self) -> None:
         before, shard = self._counted(), 0
@@ -115,7 +115,7 @@ class RedisAudit:
             shard, count, unlisted = self.session.read(UNLISTED, (), [*given, self.keys.registers])
             self.report.documents += count
             for doc_id, value in zip(unlisted[::2], unlisted[1::2], strict=True):
-                where = f"{value[:FINGERPRINT_BYTES].hex()}, which its register says"
+                where = f"{value[:FINGERPRINT_BYTES].hex()}, the fingerprint in its register"
                 if self._is_repaired(self.report.problem, f"{doc_id!r} is not listed under {where}"):
                     self._complete(doc_id, value)
         after, found = self._counted(), self.report.documents
@@ -128,13 +128,13 @@ class RedisAudit:
         return int(self.session.call("HGET", self.keys.record, b"documents") or 0)
 
     def _complete(self, doc_id: bytes, value: bytes) -> None:
-        """List and file a document as its register says, unless that was written since."""
+        """List and file a document according to its register, unless that has been written since."""
         document = document_in(doc_id, value)
         if document is not None:
             filed = [key for key in self.keys.filed(self.record, document.signature) if key != self.keys.record]
             self.session.write(COMPLETE, [self.keys.register(doc_id), *filed], [doc_id, value])
 
-    # Every row of every bucket, which recomputes, and whose fingerprint is listed.
+    # Step 3: the key of every bucket row matches its contents, and its fingerprint is listed.
 
     def read_buckets(self) -> None:
         cursor, size = b"0", len(self.keys.buckets) + PREFIX_BYTES
@@ -148,7 +148,7 @@ class RedisAudit:
                 return
 
     def _meet(self, rows: Uint8s) -> Bools:
-        """Note the rows that are as they must be; return which are not known to be."""
+        """Mark the rows that are known to be right; return which rows are not."""
         values, flags = fingerprints_of(rows), rows[:, SEGMENT_BYTES]
         segments = rows[:, :SEGMENT_BYTES].copy().view(">u4").ravel()
         is_known = np.zeros(len(rows), np.bool_)
@@ -164,7 +164,7 @@ class RedisAudit:
         return ~is_known
 
     def _check_rows(self, rows: Uint8s, is_unknown: Bools) -> None:
-        """Judge the rows of the key drawer, and what is not known to be right."""
+        """Check the rows of the key drawer, and those not known to be right."""
         for row in rows[is_unknown]:
             prefix, packed = row[:PREFIX_BYTES].tobytes(), row[PREFIX_BYTES:].tobytes()
             mark, text = _mark(prefix, packed), f"drawer row {prefix.hex()} {packed.hex()}"
@@ -180,7 +180,7 @@ class RedisAudit:
                     self._unfile(prefix, packed, b"1" if is_key else b"0")
 
     def _is_counted_on(self, prefix: bytes, packed: bytes, *, is_key: bool) -> bool:
-        """Whether a fingerprint lists a document, for a row of the key drawer one with its key, as things are now."""
+        """Whether a fingerprint currently lists a document, which for a row of the key drawer must have its key."""
         start, stop = b"[" + packed, b"(" + packed + b"\xff"
         listed = self.session.call("ZRANGEBYLEX", self.keys.listing(packed), start, stop)
         if not is_key:
@@ -192,7 +192,7 @@ class RedisAudit:
         keys = [self.keys.bucket(prefix), self.keys.listing(packed)]
         self.session.write(UNFILE, keys, [packed, even_if_listed])
 
-    # What was not met, looked at again.
+    # Step 4: rows that were not met are looked for again.
 
     def find_missing(self) -> None:
         drawers = len(self.record.layout.drawers)
@@ -211,7 +211,7 @@ class RedisAudit:
                         self._check_filing([row])
 
     def _check_filing(self, listed: Sequence[bytes]) -> None:
-        """Look for a fingerprint in all buckets that its documents count on."""
+        """Look for a fingerprint in all buckets that its documents need."""
         for row in listed:
             packed, doc_id = row[:FINGERPRINT_BYTES], row[FINGERPRINT_BYTES:]
             value = self.session.call("HGET", self.keys.register(doc_id), doc_id)
@@ -235,5 +235,5 @@ def _has(bucket: bytes | None, packed: bytes) -> bool:
 
 
 def _mark(prefix: bytes, packed: bytes) -> int:
-    """Return a number that tells a row of the key drawer from others, but for chance: 64 bits."""
+    """Return a number that identifies a row of the key drawer, up to 64-bit collisions."""
     return int.from_bytes(blake2b(prefix + packed, digest_size=FINGERPRINT_BYTES).digest(), "big")

@@ -15,7 +15,7 @@ from hsimhash.store.urls import DEADLINE
 
 
 def _operations() -> ModuleType:
-    from hsimhash.store.redis import operations  # here: they take as long to import as an embedded index to open
+    from hsimhash.store.redis import operations  # imported here: it takes as long as opening an embedded index
 
     return operations
 
@@ -25,9 +25,9 @@ class _RedisBackend(Backend):
     title = "Redis"
     schemes = tuple(REDIS_SCHEMES)
     example = "redis://host:6379/0?prefix=name"
-    # Differences of layouts 4 and 10 on Redis 7.0, a million documents, one client of redis-py on loopback; bytes of
-    # memory as the server tells them. A listing and a register are 127 bytes in compact form, which they lose where one
-    # of 65,536 shards has over 128 documents, or an id over 56 bytes: then they take twice as much.
+    # Differences between layouts 4 and 10 on Redis 7.0 with a million documents and one redis-py client on loopback;
+    # bytes of memory as the server reports them. A listing and a register take 127 bytes in compact form. They lose
+    # that form, and take twice as much, if one of the 65,536 shards has over 128 documents, or an id has over 56 bytes.
     prices = Prices(
         read_us=3,
         candidate_us=0.066,

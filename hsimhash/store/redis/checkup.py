@@ -1,4 +1,4 @@
-"""What `hsimhash doctor` finds of an index on Redis: server, persistence, eviction, memory, record."""
+"""The checks of `hsimhash doctor` on Redis: server, persistence, eviction, memory, record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hsimhash.store.redis.server import config_of, info_of, persistence_of
 from hsimhash.store.redis.session import RedisSession
 
 _OLDEST = (6, 2)
-_FULL = 0.8  # of maxmemory
-_UNTOLD = "the server does not tell; see it in redis.conf"
+_FULL = 0.8  # share of maxmemory
+_UNTOLD = "the server does not report it; see redis.conf"
 
 
 def checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
-    """Look at everything; what cannot be looked at, because something before it failed, is left out."""
-    deadline_s = RedisAddress.parse(url).timeout_s  # who asks a doctor wants to know now
+    """Check everything; checks that depend on a failed one are left out."""
+    deadline_s = RedisAddress.parse(url).timeout_s  # short, because a doctor's user waits for the result
     try:
         with session_at(url, deadline_s=deadline_s, password=password) as session:
             if not is_quick:
@@ -48,7 +48,9 @@ def _check_server(session: RedisSession) -> Iterator[Check]:
     if numbers < _OLDEST:
         yield Check("server", "warn", f"{said}; hsimhash needs Redis 6.2 or newer")
     elif role == "slave":
-        yield Check("server", "warn", f"{said}: a replica takes no writes; name its master, or redis+sentinel://")
+        yield Check(
+            "server", "warn", f"{said}: a replica does not accept writes; name its master, or redis+sentinel://"
+        )
     else:
         yield Check("server", "ok", said)
     yield _check_persistence(session, info)
@@ -62,8 +64,8 @@ def _check_persistence(session: RedisSession, info: dict[str, str]) -> Check:
     fsync, has_replicas = config_of(session, "appendfsync"), int(info.get("connected_slaves", "0")) > 0
     said = persistence_of(info, fsync, config_of(session, "save"))
     if info.get("aof_enabled") != "1" and not has_replicas:
-        remedy = "set appendonly yes, and appendfsync always where no acknowledged write may be lost; or add a replica"
-        return Check("persistence", "warn", f"{said}: a crash loses what was written since; {remedy}")
+        remedy = "set appendonly yes, and appendfsync always if no acknowledged write may be lost; or add a replica"
+        return Check("persistence", "warn", f"{said}: a crash loses recent writes; {remedy}")
     if info.get("aof_last_write_status", "ok") != "ok":
         return Check("persistence", "fail", f"{said}: the last write to the AOF failed; see the server's log and disk")
     if info.get("aof_enabled") == "1" and fsync == "no":
@@ -87,7 +89,7 @@ def _check_memory(info: dict[str, str]) -> Check:
     used, most = int(info.get("used_memory", "0")), int(info.get("maxmemory", "0"))
     if not most:
         there = int(info.get("total_system_memory", "0"))
-        said = f"{used >> 20:,} MiB in use, of a machine's {there >> 20:,}; no maxmemory"
+        said = f"{used >> 20:,} MiB in use, of the machine's {there >> 20:,}; no maxmemory"
         return Check("memory", "warn" if there and used > _FULL * there else "ok", said)
     said = f"{used >> 20:,} MiB in use, of {most >> 20:,}"
     if used > _FULL * most:

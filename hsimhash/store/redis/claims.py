@@ -1,7 +1,8 @@
-"""Concurrent claims: of near documents exactly one becomes new, without a lock.
+"""Concurrent claims: exactly one of several near documents becomes new, without a lock.
 
-A claim reads like a query, then one script adds what nothing near was found for, unless any of what was read is no
-longer as it was (`scripts.py`); then the claim reads again, and with fewer others. Somebody's script always succeeds.
+A claim reads like a query. Then one script adds the documents for which nothing near was found, unless anything that
+was read has changed (`scripts.py`). In that case the claim reads again, with fewer documents. Some caller's script
+always succeeds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hsimhash.store.redis.view import RedisView
 
 
 def decide_claims(rows: RedisRows, claims: Claims) -> None:
-    """Decide all claims; `ClaimBusyError` where others have changed what was read for too long."""
+    """Decide all claims; raise `ClaimBusyError` if others have changed what was read for too long."""
     most, began_s, waits = rows.limits.claims, time.monotonic(), pauses()
     while claims.is_open:
         view = ClaimView(rows)
@@ -30,8 +31,8 @@ def decide_claims(rows: RedisRows, claims: Claims) -> None:
         if new and not rows.add_if_unchanged(doc_ids, claims.signatures[new], claims.first_seen[new], view.seen):
             if time.monotonic() - began_s > rows.limits.claim_s:
                 raise ClaimBusyError(
-                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes have added documents near "
-                    f"one of {len(claims.doc_ids)} that are claimed; make the same call again"
+                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes kept adding documents "
+                    f"near one of the {len(claims.doc_ids)} claimed ones; repeat the call"
                 )
             most = max(1, most // 2)
             time.sleep(next(waits))
@@ -46,12 +47,12 @@ class ClaimView(RedisView):
 
     def __init__(self, rows: RedisRows) -> None:
         super().__init__(rows, None)
-        self.seen: dict[Checked, bytes] = {}  # by read, the SHA-1 of what it gave
+        self.seen: dict[Checked, bytes] = {}  # SHA-1 of each read's result
 
     def _buckets(self, keys: Sequence[bytes], most: int | None) -> list[bytes | None]:
         buckets = super()._buckets(keys, most)
         for key, bucket in zip(keys, buckets, strict=True):
-            # What was cut decides nothing: a claim that meets nothing in it reads the bucket whole.
+            # A cut bucket does not decide anything: a claim that finds no match in it reads the whole bucket.
             if most is None or len(bucket or b"") < most * FINGERPRINT_BYTES:
                 self._note((b"bucket", key, b"", b"", 0), bucket or b"")
         return buckets
@@ -70,11 +71,11 @@ class ClaimView(RedisView):
         return values
 
     def _swept(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        # Of the whole index: whether anything was written since.
+        # A sweep reads the whole index, so note the counter of changes.
         changes = self._session.call("HGET", self._keys.record, b"changes")
         self._note((b"field", self._keys.record, b"changes", b"", 0), changes or b"")
         return super()._swept(ranges)
 
     def _note(self, read: Checked, found: bytes) -> None:
-        """Remember the first outcome of a read: where a later one differs, that one is not what is there now."""
+        """Record the first result of a read: if a later one differs, the first is no longer current."""
         self.seen.setdefault(read, sha1(found, usedforsecurity=False).hexdigest().encode())

@@ -1,17 +1,17 @@
-"""The keys of an index on Redis, and what stands under them; `schema/redis.md` has the same as a page.
+"""The keys of an index on Redis, and their values; `schema/redis.md` has the same as a page.
 
-| key, behind the index's prefix and a colon | type | what |
+| key, after the index's prefix and a colon | type | contents |
 |---|---|---|
 | `record` | hash | the record's parts; `documents`, their number; `job:<token>` |
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
-| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), id of what a document left |
-| `identity` | string | the record's `identity` again: queries read it with their buckets; older indexes lack both |
+| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), that a document left; its id |
+| `identity` | string | copy of the record's `identity`: queries read it with their buckets; older indexes lack both |
 | `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
 
-All numbers big-endian. A register has from format 2 on sketch (8) and key (8); then, in an index with a TTL, the
-server's ms at which it is over (8). A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
+All numbers are big-endian. From format 2 on a register has sketch (8) and key (8). In an index with a TTL it ends with
+the server's ms at which it expires (8). A bucket is a string, because a Redis set takes twice the bytes and read time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hsimhash.store.base import Document, Record
 
 SHARDS = 1 << 16  # of listings, and of registers: on disk
 _SHARD_BYTES = 2
-# Of registers, by their size: fingerprint, first seen; from format 2 on sketch, key; with a TTL when they are over.
+# Registers by size: fingerprint, first seen; from format 2 on sketch, key; with a TTL the time at which they expire.
 _PACKINGS = {one.size: one for one in map(Struct, (">QQ", ">QQ8x", ">QQQQ", ">QQQQ8x"))}
 _FEW_ROWS = 40
 
@@ -45,7 +45,7 @@ class Keys:
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
-        # By what SCAN finds those of rows, to which a prefix has nothing special, and their types.
+        # The patterns by which SCAN finds the keys of rows, and their types. A prefix does not contain special ones.
         buckets, listings, registers = self.buckets + b"?" * PREFIX_BYTES, self.listings + b"??", self.registers
         self.rows = {buckets: b"string", listings: b"zset", registers + b"[0-9a-f]" * 4: b"hash"}
 
@@ -58,13 +58,14 @@ class Keys:
         return self.listings + packed_fingerprint[:_SHARD_BYTES]
 
     def register(self, doc_id: bytes) -> bytes:
-        """Return the key of the hash that has a document's register."""
+        """Return the key of the hash that holds a document's register."""
         return self.registers + sha1(doc_id, usedforsecurity=False).hexdigest()[: 2 * _SHARD_BYTES].encode()
 
     def filed(self, record: Record, signature: Signature) -> list[bytes]:
-        """Return the keys of listing and buckets of a signature.
+        """Return the keys of a signature's listing and buckets.
 
-        With signatures the last are those of its key, as many as there may be: where it has fewer, the record instead.
+        If the index has keys, the last ones are the buckets of the signature's key, padded to the maximum number with
+        the record.
         """
         packed = pack_fingerprint(signature.fingerprint)
         found = [self.listing(packed), *map(self.bucket, record.layout.prefixes(signature.fingerprint))]
@@ -80,7 +81,7 @@ def pack_fingerprint(fingerprint: int) -> bytes:
 
 
 def document_in(doc_id: bytes, register: bytes | None) -> Document | None:
-    """Return what a register says of a document; `CorruptionError` for bytes that are no register."""
+    """Return the document in a register; raise `CorruptionError` if the bytes are not a register."""
     if register is None:
         return None
     packing = _PACKINGS.get(len(register))
@@ -93,18 +94,20 @@ def document_in(doc_id: bytes, register: bytes | None) -> Document | None:
 
 
 def orphan_of(orphan: bytes, *, has_signatures: bool) -> tuple[bytes, Signature]:
-    """Return id and signature, as far as rows depend on it, of an entry of the log of orphans."""
+    """Return the id and signature in an entry of the log of orphans; the sketch is missing, as no row depends on it."""
     head = 2 * FINGERPRINT_BYTES if has_signatures else FINGERPRINT_BYTES
     key = int.from_bytes(orphan[FINGERPRINT_BYTES:head], "big")
     return orphan[head:], Signature(int.from_bytes(orphan[:FINGERPRINT_BYTES], "big"), 0, key)
 
 
 def rowkeys_in(prefixes: Sequence[bytes], buckets: Sequence[bytes | None]) -> Uint8s:
-    """Return the rowkeys of buckets, as many as prefixes: shape (m, 13), uint8."""
+    """Return the rowkeys of buckets, one bucket per prefix: shape (m, 13), uint8."""
     found = [(prefix, bucket) for prefix, bucket in zip(prefixes, buckets, strict=True) if bucket]
     for prefix, bucket in found:
         if len(bucket) % FINGERPRINT_BYTES:
-            raise CorruptionError(f"bucket {prefix.hex()} has {len(bucket)} bytes, no multiple of {FINGERPRINT_BYTES}")
+            raise CorruptionError(
+                f"bucket {prefix.hex()} has {len(bucket)} bytes, not a multiple of {FINGERPRINT_BYTES}"
+            )
     if sum(len(bucket) for _, bucket in found) <= _FEW_ROWS * FINGERPRINT_BYTES:
         rows = b"".join(
             prefix + bucket[at : at + FINGERPRINT_BYTES]
@@ -122,7 +125,7 @@ def rowkeys_in(prefixes: Sequence[bytes], buckets: Sequence[bytes | None]) -> Ui
 
 
 def prefixes_within(layout: Layout, start: bytes, stop: bytes, most: int) -> list[bytes] | None:
-    """Return the prefixes that drawers may have in [start, stop); None where they are more than `most`."""
+    """Return all possible drawer prefixes in [start, stop), or None if there are more than `most`."""
     low, high = int.from_bytes(start, "big"), int.from_bytes(stop, "big")
     spans = []
     for drawer in layout.drawers:

@@ -1,4 +1,4 @@
-"""What went wrong with a Redis, in words: the place, the cause and the remedy."""
+"""Errors of a Redis server in words: the place, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.redis.address import RedisAddress
 
 _REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
-_ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
-_FORBIDDEN = "its user may not do that; docs/pages/operations.md lists the commands that it needs (ACL SETUSER)"
+_ASKED = "it requires a password; set HSIMHASH_REDIS_PASSWORD, or name its file with password_file= in the URL"
+_FORBIDDEN = "its user lacks a permission; docs/pages/operations/redis.md lists the commands it needs (ACL SETUSER)"
 _CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a Redis of its own, PostgreSQL or HBase"
-# By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
+# Remedies by a part of the error's name and message; the first match counts.
 _REMEDIES = (
     ("WRONGPASS", _REFUSED),
     ("NOAUTH", _ASKED),
@@ -18,11 +18,11 @@ _REMEDIES = (
     ("Authentication required", _ASKED),
     ("NoPermission", _FORBIDDEN),
     ("user executing the script can't run", _FORBIDDEN),
-    ("OOM", "its memory is full (maxmemory); give it more, and make the call again"),
-    ("maxmemory", "its memory is full (maxmemory); give it more, and make the call again"),
-    ("NOREPLICAS", "it has fewer replicas than min-replicas-to-write, so it takes no writes"),
-    ("SCRIPT KILL", "an administrator ended the script of this call; try again"),
-    ("MISCONF", "it cannot write its snapshot, so it takes no writes; see its log, and the disk"),
+    ("OOM", "its memory is full (maxmemory); give it more, and repeat the call"),
+    ("maxmemory", "its memory is full (maxmemory); give it more, and repeat the call"),
+    ("NOREPLICAS", "it has fewer replicas than min-replicas-to-write, so it does not accept writes"),
+    ("SCRIPT KILL", "an administrator killed the script of this call; try again"),
+    ("MISCONF", "it cannot write its snapshot, so it does not accept writes; see its log, and the disk"),
     ("read only replica", "it is a read-only replica; name its master"),
     ("loading the dataset", "it is loading its data; wait until that is done"),
     ("CrossSlot", _CLUSTERED),
@@ -30,26 +30,26 @@ _REMEDIES = (
     ("ClusterDown", _CLUSTERED),
     ("WRONGTYPE", "a key with the prefix is not the index's; choose another prefix, or delete it with redis-cli"),
     ("unknown command", "it lacks a command that an index needs; hsimhash needs Redis 6.2 or newer"),
-    ("Protocol Error", "what answers there is no Redis; see host and port"),
-    ("Protocol error", "what answers there is no Redis; see host and port"),
-    ("invalid DB index", "it has no such database; see the number in the URL"),
-    ("DB index is out of range", "it has no such database; see the number in the URL"),
+    ("Protocol Error", "the server there is not Redis; see host and port"),
+    ("Protocol error", "the server there is not Redis; see host and port"),
+    ("invalid DB index", "it does not have that database; see the number in the URL"),
+    ("DB index is out of range", "it does not have that database; see the number in the URL"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name the file of its authority with ca="),
     ("WRONG_VERSION_NUMBER", "it does not speak TLS there; use redis://, or its TLS port"),
     ("SSL", "TLS failed; see ca=, cert= and key= in the URL"),
     ("Name or service not known", "there is no such host"),
     ("Connection refused", "nothing listens there; is redis-server running?"),
-    ("closed by server", "it closed the connection; does it want TLS (rediss://)?"),
+    ("closed by server", "it closed the connection; does it expect TLS (rediss://)?"),
     ("Timeout", "it did not answer in time"),
-    ("No master found", "the sentinels know no such master; see the service's name in the URL"),
+    ("No master found", "the sentinels do not know that master; see the service's name in the URL"),
 )
 
 
 def store_error(error: Exception, address: RedisAddress, tried_s: float = 0) -> HsimhashError:
-    """Return our error for one of redis-py's; `tried_s`: for how long the call was tried."""
+    """Return our error for one of redis-py's; `tried_s` is how long the call was retried."""
     said = " ".join(str(error).split())
     named = f"{type(error).__name__} {said}"
     remedy = next((remedy for text, remedy in _REMEDIES if text in named), "")
     how_long = f", for {tried_s:.0f} s" if tried_s >= 1 else ""
     why = f"{remedy} ({said})" if remedy else said or type(error).__name__
-    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; 'hsimhash doctor' tells more")
+    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; 'hsimhash doctor' reports more")

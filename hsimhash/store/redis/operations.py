@@ -1,4 +1,4 @@
-"""From a URL to an index on Redis: open it, make it, drop it."""
+"""From a URL to an index on Redis: open, create or drop it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hsimhash.store.redis.scripts import CREATE, DELETE
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.store import RedisStore
 
-TTL_PART = b"ttl"  # on disk, beside the record's parts: seconds; not there: none
+TTL_PART = b"ttl"  # on disk, next to the record's parts: seconds; missing without a TTL
 _CREATING_S = 1.0  # another process may be creating the same index
-_AT_ONCE = 1_000  # keys looked at, or deleted, by one call
+_AT_ONCE = 1_000  # keys examined or deleted by one call
 _OWN_FIELDS = (*RECORD_PARTS, IDENTITY_PART, b"documents")  # each record has some of them
 
 
@@ -24,7 +24,7 @@ _OWN_FIELDS = (*RECORD_PARTS, IDENTITY_PART, b"documents")  # each record has so
 def session_at(
     url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None, is_kept: bool = False
 ) -> Iterator[RedisSession]:
-    """Give the session of an index; closed behind the block, where it is to be kept only if it fails."""
+    """Return the session of an index; it is closed after the block, with `is_kept` only if the block fails."""
     session = RedisSession(RedisAddress.parse(url), deadline_s, password)
     try:
         yield session
@@ -36,13 +36,13 @@ def session_at(
 
 
 def open_at(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
-    """Open the index at `url`; `IndexNotFoundError` where there is none."""
+    """Open the index at `url`; raise `IndexNotFoundError` if there is none."""
     with session_at(url, deadline_s=deadline_s, password=password, is_kept=True) as session:
         return opened(session)
 
 
 def create_at(url: str, record: Record, *, password: str | None = None, ttl_s: int = 0) -> RedisStore:
-    """Make an empty index at `url`; `IndexExistsError` where there is one. `ttl_s`: see `RedisStore`."""
+    """Create an empty index at `url`; raise `IndexExistsError` if there is one. For `ttl_s` see `RedisStore`."""
     with session_at(url, password=password, is_kept=True) as session:
         _refuse_existing(session)
         session.identity = secrets.token_hex(16).encode()
@@ -56,7 +56,7 @@ def create_at(url: str, record: Record, *, password: str | None = None, ttl_s: i
 
 
 def _refuse_existing(session: RedisSession) -> None:
-    """Raise `IndexExistsError` where there is an index, or something of one."""
+    """Raise `IndexExistsError` if there is an index or a part of one."""
     until_s = time.monotonic() + _CREATING_S
     while _is_anything_there(session):
         if session.call("HEXISTS", session.keys.record, RECORD_PARTS[0]):
@@ -78,12 +78,12 @@ def _is_anything_there(session: RedisSession) -> bool:
         return True
     if any(value is not None for value in session.call("HMGET", session.keys.record, *_OWN_FIELDS)):
         return True
-    # To look at all keys of a server takes about a second a million: mostly none has the prefix, and once is enough.
+    # Examining a million keys of a server takes about a second. Mostly none has the prefix, so one walk is enough.
     return any(_keys(session, session.keys.head + b"*")) and any(_rows(session))
 
 
 def _rows(session: RedisSession) -> Iterator[list[bytes]]:
-    """Yield the keys of buckets, listings and registers; those of others may begin with the prefix too."""
+    """Yield the keys of buckets, listings and registers, but not other keys that begin with the prefix."""
     for pattern, kind in session.keys.rows.items():
         yield from _keys(session, pattern, b"TYPE", kind)
 
@@ -99,7 +99,7 @@ def _keys(session: RedisSession, pattern: bytes, *options: bytes) -> Iterator[li
 
 
 def opened(session: RedisSession) -> RedisStore:
-    """Return the index of a session, made as its record says."""
+    """Return the index of a session, as its record defines it."""
     names = (*RECORD_PARTS, DISTANCE_PART, TTL_PART, IDENTITY_PART)
     found = dict(zip(names, session.call("HMGET", session.keys.record, *names), strict=True))
     parts = {name: value for name, value in found.items() if value is not None}
@@ -119,14 +119,14 @@ def opened(session: RedisSession) -> RedisStore:
     session.identity = parts.get(IDENTITY_PART, b"")
     if (session.call("GET", session.keys.identity) or b"") != session.identity:
         raise CorruptionError(
-            f"part of the index at {session.url} is gone: it was not dropped to the end, or Redis lost its data; "
+            f"part of the index at {session.url} is gone: dropping it was interrupted, or Redis lost its data; "
             f"drop it with 'hsimhash drop-table', and ingest the documents again"
         )
     return RedisStore(session, record, ttl_s=ttl_s)
 
 
 def refuse_no_index(url: str, password: str | None = None) -> None:
-    """Raise `IndexNotFoundError` where there is no index, not even one that was dropped half."""
+    """Raise `IndexNotFoundError` if there is no index, not even a partly dropped one."""
     with session_at(url, password=password) as session:
         if not _is_anything_there(session):
             raise _not_found(url)
@@ -137,12 +137,12 @@ def _not_found(url: str) -> IndexNotFoundError:
 
 
 def drop_at(url: str, password: str | None = None) -> None:
-    """Delete an index, or what is left of one, even if it is damaged; keys of others with the prefix stay."""
+    """Delete an index, or the remains of one, even if it is damaged; unrelated keys with the prefix stay."""
     with session_at(url, password=password) as session:
         keys = session.keys
-        session.call("SET", keys.dropping, b"")  # from here on nobody creates one
-        session.call("UNLINK", keys.record, keys.identity, keys.writers, keys.orphans)  # from here on nobody writes
+        session.call("SET", keys.dropping, b"")  # from here on, no index can be created
+        session.call("UNLINK", keys.record, keys.identity, keys.writers, keys.orphans)  # from here on, nobody can write
         for found in _rows(session):
             if not session.read(DELETE, [keys.identity, *found], []):
-                break  # another process has ended this drop, and created an index since
+                break  # another process has finished this drop and created an index since
         session.call("UNLINK", keys.dropping)

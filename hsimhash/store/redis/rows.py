@@ -1,4 +1,4 @@
-"""Writes of an index on Redis: batches for the scripts, and what moves and removals leave behind, collected later."""
+"""Writes to an index on Redis: batches for the scripts, and the collection of what moves and removals leave behind."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from hsimhash.store.redis.codec import SHARDS, Keys, orphan_of
 from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, FORGET_WRITERS, REMOVE
 from hsimhash.store.redis.session import FORGOTTEN_S, RedisSession
 
-Checked = tuple[bytes, bytes, bytes, bytes, int]  # a read that `ADD` makes again: its kind, key and arguments
+Checked = tuple[bytes, bytes, bytes, bytes, int]  # a read that `ADD` repeats: its kind, key and arguments
 
 
 @dataclass(frozen=True, slots=True)
 class RedisLimits:
-    """What one call asks of the server, which does nothing else meanwhile; and how long what documents left stays.
+    """Limits of a single call, during which the server does nothing else, and how long leftovers of documents stay.
 
     Args:
-        batch_keys: of a script that writes: about 5 ms.
-        buckets: read by one call.
-        documents: read by one call,
-        first_documents: and so many of each fingerprint at first.
-        shards: looked into by one call that reads about `documents` of listings or registers.
-        ranged_buckets: a range of more possible buckets is not read bucket by bucket, but from the listings.
-        left_s: a document stays listed so long where it was; queries must be shorter.
-        claims: decided at once; fewer where others change what was read,
-        claim_s: which is tried for so long.
-        tidy_s: a store collects after a write, but no sooner than so long after the last time,
-        tidy_orphans: and no more than that,
-        tidy_shards: and with a TTL looks into so many of registers for what is over.
+        batch_keys: Keys of a script that writes; they take about 5 ms.
+        buckets: Buckets read by one call.
+        documents: Documents read by one call.
+        first_documents: Documents of each fingerprint read at first.
+        shards: Shards examined by one call that reads about `documents` entries of listings or registers.
+        ranged_buckets: A range with more possible buckets is read from the listings, not bucket by bucket.
+        left_s: Seconds that a document stays listed at its old fingerprint; queries must be shorter.
+        claims: Claims decided at once; fewer if others change what was read.
+        claim_s: Seconds for which a claim is retried.
+        tidy_s: Minimum seconds between two collections by the writes of a store.
+        tidy_orphans: Maximum number of orphans that such a collection handles.
+        tidy_shards: Shards of registers that it examines for expired documents, with a TTL.
     """
 
     batch_keys: int = 4_000
@@ -58,7 +58,10 @@ REDIS_LIMITS = RedisLimits()
 
 
 class RedisRows:
-    """Writes into the index of a session; see `Store`. `ttl_s`: documents are over so long after they were added."""
+    """Writes to the index of a session; see `Store`.
+
+    `ttl_s` is the number of seconds after its last insert at which a document expires; 0: never.
+    """
 
     def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, ttl_s: int) -> None:
         self.session, self.keys, self.record, self.limits = session, keys, record, limits
@@ -66,17 +69,17 @@ class RedisRows:
         self._key_buckets = record.most_key_rows
         self._drawers = len(record.layout.drawers)
         self._tidied_s = time.monotonic()
-        self._shard = random.randrange(SHARDS)  # noqa: S311 (of registers, where to look next)
+        self._shard = random.randrange(SHARDS)  # noqa: S311 (the shard of registers to examine next)
 
     @property
     def batch_documents(self) -> int:
-        """How many documents one script adds or collects."""
+        """The number of documents that one script adds or collects."""
         return max(1, self.limits.batch_keys // (2 + self._drawers + max(1, self._key_buckets)))
 
     def add(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, mark: Mark | None = None
     ) -> int:
-        """Add documents, of which each id is there once, and a mark with the last of them; return how many changed."""
+        """Add documents with distinct ids, and a mark with the last of them; return how many changed."""
         changed, count = 0, self.batch_documents
         for start in range(0, max(len(doc_ids), 1), count):
             part, is_last = slice(start, start + count), start + count >= len(doc_ids)
@@ -86,7 +89,7 @@ class RedisRows:
     def add_if_unchanged(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, seen: Mapping[Checked, bytes]
     ) -> bool:
-        """Add a batch of documents if what was read is still as it was, by its SHA-1; return whether that was done."""
+        """Add a batch of documents if all that was read still has the same SHA-1; return whether it was added."""
         return self._add(doc_ids, signatures, first_seen, seen=seen) >= 0
 
     def _add(
@@ -109,7 +112,7 @@ class RedisRows:
     def _batch(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s
     ) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys and the arguments of a batch, as `ADD` takes them."""
+        """Return the keys and arguments of a batch, in the form that `ADD` takes."""
         fingerprints, count = signatures.fingerprints, len(doc_ids)
         if not count:
             return [], []
@@ -128,14 +131,14 @@ class RedisRows:
         return keys, [one for pair in zip(doc_ids, values, strict=True) for one in pair]
 
     def _buckets_of_keys(self, signatures: Signatures) -> list[bytes]:
-        """Return the keys of the buckets of documents' keys, of each as many as there may be; see `Keys.filed`."""
+        """Return the keys of the buckets for documents' keys, each padded to the maximum number; see `Keys.filed`."""
         parts = signatures.key_parts.ravel()
         prefixes = fingerprint_bytes(key_numbers(parts))[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
         named = zip(parts.tolist(), _items(_headed(self.keys.buckets, prefixes)), strict=True)
         return [bucket if part else self.keys.record for part, bucket in named]
 
     def remove(self, doc_ids: Sequence[bytes], before: int | None) -> int:
-        """Remove documents, of which each id is there once; return how many there were."""
+        """Remove documents, given distinct ids; return how many existed."""
         removed, count = 0, self.limits.documents
         for start in range(0, len(doc_ids), count):
             part = doc_ids[start : start + count]
@@ -144,7 +147,7 @@ class RedisRows:
         return removed
 
     def tidy(self) -> None:
-        """Collect something, if that was not done a moment ago."""
+        """Collect some leftovers, unless that was done a moment ago."""
         if time.monotonic() - self._tidied_s < self.limits.tidy_s:
             return
         self._tidied_s = time.monotonic()
@@ -160,7 +163,7 @@ class RedisRows:
                 return
 
     def forget(self) -> None:
-        """Remove all documents that are over; what they leave is collected like that of others."""
+        """Remove all expired documents; their leftovers are collected like those of others."""
         for start in range(0, SHARDS if self.ttl_ms else 0, self.limits.tidy_shards):
             self._forget(start, min(start + self.limits.tidy_shards, SHARDS))
 
@@ -168,7 +171,7 @@ class RedisRows:
         self.session.write(FORGET, [self.keys.orphans], [shard, stop, self.keys.registers])
 
     def collected(self) -> Iterator[tuple[int, int]]:
-        """Collect what is old enough, batch by batch: yield how many entries were looked at, and how much deleted."""
+        """Collect what is old enough in batches; yield the number of entries read and rows deleted of each."""
         while True:
             oldest = self.session.server_ms() - round(1_000 * self.limits.left_s)
             command = ("ZRANGEBYSCORE", self.keys.orphans, b"-inf", oldest, b"LIMIT", 0, self.batch_documents)
@@ -188,12 +191,12 @@ class RedisRows:
 
 
 def _headed(head: bytes, tails: Uint8s) -> Uint8s:
-    """Return tails of shape (n, bytes), each behind the same head."""
+    """Return tails of shape (n, bytes), each with the same head before it."""
     heads = np.broadcast_to(np.frombuffer(head, np.uint8), (len(tails), len(head)))
     return np.concatenate([heads, tails], axis=1)
 
 
 def _items(rows: Uint8s) -> list[bytes]:
-    """Return rows of bytes of shape (n, bytes) one by one."""
+    """Return rows of bytes of shape (n, bytes) as a list."""
     found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist() if len(rows) else []
     return found

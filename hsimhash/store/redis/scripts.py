@@ -1,27 +1,28 @@
-"""The scripts in Lua that Redis runs, each as one step: nobody sees half of it, and no kill leaves half of it.
+"""The Lua scripts that Redis runs, each as one step: readers never see half of it, and a kill never leaves half of it.
 
-What they keep:
+Invariants:
 
-1. A fingerprint is listed, by any document, where and only where it is in its bucket of every drawer. So a listed one
-   needs no look into its buckets, and an unlisted one is appended without.
-2. A register that says F and key K implies that F lists its document and is in the bucket of each part of K; in format
-   2 K is its only part.
+1. A fingerprint is listed, by any document, if and only if it is in its bucket of every drawer. So the buckets of a
+   listed fingerprint need not be read, and an unlisted one is appended to its buckets without a search.
+2. A register with fingerprint F and key K implies that F lists its document and is in the bucket of each part of K; in
+   format 2 K is its only part.
 3. A document that leaves F by a move or a removal stays listed there, and in the log of orphans with the server's time.
-   `collect` unlists it once that is older than any query can be, if its register still says otherwise. So a query that
-   reads buckets, and then documents, misses none that moves meanwhile: it finds it where it was, or where it is.
+   Once that time is longer ago than any query can take, `collect` unlists it unless its register has F again. So a
+   query that reads buckets, and then documents, never misses one that moves meanwhile: it finds it at its old or new
+   fingerprint.
 
-Every script that writes is given a time on the server's clock after which it does nothing: what a client has given up
-waiting for cannot land later, over what it wrote since.
+Every script that writes receives a time on the server's clock after which it does nothing. So a call that its client no
+longer waits for cannot overwrite what the client has written since.
 
-It does nothing either where the index is not the one that its caller opened (GONE, ANEW), or where the server went back
-to an older state than the caller's last acknowledged write (BACK): `writers` keeps the time of each caller's last one.
+It also does nothing if the index is not the one that its caller opened (GONE, ANEW), or if the server went back to an
+older state than the caller's last acknowledged write (BACK): `writers` keeps the time of each caller's last one.
 
-A claim is an `ADD` that writes nothing unless all that its caller read, to find nothing near, is still as it was. So it
-is as if the caller had read it all in the very step in which it writes, and of near documents that are claimed at once
-one is new: whoever comes later finds a bucket, a listing or a register changed, and reads again.
+A claim is an `ADD` that writes nothing unless everything that its caller read to find nothing near is unchanged. So the
+effect is as if the caller had read it all in the same step in which it writes. If near documents are claimed at the
+same time, one is new: every later caller finds a bucket, a listing or a register changed, and reads again.
 
-In an index with a TTL each register ends with the server's time, in ms, at which it is over: each adding sets that
-anew. What is over is not read, and counts as new when it is added; `FORGET` removes it.
+In an index with a TTL each register ends with the server's time, in ms, at which it expires; each insert renews that
+time. Expired documents are not read, and count as new when they are added; `FORGET` removes them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ if now > tonumber(ARGV[1]) then return redis.error_reply('LATE the time for this
 local function is_over(register, ttl) return ttl > 0 and struct.unpack('>I8', sub(register, -8)) <= now end
 """
 
-# Of scripts that write: KEYS[1] is the record, KEYS[2] the identity. ARGV: time, identity as the caller opened it
-# (where the index has none: layout and profile), its name, the time of its last acknowledged write in µs, or 0.
+# For scripts that write. KEYS[1] is the record, KEYS[2] the identity. ARGV: time, identity of the index that the caller
+# opened (layout and profile if it does not have one), the caller's name, the time of its last acknowledged write in µs,
+# or 0.
 _SAME = """
 local held = call('GET', KEYS[2])
 if not held then
@@ -48,7 +50,7 @@ end
 if held ~= ARGV[2] then return redis.error_reply(held == '' and 'GONE the index' or 'ANEW the index') end
 """
 
-# Of scripts whose writes are acknowledged: KEYS[3] are the writers. A reply that is noted is a table.
+# For scripts whose writes are acknowledged. KEYS[3] is the writers. A reply to be noted is a table.
 _NOTED = """
 local noted = tonumber(ARGV[4])
 if noted > 0 and tonumber(call('ZSCORE', KEYS[3], ARGV[3]) or 0) < noted then
@@ -91,8 +93,8 @@ local function is_listed(key, fp)
 end
 """
 
-# What a claim read by `DOCUMENTS` is read again by `ADD`. `each` is given ids that a listing has of a fingerprint, and
-# their registers as `register` returns them, of keys that begin with `head`.
+# `ADD` uses this to repeat what a claim read with `DOCUMENTS`. `each` receives the ids listed for a fingerprint and
+# their registers from `register`, whose keys begin with `head`.
 _LISTING = """
 local function each_listed(key, fp, after, most, head, register, each)
   local start = after == '' and '[' .. fp or '(' .. fp .. after
@@ -104,7 +106,7 @@ local function each_listed(key, fp, after, most, head, register, each)
 end
 """
 
-# For scripts that read: ARGV[1] says whether registers may be over.
+# For scripts that read: ARGV[1] is whether registers may be expired.
 _READ = """
 local is_timed, now = ARGV[1] == '1', redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -114,8 +116,8 @@ local function read(key, id)
 end
 """
 
-# Of shards. `work` is given those that are there, one after the other, until it returns a number; that is returned, or
-# where all end. Where none of 256 is there one command says so.
+# For scripts that walk shards. `work` receives the existing ones in turn until it returns a number, which is then
+# returned; otherwise the end is. One command finds out that none of 256 exists.
 _SHARDS = """
 local function listing(shard) return ARGV[1] .. string.char(math.floor(shard / 256), shard % 256) end
 local function register(shard) return string.format('%s%04x', ARGV[#ARGV], shard) end
@@ -136,7 +138,7 @@ end
 
 
 class Script(NamedTuple):
-    """A script, and the name by which a server knows it."""
+    """A script, and the name by which a server identifies it."""
 
     text: str
     sha: str
@@ -146,12 +148,12 @@ def _script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: record, identity, writers, orphans; of each document register, listing, buckets of the drawers, those of its key
-# (the record where it has fewer); of each read its key.
-# ARGV: the four of every write; mark's field or '', its count, drawers, buckets of a key, TTL in ms or 0; what the keys
-# of registers begin with, how many reads, of each its kind, three arguments and the SHA-1 of what was read; of each
-# document id and register, without the time at which it is over.
-# Returns how many documents changed; -1 where a read is no longer as it was, and nothing was written.
+# KEYS: record, identity, writers, orphans; for each document its register, its listing, the buckets of the drawers and
+# those of its key (padded with the record); for each read its key.
+# ARGV: the four of every write; mark's field or '', its count, number of drawers, number of buckets of a key, TTL in ms
+# or 0; what the keys of registers begin with, number of reads; for each read its kind, three arguments and the SHA-1 of
+# its result; for each document its id and its register, without the time at which it expires.
+# Returns how many documents changed, or -1 if a read has another result now and nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -213,8 +215,8 @@ return note(changed)
 """
 )
 
-# KEYS: record, identity, writers, orphans; of each document its register.
-# ARGV: the four of every write; first seen before or '', TTL in ms or 0; of each document its id.
+# KEYS: record, identity, writers, orphans; for each document its register.
+# ARGV: the four of every write; "first seen before" or '', TTL in ms or 0; for each document its id.
 REMOVE = _script(
     _NOW
     + _SAME
@@ -240,7 +242,7 @@ return note(gone - over)
 
 # KEYS: record, identity, orphans. ARGV: the four of every write; the first shard of registers, the one to stop before,
 # what their keys begin with.
-# Removes what is over in an index with a TTL.
+# Removes expired documents from an index with a TTL.
 FORGET = _script(
     _NOW
     + _SAME
@@ -260,9 +262,9 @@ end)
 """
 )
 
-# KEYS: record, identity, orphans; of each orphan register, listing, buckets of the drawers, those of its key (where it
-# has fewer, the record). ARGV: the four of every write; how old in ms, drawers, buckets of a key; of each orphan its id
-# and its entry.
+# KEYS: record, identity, orphans; for each orphan its register, its listing, the buckets of the drawers and those of
+# its key (padded with the record). ARGV: the four of every write; minimum age in ms, number of drawers, number of
+# buckets of a key; for each orphan its id and its entry.
 COLLECT = _script(
     _NOW
     + _SAME
@@ -290,7 +292,7 @@ return deleted
 """
 )
 
-# KEYS: record, identity, writers. ARGV: the four of every write; how old in ms. Forgets who wrote nothing since.
+# KEYS: record, identity, writers. ARGV: the four of every write; age in ms. Removes writers without a write since then.
 FORGET_WRITERS = _script(
     _NOW
     + _SAME
@@ -299,8 +301,8 @@ return call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 1000 * (now - tonumber(ARGV[5])
 """
 )
 
-# KEYS: record, identity, a register, its listing, buckets of the drawers, and those of its key. ARGV: the four of
-# every write; id, register as it was read. Completes what a register implies, unless it was written since.
+# KEYS: record, identity, a register, its listing, buckets of the drawers, and those of its key. ARGV: the four of every
+# write; id, register as it was read. Completes what a register implies, unless it has been written since.
 COMPLETE = _script(
     _NOW
     + _SAME
@@ -315,8 +317,8 @@ return 1
 """
 )
 
-# KEYS: record, identity, a bucket, the listing of the fingerprint that it is to lose. ARGV: the four of every write;
-# the fingerprint, and whether it goes though it is listed.
+# KEYS: record, identity, a bucket, the listing of the fingerprint to remove from it. ARGV: the four of every write; the
+# fingerprint, and whether to remove it even if it is listed.
 UNFILE = _script(
     _NOW
     + _SAME
@@ -327,8 +329,8 @@ return 0
 """
 )
 
-# KEYS: record, identity, orphans. ARGV: the four of every write; a listing, without it '', by how many documents the
-# record's number is wrong. Logs what is listed and should not be; corrects the number.
+# KEYS: record, identity, orphans. ARGV: the four of every write; a listing or '', the number to add to the record's
+# count of documents. Logs a wrong listing; corrects the count.
 CORRECT = _script(
     _NOW
     + _SAME
@@ -339,8 +341,8 @@ return 1
 """
 )
 
-# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the
-# record. Makes the index unless something of one is there.
+# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the record. Creates
+# the index unless one, or a part of one, exists.
 CREATE = _script(
     _NOW
     + """
@@ -352,14 +354,14 @@ return 1
 """
 )
 
-# KEYS: identity; keys of rows. Deletes them unless an index is there again; returns whether it did.
+# KEYS: identity; keys of rows. Deletes them unless an index exists again; returns whether it did.
 DELETE = _script("""
 if redis.call('EXISTS', KEYS[1]) > 0 then return 0 end
 redis.call('UNLINK', unpack(KEYS, 2))
 return 1
 """)
 
-# KEYS: registers' hashes, of each id one. ARGV: whether what is over counts as none; ids.
+# KEYS: for each id the hash of its register. ARGV: whether registers may be expired; ids.
 LOOKUP = _script(
     _READ
     + """
@@ -369,10 +371,10 @@ return found
 """
 )
 
-# KEYS: of each fingerprint its listing. ARGV: whether what is over counts as none; what the keys of registers begin
-# with; of each fingerprint itself, the id behind which to begin or '', how many at most. Returns of each ids and
-# registers in turns. The keys of registers are made here, of the ids found: one round trip less, on a server that has
-# them all.
+# KEYS: for each fingerprint its listing. ARGV: whether registers may be expired; what the keys of registers begin with;
+# for each fingerprint itself, the id after which to begin or '', and the maximum number of ids. Returns for each
+# fingerprint ids and registers alternately. The keys of registers are built here from the ids found, which saves a
+# round trip and is possible because one server has them all.
 DOCUMENTS = _script(
     _READ
     + _LISTING
@@ -390,16 +392,16 @@ return found
 """
 )
 
-# KEYS: the identity, then buckets. ARGV: how many bytes of each. Returns the identity, and how the buckets begin.
+# KEYS: the identity, then buckets. ARGV: number of bytes of each. Returns the identity, and the buckets' first bytes.
 BEGINNINGS = _script("""
 local found = {redis.call('GET', KEYS[1])}
 for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) end
 return found
 """)
 
-# The last four read shard by shard, of a range of them, and stop where they have enough; they make the keys.
-# ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in
-# the first listing to begin. Returns the shard in which it stopped, and what the listings have.
+# The last four read a range of shards, one by one, and stop once they have enough; they build the keys.
+# ARGV: what the keys of listings begin with; the first shard, and the one to stop before; the maximum number; where to
+# begin in the first listing. Returns the shard in which it stopped, and the contents of the listings.
 LISTED = _script(
     _SHARDS
     + """
@@ -414,7 +416,7 @@ return {place, found}
 """
 )
 
-# ARGV: as above, without the last. Returns the shard behind the last one read, and distinct fingerprints.
+# ARGV: as above, without the last. Returns the shard after the last one read, and distinct fingerprints.
 FINGERPRINTS = _script(
     _SHARDS
     + """
@@ -438,7 +440,7 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as above, then what the keys of registers begin with. Returns the shard behind the last one read, and the
+# ARGV: as above, then what the keys of registers begin with. Returns the shard after the last one read, and the
 # fingerprint of each register.
 REGISTERED = _script(
     _SHARDS
@@ -455,8 +457,8 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as above. Returns the shard behind the last one read, how many registers were, and ids and values of those that
-# are not listed where they say.
+# ARGV: as above. Returns the shard after the last one read, how many registers were read, and ids and values of those
+# whose documents are not listed under the register's fingerprint.
 UNLISTED = _script(
     _SHARDS
     + """

@@ -1,6 +1,6 @@
-"""What a Redis says of itself: its version, memory and role, and how it keeps what it was told.
+"""Facts that a Redis server reports: its version, memory, role and persistence.
 
-INFO and CONFIG are often forbidden to users, or renamed; nothing but these facts needs them.
+INFO and CONFIG are often forbidden to users, or renamed; only these facts need them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 
 
 def info_of(session: RedisSession) -> dict[str, str]:
-    """Return the fields of INFO by name; none where the server refuses to tell."""
+    """Return the fields of INFO by name; empty if the server refuses."""
     try:
         lines = session.call("INFO").decode(errors="replace").splitlines()
     except StoreUnavailableError as error:
@@ -24,7 +24,7 @@ def info_of(session: RedisSession) -> dict[str, str]:
 
 
 def config_of(session: RedisSession, name: str) -> str | None:
-    """Return a setting of the server, None where it does not tell."""
+    """Return a setting of the server, or None if it refuses."""
     try:
         found = session.call("CONFIG", "GET", name)
     except HsimhashError:
@@ -33,7 +33,7 @@ def config_of(session: RedisSession, name: str) -> str | None:
 
 
 def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) -> str:
-    """Return in words how the server keeps what it was told."""
+    """Return a description of how the server persists its data."""
     if not info:
         return UNKNOWN
     ways = []
@@ -48,7 +48,7 @@ def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) ->
 
 
 def server_facts(session: RedisSession) -> dict[str, str | int]:
-    """Return facts for `describe`: bytes are those of all that the server holds."""
+    """Return facts for `describe`; bytes include everything that the server holds."""
     info = info_of(session)
     return {
         "server": f"{session.address.place}, Redis {info.get('redis_version', UNKNOWN)}, {info.get('role', UNKNOWN)}",

@@ -1,10 +1,10 @@
-"""An index on Redis that is open: its connections, and calls that are tried until a deadline.
+"""An open index on Redis: its connections, and calls that are retried until a deadline.
 
-A call is one command: a read, or a script. It is sent again where its reply was lost, on another connection. Every
-script does the same when it runs twice; what the first run changed, the second one does not count again. A script that
-writes names the time, on the server's clock, at which its sender gives up waiting: so a copy that timed out cannot land
-after what was written since. It also names the index that its sender opened, and the time of its sender's last
-acknowledged write: so nothing is written into another index, into none, or after a server has forgotten that write.
+A call is one command: a read, or a script. If its reply was lost, it is sent again on another connection. A script has
+the same effect when it runs twice, and the second run does not count the changes of the first. A script that writes
+contains the time, on the server's clock, at which its sender gives up waiting, so a copy that timed out cannot run
+after later writes. It also contains the identity of the index that its sender opened, and the time of its sender's last
+acknowledged write. So nothing is written into another index, into a dropped one, or after a server has lost that write.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from hsimhash.store.redis.scripts import Script
 if TYPE_CHECKING:
     import redis
 
-FORGOTTEN_S = 86_400  # after its last write the server forgets who wrote,
-_CHECKED_S = FORGOTTEN_S / 2  # and the sender no longer asks whether that write is still there
+FORGOTTEN_S = 86_400  # time after its last write at which the server forgets a writer
+_CHECKED_S = FORGOTTEN_S / 2  # time after which the sender no longer checks that the write still exists
 _Word = bytes | str | int  # of a command
 
-_PASSWORD_CHARS = 4_096  # of the first line of its file
+_PASSWORD_CHARS = 4_096  # maximum length of the first line of the password file
 _PASSING = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN")  # errors that end by themselves
 
 
 class RedisSession:
-    """Calls to the server of an address; thread-safe and fork-safe, as redis-py's pool is.
+    """Calls to the server of an address; thread-safe and fork-safe, like redis-py's pool.
 
     Args:
-        address: of the index.
-        deadline_s: how long a call is tried, unless the address says.
-        password: of the user, unless the address names a file with it.
+        address: Address of the index.
+        deadline_s: How long a call is retried, in seconds, unless the address sets it.
+        password: The user's password, unless the address names a password file.
     """
 
     def __init__(self, address: RedisAddress, deadline_s: float, password: str | None = None) -> None:
@@ -62,34 +62,34 @@ class RedisSession:
         self._deadline_s = address.deadline_s or deadline_s
         self._library = redis_library()
         self._pool: redis.ConnectionPool | None = _pool_of(address, password)
-        self.identity = b""  # of the index that was opened; an older one has none,
-        self.described = b""  # but its layout and profile
+        self.identity = b""  # of the index that was opened; empty for an older one
+        self.described = b""  # layout and profile of an index without an identity
         self._writer = _Writer()
-        self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
+        self._behind_ms: float | None = None  # lower bound of how far this clock is behind the server's
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
-        """Return the reply to a command, tried again until the deadline, or until a time of the monotonic clock.
+        """Return the reply to a command, retried until the deadline or until a time of the monotonic clock.
 
         Raises:
-            StoreTimeoutError: that time came.
-            StoreUnavailableError: the deadline passed, or to try again would not help.
+            StoreTimeoutError: That time came.
+            StoreUnavailableError: The deadline passed, or a retry would not help.
         """
         return self._tried(command, None, until_s)
 
     def read(
         self, script: Script, keys: Sequence[bytes], given: Sequence[bytes | int], until_s: float = math.inf
     ) -> Any:
-        """Return what a script that reads gives for keys and arguments; see `call`."""
+        """Return the result of a reading script for keys and arguments; see `call`."""
         return self._tried(("EVALSHA", script.sha, len(keys), *keys, *given), script, until_s)
 
     def write(self, script: Script, keys: Sequence[bytes], given: Sequence[_Word]) -> Any:
-        """Return what a script that writes gives for keys and arguments; see `call`, and the module's text.
+        """Return the result of a writing script for keys and arguments; see `call` and the module.
 
-        Its keys begin with the record and the identity.
+        The record and the identity are added before its keys.
 
         Raises:
-            IndexNotFoundError: the index is not the one that was opened; nothing was written.
-            CorruptionError: the server has forgotten the last write that it acknowledged; nothing was written.
+            IndexNotFoundError: The index is not the one that was opened; nothing was written.
+            CorruptionError: The server has lost the last write that it acknowledged; nothing was written.
         """
         writer = self._writer = self._writer if self._writer.pid == os.getpid() else _Writer()
         own = (self.keys.record, self.keys.identity)
@@ -111,7 +111,7 @@ class RedisSession:
         return int(seconds) * 1_000 + int(micros) // 1_000
 
     def _tried(self, command: Sequence[_Word], script: Script | None, until_s: float, late: int = 0) -> Any:
-        """Send a command until it is answered; `late` is the place in it of what every write is given first."""
+        """Send a command until a reply comes; every write's first arguments are inserted at index `late`, unless 0."""
         errors, began_s, waits = self._library.exceptions, time.monotonic(), pauses()
         while True:
             try:
@@ -127,29 +127,29 @@ class RedisSession:
             self._refuse_other(str(failed))
             pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
-                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
+                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in time") from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise store_error(failed, self.address, tried_s) from failed
             time.sleep(pause_s)
 
     def _is_passing(self, error: Exception) -> bool:
-        """Whether to try again may help."""
+        """Whether a retry may help."""
         errors, said = self._library.exceptions, str(error)
         if said.startswith("LATE"):
             self._behind_ms = None  # a clock was set, or another server has taken over
             return True
         if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)) or "SSL" in said:
             return False
-        if isinstance(error, errors.ReadOnlyError):  # it took writes before: another server is taking over
+        if isinstance(error, errors.ReadOnlyError):  # it accepted writes before: another server is taking over
             return bool(self.address.service or self._writer.noted())
         lost = (errors.ConnectionError, errors.TimeoutError, errors.MasterDownError, errors.TryAgainError, OSError)
         return isinstance(error, lost) or said.startswith(_PASSING)
 
     def _refuse_other(self, said: str) -> None:
-        """Raise where a script says that it did not find the index, or the last write, of its sender."""
+        """Raise if a script reports that the index, or its sender's last write, does not exist."""
         if said.startswith("BACK"):
-            self._writer = _Writer()  # told once: what is written from here on counts
+            self._writer = _Writer()  # reported once: later writes count again
             raise CorruptionError(
                 f"{self.url}: Redis at {self.address.place} lost acknowledged writes of this process in a restart or "
                 f"failover, and did not store this one; add the documents again, and set appendonly yes and "
@@ -159,7 +159,7 @@ class RedisSession:
             raise self._is_other(is_anew=said.startswith("ANEW"))
 
     def check_same(self, held: bytes | None) -> None:
-        """Raise `IndexNotFoundError` where the identity that the server has is not that of the index opened here."""
+        """Raise `IndexNotFoundError` if the server's identity is not that of the index opened here."""
         if (held or b"") != self.identity:
             raise self._is_other(is_anew=held is not None)
 
@@ -168,11 +168,11 @@ class RedisSession:
         return gone(self.url, is_replaced=is_anew, cause=cause)
 
     def _given_first(self) -> tuple[_Word, ...]:
-        """Return what every write is given first; see `scripts.py`."""
+        """Return the first arguments of every write; see `scripts.py`."""
         return self._not_after(), self.identity or self.described, self._writer.name, self._writer.noted()
 
     def _not_after(self) -> int:
-        """Return the server's time, in ms, at which who sends a call now gives up waiting: never a later one."""
+        """Return the server's time, in ms, at which the sender of a call gives up waiting: never a later one."""
         if self._behind_ms is None:
             seconds, micros = self._exchange(("TIME",), math.inf)
             self._behind_ms = int(seconds) * 1_000 + int(micros) / 1_000 - time.monotonic() * 1_000
@@ -185,7 +185,7 @@ class RedisSession:
             raise StoreClosedError(f"{self.url} was closed; open it again")
         wait_s = min(self.timeout_s, until_s - time.monotonic())
         if wait_s <= 0:
-            raise StoreTimeoutError(f"Redis at {self.address.place}: the time allowed is over")
+            raise StoreTimeoutError(f"Redis at {self.address.place}: the time limit was exceeded")
         connection: Any = pool.get_connection()  # redis-py does not annotate it
         try:
             connection.send_packed_command([_packed(command)])
@@ -199,36 +199,36 @@ class RedisSession:
             pool.release(connection)
 
     def close(self) -> None:
-        """Give up the connections; harmless when repeated."""
+        """Close the connections; repeated calls are harmless."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.disconnect()
 
 
 class _Writer:
-    """A process that writes, by a name that no other has, and when its last write was acknowledged, by the server."""
+    """A process that writes, identified by a unique name, and the server's time of its last acknowledged write."""
 
     def __init__(self) -> None:
         self.pid, self.name = os.getpid(), secrets.token_bytes(8)
         self._noted, self._at_s = 0, 0.0
 
     def note(self, noted: int) -> None:
-        """Note the server's µs of a write; of threads at once the latest counts."""
+        """Record the server's µs of a write; the latest of concurrent threads counts."""
         self._noted, self._at_s = max(self._noted, noted), time.monotonic()
 
     def noted(self) -> int:
-        """Return the µs of the last write that the server must know, 0 for none."""
+        """Return the µs of the last write that the server must still have, or 0."""
         return self._noted if time.monotonic() - self._at_s < _CHECKED_S else 0
 
 
 def _packed(command: Sequence[_Word]) -> bytes:
-    """Return a command as it is sent: of the thousands of words of a script redis-py makes four times as much work."""
+    """Return a command as it is sent; redis-py takes four times as long for the thousands of words of a script."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 
 
 def redis_library() -> ModuleType:
-    """Return redis-py, or say how to install it."""
+    """Return redis-py, or raise an error that explains how to install it."""
     try:
         import redis.sentinel
     except ImportError as error:
@@ -245,7 +245,7 @@ def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPoo
         "password": _password_in(address.password_file) if address.password_file else password,
         "socket_timeout": address.timeout_s,
         "socket_connect_timeout": address.timeout_s,
-        "retry": library.retry.Retry(library.backoff.NoBackoff(), 0),  # `_tried` does it
+        "retry": library.retry.Retry(library.backoff.NoBackoff(), 0),  # `_tried` retries
         "protocol": 2,
         "driver_info": None,
     }
@@ -275,9 +275,9 @@ def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPoo
 def _password_in(path: str) -> str:
     try:
         with Path(path).open(encoding="utf-8") as file:
-            first = file.readline(_PASSWORD_CHARS + 1)  # the file may be a device without end
+            first = file.readline(_PASSWORD_CHARS + 1)  # the file may be an endless device
         if not 0 < len(first) <= _PASSWORD_CHARS:
-            raise ValueError(f"its first line has 1 to {_PASSWORD_CHARS:,} characters")
+            raise ValueError(f"its first line must have 1 to {_PASSWORD_CHARS:,} characters")
         return first.splitlines()[0]
     except (OSError, ValueError) as error:
         raise StoreUnavailableError(f"password_file={path} cannot be read: {error}; its first line is used") from error

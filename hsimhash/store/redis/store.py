@@ -1,9 +1,9 @@
 """The store on Redis: everything in the memory of one server; any number of processes read and write.
 
-Every write is a script, so one step (`scripts.py`); a large one is several. A query is one read of buckets and, where
-something is near, one of documents: other writes may come between the two, and it misses nothing (`scripts.py` says
-why), as long as it takes less than a document stays listed where it was. What it was told is durable is the server's
-matter: see `appendonly` and `appendfsync`, and `hsimhash doctor`.
+Every write is a script, and therefore one step (`scripts.py`); a large one is several scripts. A query is one read of
+buckets and, if anything is near, one of documents. Other writes may come between the two, but it misses nothing
+(`scripts.py` explains why) as long as it takes less time than a document stays listed at its old fingerprint.
+Durability is up to the server: see `appendonly` and `appendfsync`, and `hsimhash doctor`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from hsimhash.store.reports import (
 
 
 class RedisStore(Store):
-    """The index of a session; see the module's text and `Store`.
+    """The index of a session; see the module and `Store`.
 
     Args:
-        session: to the server; closed with the store.
-        record: of the index.
-        limits: see there.
-        ttl_s: after which documents are over, unless they were added again; 0: never.
+        session: Session of the server; closed with the store.
+        record: Record of the index.
+        limits: Limits of single calls; see `RedisLimits`.
+        ttl_s: Seconds after its last insert at which a document expires; 0: never.
     """
 
     is_atomic = False  # a large insert is several scripts
@@ -105,7 +105,7 @@ class RedisStore(Store):
                     return
 
     def listed(self, first: int = 0) -> Iterator[list[bytes]]:
-        """Yield fingerprint (8) and id of all that is listed from a fingerprint on, in order and in pages."""
+        """Yield fingerprint (8) and id of all listed documents from a fingerprint on, in order and in pages."""
         shard, start = first >> 48, b"[" + pack_fingerprint(first)
         while shard < SHARDS:
             stop = min(shard + self.limits.shards, SHARDS)
@@ -133,7 +133,7 @@ class RedisStore(Store):
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; shards of registers are by a digest of the id, so the first are a random sample."""
+        """See `Store.crowds`; registers are sharded by a digest of their id, so the first ones are a random sample."""
         shard, found = 0, list[int]()
         while shard < SHARDS and len(found) < sampled:
             stop = min(shard + self.limits.shards, SHARDS)

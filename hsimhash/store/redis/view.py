@@ -19,13 +19,13 @@ from hsimhash.store.redis.scripts import BEGINNINGS, DOCUMENTS, FINGERPRINTS, LO
 
 
 class RedisView(View):
-    """The reads of one query; `timeout_s`: how long they may take together."""
+    """The reads of one query; `timeout_s` is the total time that they may take."""
 
     def __init__(self, rows: RedisRows, timeout_s: float | None) -> None:
         self._session, self._keys, self._record, self._limits = rows.session, rows.keys, rows.record, rows.limits
         self._is_timed = int(rows.ttl_ms > 0)
         self._until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self._scanned_s: float | None = None  # when the reads began whose documents are asked for now
+        self._scanned_s: float | None = None  # start of the reads whose documents are requested now
         self._is_confirming = False
 
     def _begin(self) -> None:
@@ -53,9 +53,9 @@ class RedisView(View):
         return replies[1:]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """See `View.sweep`: short ranges are read bucket by bucket, long ones from what all listings name.
+        """See `View.sweep`: short ranges are read bucket by bucket, long ones from the fingerprints in all listings.
 
-        Redis has no order of keys, and one would take as many bytes again as the buckets themselves.
+        Redis does not keep its keys in order; an ordered copy would take as many bytes again as the buckets themselves.
         """
         self._begin()
         left, most = list[bytes](), self._limits.ranged_buckets
@@ -91,7 +91,7 @@ class RedisView(View):
         most = min(limit or self._limits.documents, self._limits.first_documents, self._limits.documents)
         found: list[list[Document]] = [[] for _ in fingerprints]
         left = [(place, pack_fingerprint(value), b"") for place, value in enumerate(fingerprints)]
-        longer = list[tuple[int, bytes, bytes]]()  # of which not all was read
+        longer = list[tuple[int, bytes, bytes]]()  # listings that were not read completely
         while left:
             count = self._limits.documents // most
             asked, left = left[:count], left[count:]
@@ -118,11 +118,11 @@ class RedisView(View):
         return replies
 
     def _check_age(self) -> None:
-        """Raise `StoreTimeoutError` where what the buckets named may no longer be listed: it moved, long ago."""
+        """Raise `StoreTimeoutError` if documents in the buckets may have moved so long ago that nothing lists them."""
         if self._scanned_s is not None and time.monotonic() - self._scanned_s > 0.9 * self._limits.left_s > 0:
             raise StoreTimeoutError(
-                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, in which documents that "
-                f"moved may be missed; ask fewer at once, or within fewer bits"
+                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, so documents that "
+                f"moved meanwhile may be missed; query fewer at once, or within fewer bits"
             )
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:

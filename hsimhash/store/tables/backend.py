@@ -24,7 +24,7 @@ class _TablesBackend(Backend):
     name, title = "tables", "tables, read-only"
     schemes = ("tables",)
     example = "tables://relative/path"
-    # Bytes as `bench_tables` prints them, of documents with sketches and keys. Times are those of a base.
+    # Bytes as `bench_tables` prints them, for documents with sketches and keys. Times are those of a base.
     prices: Prices = replace(EMBEDDED.prices, row_bytes=8.5, document_bytes=78)
     is_embedded = True
 
@@ -49,15 +49,15 @@ class _TablesBackend(Backend):
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         folder = self.parse(url)
         if not (folder / MANIFEST).exists() and not own_files(folder):
-            Manifest.load(folder)  # says that there are none
+            Manifest.load(folder)  # raises: there are none
         if not is_sure(f"Delete the tables in {folder}?"):
             return False
-        (folder / MANIFEST).unlink(missing_ok=True)  # first: from here on there are none
+        (folder / MANIFEST).unlink(missing_ok=True)  # first: from here on there are no tables
         remove_files(folder)
         with suppress(OSError):
             folder.rmdir()
         if folder.is_dir():
-            say(f"{folder} has files that are not of tables; they stay")
+            say(f"{folder} has files that are not part of the tables; they were kept")
         return True
 
     def checks(

@@ -20,12 +20,12 @@ _AT_ONCE = 20_000  # fingerprints, or buckets of ids
 
 
 def check_part(part: DocumentsFile, record: Record, advance: Callable[[int], None]) -> None:
-    """Raise `DamagedBaseError` unless a part is whole, and has just the rows that its documents need.
+    """Raise `DamagedBaseError` unless a part is intact and has exactly the rows that its documents need.
 
     Args:
-        part: with its base.
-        record: of the index.
-        advance: is told how many documents were looked at.
+        part: Documents of the part, with its base.
+        record: Record of the index.
+        advance: Called repeatedly with the number of documents checked so far.
     """
     part.base.blocks.verify_all()
     part.blocks.verify_all()

@@ -17,7 +17,7 @@ from hsimhash.store.runs import Run, document_order, listing_ranges, signatures_
 from hsimhash.store.tables.documents_file import DocumentsName
 from hsimhash.store.tables.documents_format import BUCKET_DOCUMENTS, NUMBER, DocumentsHeader
 
-_CHECKED_BYTES = 1 << 22  # read at once for checksums
+_CHECKED_BYTES = 1 << 22  # bytes read at a time for checksums
 
 
 def build_documents(
@@ -27,14 +27,14 @@ def build_documents(
     at_once: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> DocumentsName:
-    """Write what resolved runs keep to the new file `path`; durable on return.
+    """Write the documents that resolved runs keep to the new file `path`; durable on return.
 
     Args:
-        path: of the file.
-        runs: of documents, with their `keep`, all of one kind; the call adds files to them.
-        fingerprints: how many different ones these documents have.
-        at_once: about so many documents are in memory.
-        advance: is told how many documents were written, again and again; what it raises ends the work.
+        path: Path of the file.
+        runs: Runs of documents of one kind, with their `keep`; the call adds files to them.
+        fingerprints: Number of distinct fingerprints of the kept documents.
+        at_once: Approximate number of documents in memory.
+        advance: Called repeatedly with the number of documents written since the last call; an exception ends the work.
     """
     kept = [run.read("keep", np.bool_, 0, run.size) for run in runs]
     documents = sum(int(np.count_nonzero(one)) for one in kept)
@@ -55,7 +55,7 @@ def _id_bytes(run: Run, keep: NDArray[np.bool_]) -> int:
 
 
 class _InOrder(NamedTuple):
-    """Some documents in order, and of each the number of its run and its place there."""
+    """Documents in order, and for each the number of its run and its position in that run."""
 
     fingerprints: Uint64s
     records: NDArray[np.void]
@@ -85,7 +85,7 @@ class _Writer:
                 signatures = signatures_of(run.registers_by_place())
                 write_array(run.folder / "sketches", signatures.sketches)
                 write_array(run.folder / "keys", signatures.keys)
-        numbers = [np.zeros(run.size, NUMBER) for run in self.runs]  # of each document, by its place in its run
+        numbers = [np.zeros(run.size, NUMBER) for run in self.runs]  # document numbers by position in the run
         written = fingerprints = id_bytes = 0
         for batch in self._batches():
             count, lengths = len(batch.ids), np.fromiter(map(len, batch.ids), np.int64, len(batch.ids))
@@ -107,7 +107,7 @@ class _Writer:
         self._put_buckets(numbers)
 
     def _batches(self) -> Iterator[_InOrder]:
-        """Yield what is kept, in order of (fingerprint, id); no fingerprint is in two batches."""
+        """Yield kept documents in order of (fingerprint, id); no fingerprint is in two batches."""
         if not self.header.documents:
             return
         for low, high in listing_ranges(self.runs, self.at_once):
@@ -131,7 +131,7 @@ class _Writer:
                 yield _InOrder(fingerprints[order], records[order], own, runs[order], places[order])
 
     def _put_buckets(self, numbers: list[NDArray[np.uint32]]) -> None:
-        """Write the numbers of documents by the digest of their ids, and where each bucket begins."""
+        """Write the numbers of documents by the digest of their ids, and the start of each bucket."""
         shift = 64 - self.header.bucket_bits
         ranges = max(1, 1 << min(self.header.bucket_bits, (self.header.documents // self.at_once).bit_length()))
         written = 0
@@ -148,7 +148,7 @@ class _Writer:
         self._put(self.buckets_at + (1 << self.header.bucket_bits) * NUMBER.itemsize, np.array([written], NUMBER))
 
     def _within(self, low: int, high: int, numbers: list[NDArray[np.uint32]]) -> tuple[Uint64s, NDArray[np.uint32]]:
-        """Return the digests in a range, as far as 64 bits, and the numbers of their documents, in order."""
+        """Return the first 64 bits of the digests in a range, and the numbers of their documents, in order."""
         digests, found = [np.empty(0, np.uint64)], [np.empty(0, NUMBER)]
         for run, own in zip(self.runs, numbers, strict=True):
             registers, start = run.registers(low, high)

@@ -28,7 +28,7 @@ _PAIR = Struct("<II")
 
 
 class DocumentsName(NamedTuple):
-    """What `tables.json` says of a file of documents: its name, how many it has, and the CRC-32 of its header."""
+    """The description of a file of documents in `tables.json`: name, number of documents, CRC-32 of its header."""
 
     file: str
     documents: int
@@ -36,7 +36,7 @@ class DocumentsName(NamedTuple):
 
 
 class FiledDocument(NamedTuple):
-    """A document as the file has it."""
+    """A document as stored in the file."""
 
     doc_id: bytes
     first_seen: int
@@ -53,16 +53,16 @@ class FiledColumns(NamedTuple):
 
 
 class DocumentsFile:
-    """The documents of a part, mapped; thread-safe. Its reads raise `DamagedBaseError` for damaged blocks.
+    """The mapped documents of a part; thread-safe. Reads raise `DamagedBaseError` for damaged blocks.
 
     Args:
-        path: of the file.
-        name: what `tables.json` says of it.
-        base: of the part: it has the fingerprints.
+        path: Path of the file.
+        name: Its description in `tables.json`.
+        base: Base of the part, which has the fingerprints.
 
     Raises:
-        DamagedBaseError: it is not the file that is named, or its header or its checksums are damaged.
-        FileNotFoundError: it is not there.
+        DamagedBaseError: It is not the file that `tables.json` names, or its header or checksums are damaged.
+        FileNotFoundError: The file does not exist.
     """
 
     def __init__(self, path: Path, name: DocumentsName, base: Base) -> None:
@@ -95,7 +95,7 @@ class DocumentsFile:
     # One fingerprint or id.
 
     def bounds(self, place: int) -> tuple[int, int]:
-        """Return the first of the documents of the fingerprint at a place of the base, and the one after the last."""
+        """Return the half-open range of documents whose fingerprint is at a position of the base."""
         at = self._starts_at + place * NUMBER.itemsize
         self.blocks.verify_bytes(at, at + 2 * NUMBER.itemsize)
         found: tuple[int, int] = _PAIR.unpack_from(self._content, at)
@@ -112,7 +112,7 @@ class DocumentsFile:
         return FiledDocument(bytes(self._content[start:stop]), *fields)
 
     def find(self, doc_id: bytes) -> int | None:
-        """Return the number of the document with an id, or None if it is not here."""
+        """Return the number of the document with an id, or None if it is not in this part."""
         bucket = int.from_bytes(digest(doc_id)[:8], "big") >> 64 - self.header.bucket_bits
         at = self._buckets_at + bucket * NUMBER.itemsize
         self.blocks.verify_bytes(at, at + 2 * NUMBER.itemsize)
@@ -133,12 +133,12 @@ class DocumentsFile:
     # Many.
 
     def bounds_of(self, places: Int64s) -> tuple[Int64s, Int64s]:
-        """Call `bounds` for many."""
+        """Run `bounds` for many positions."""
         self.blocks.verify_spans(self._starts_at + places * NUMBER.itemsize, np.full(len(places), 2 * NUMBER.itemsize))
         return self.starts[places].astype(np.int64), self.starts[places + 1].astype(np.int64)
 
     def columns(self, numbers: Int64s) -> FiledColumns:
-        """Return documents, with 0 for each fingerprint."""
+        """Return documents, with 0 as each fingerprint."""
         self.blocks.verify_spans(numbers * self._size, np.full(len(numbers), self._size + _START.size))
         records = self._records[numbers]
         starts = records["id_start"].astype(np.int64)
@@ -165,11 +165,11 @@ class DocumentsFile:
         return found._replace(signatures=signatures)
 
     def first_at(self, place: int) -> int:
-        """Return the number of the first document from a place of the base on."""
+        """Return the number of the first document from a position of the base on."""
         return self.bounds(place)[0] if place < self.base.rows else self.documents
 
     def numbers_of_buckets(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
-        """Return the numbers of the documents in buckets [start, stop), and how many each has."""
+        """Return the numbers of the documents in buckets [start, stop), and the size of each bucket."""
         at = self._buckets_at + start * NUMBER.itemsize
         self.blocks.verify_bytes(at, at + (stop - start + 1) * NUMBER.itemsize)
         edges = self._numbers(at, stop - start + 1).astype(np.int64)

@@ -1,18 +1,18 @@
-"""The documents of a part of tables: a file that is never changed, mapped to be read. Its base has the drawers.
+"""The documents of a part of tables: a mapped file that never changes. The part's base has the drawers.
 
-| from | what |
+| from | contents |
 |---|---|
 | 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
 | `HEADER_BYTES` | each document (`PLAIN`, 16 bytes; `SIGNED`, 32) by (fingerprint, id), and one that ends the ids |
-| then | for each fingerprint in order the number of its first document, and how many there are (4 bytes each) |
-| then | for each *bucket* of ids where its numbers begin, and where the last ones end (4 bytes each) |
+| then | for each fingerprint in order the number of its first document, and the number of all (4 bytes each) |
+| then | for each *bucket* of ids the start of its numbers, and the end of the last ones (4 bytes each) |
 | then | the numbers of documents, bucket by bucket (4 bytes each) |
 | then | the ids, one after the other, in UTF-8 |
 | then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to here (4 bytes each) |
 
 The bucket of an id is the first `bucket_bits` bits of its digest, so a look-up compares a few ids. A fingerprint's
-place in the first drawer of the base is its place here. The header has the CRC-32 of the checksums, which is compared
-when the file is opened, and a block's one when the block is first read. Numbers are little-endian.
+position in the first drawer of the base is its position here. The header has the CRC-32 of the checksums, which is
+compared when the file is opened. A block's CRC-32 is compared when the block is first read. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hsimhash.store.base_files.base_format import BLOCK_BYTES, HEADER_BYTES, hea
 PLAIN = np.dtype([("id_start", "<u8"), ("first_seen", "<i8")])
 SIGNED = np.dtype([*PLAIN.descr, ("sketch", "<u8"), ("key", "<u8")])
 NUMBER = np.dtype("<u4")
-BUCKET_DOCUMENTS = 2  # at least, on average
+BUCKET_DOCUMENTS = 2  # minimum on average
 MOST_DOCUMENTS = (1 << 32) - 1  # of a part
 MAGIC = b"hsimdocs"
 VERSION = 1
@@ -34,7 +34,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DocumentsHeader:
-    """What a file of documents has, and where."""
+    """The contents of a file of documents and their positions."""
 
     documents: int
     fingerprints: int
@@ -45,12 +45,12 @@ class DocumentsHeader:
 
     @property
     def record(self) -> np.dtype[np.void]:
-        """What is kept of a document beside its id."""
+        """The dtype of a document's stored fields, except its id."""
         return SIGNED if self.has_signatures else PLAIN
 
     @property
     def sections(self) -> tuple[int, int, int, int, int, int]:
-        """Where documents, fingerprints, buckets, their numbers and ids begin, behind the header, and end."""
+        """The offsets after the header of documents, fingerprints, buckets, numbers and ids, and the end."""
         sizes = (
             (self.documents + 1) * self.record.itemsize,
             (self.fingerprints + 1) * NUMBER.itemsize,
@@ -77,5 +77,5 @@ class DocumentsHeader:
 
     @classmethod
     def unpack(cls, packed: bytes) -> DocumentsHeader:
-        """Return the header in these bytes; raise `DamagedBaseError` if they are none."""
+        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid one."""
         return cls(**header_fields(packed, MAGIC, VERSION))

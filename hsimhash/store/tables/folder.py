@@ -1,14 +1,14 @@
-"""The folder of tables: what `tables.json` says, and errors that name the folder.
+"""The folder of tables: the contents of `tables.json`, and errors that name the folder.
 
-| file | what |
+| file | contents |
 |---|---|
 | `tables.json` | the record of the index and the parts; written last, so a folder without it is unfinished |
 | `part-….rows` | the drawers of a part, see `hsimhash/store/base_files/base_format.py` |
 | `part-….docs` | its documents, see `documents_format.py` |
-| `list-…` | a list that the profile needs, such as a fitted rarity table, under its SHA-256 |
-| `writer.lock`, `runs/` | while somebody writes |
+| `list-…` | a list that the profile needs, such as a fitted rarity table, named by its SHA-256 |
+| `writer.lock`, `runs/` | exist during a write |
 
-A document is in one part; the parts of one folder have different documents.
+Each document is in one part; the parts of a folder have different documents.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ VERSION = 3  # on disk: never reuse; 1 and 2 were Parquet tables of earlier rele
 _OWN = re.compile(r"part-[0-9a-f]+\.(rows|docs)|list-[0-9a-f]{64}")
 _WRITE = Remedy("write tables with HSimIndex.write_tables(...)", "write tables with 'hsimhash export --to tables://…'")
 _AGAIN = Remedy(
-    "copy the folder again, or write it anew with HSimIndex.write_tables(...)",
-    "copy the folder again, or write it anew with 'hsimhash export --to tables://…'",
+    "copy the folder again, or write it again with HSimIndex.write_tables(...)",
+    "copy the folder again, or write it again with 'hsimhash export --to tables://…'",
 )
 
 
@@ -54,7 +54,7 @@ def new_part_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `tables.json` says."""
+    """The contents of `tables.json`."""
 
     record: Record
     parts: tuple[TablesPart, ...]
@@ -66,12 +66,12 @@ class Manifest:
 
     @property
     def files(self) -> set[str]:
-        """The names of all files but the manifest."""
+        """The names of all files except the manifest."""
         lists = map(list_file, own_lists(self.record.profile))
         return {*lists, *(part.rows.file for part in self.parts), *(part.documents.file for part in self.parts)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return the contents of the lists and, last, of the manifest, by the names of their files."""
+        """Return the contents of the lists and, last, of the manifest, by file name."""
         named = own_lists(self.record.profile).items()
         lists = {list_file(sha256): kept_list(kind, sha256) for sha256, kind in named}
         parts = [{"rows": asdict(part.rows), "documents": part.documents._asdict()} for part in self.parts]
@@ -85,15 +85,15 @@ class Manifest:
         """Read the manifest, and load the lists of the profile into this process.
 
         Raises:
-            IndexNotFoundError: there is none.
-            FormatVersionError: another release wrote it.
-            CorruptionError: it, or a list, is damaged.
+            IndexNotFoundError: There is no manifest.
+            FormatVersionError: A release with another format wrote it.
+            CorruptionError: The manifest or a list is damaged.
         """
         try:
             fields = json.loads((folder / MANIFEST).read_bytes())
             check_version(fields["version"], folder)
             if fields.pop("crc32") != _checksum(fields):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             parts = tuple(
                 TablesPart(BaseName(**one["rows"]), DocumentsName(**one["documents"])) for one in fields["parts"]
             )
@@ -117,8 +117,8 @@ def check_version(version: object, folder: Path) -> None:
     if version in (1, 2):
         raise FormatVersionError(
             f"{folder} has Parquet tables of an earlier release: 'hsimhash ingest {folder}/documents.parquet "
-            f"--fingerprint-field fingerprint --store lmdb://…' makes an index of them, and 'hsimhash export --to "
-            f"tables://…' writes that as tables"
+            f"--fingerprint-field fingerprint --store lmdb://…' imports them into an index, and 'hsimhash export "
+            f"--to tables://…' writes that as tables"
         )
     if version != VERSION:
         raise FormatVersionError(
@@ -132,7 +132,7 @@ def list_file(sha256: str) -> str:
 
 
 def _piece(folder: Path, name: bytes) -> bytes | None:
-    """Return a list whole as its first piece; see `Record.learn_lists`."""
+    """Return a whole list as its first piece; see `Record.learn_lists`."""
     _, sha256, number = name.decode().split(":")
     if int(number):
         return None
@@ -148,7 +148,7 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def remove_files(folder: Path, keep: Iterable[str] = ()) -> None:
-    """Delete parts and lists. Who has mapped them keeps them."""
+    """Delete parts and lists. Processes that have mapped them keep them."""
     kept = set(keep)
     for path in own_files(folder):
         if path.name not in kept:

@@ -1,4 +1,4 @@
-"""The store of tables: parts that are mapped, and read like one index."""
+"""The store of tables: mapped parts that are read like one index."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from hsimhash.store.tables.documents_file import DocumentsFile, FiledColumns
 from hsimhash.store.tables.folder import Manifest, damaged, read_only
 
 _PAGE_DOCUMENTS = 10_000
-_FEW = 4  # fingerprints, whose documents are sooner read one by one
-_GLANCED = 1 << 20  # fingerprints
+_FEW = 4  # fingerprints up to which documents are faster to read one by one
+_GLANCED = 1 << 20  # fingerprints at a time
 
 
 class TablesView(View):
-    """The parts of tables; its reads end with `StoreTimeoutError` once the time of a view is over."""
+    """The parts of tables; reads raise `StoreTimeoutError` once the view's time is over."""
 
     finds_near = True
 
@@ -60,7 +60,7 @@ class TablesView(View):
     def _timely(self) -> Sequence[DocumentsFile]:
         """Return the parts, as long as time is left."""
         if self._timeout_s is not None and time.monotonic() >= self._deadline:
-            raise StoreTimeoutError(f"tables {self._folder}: the {self._timeout_s:g} s allowed are over")
+            raise StoreTimeoutError(f"tables {self._folder}: the time limit of {self._timeout_s:g} s was exceeded")
         return self._parts
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
@@ -174,7 +174,7 @@ class TablesStore(Store):
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._parts
 
-    # Writes, none of which there are.
+    # Writes, which are all refused.
 
     def _refuse(self) -> NoReturn:
         self._open_parts()
@@ -252,11 +252,11 @@ class TablesStore(Store):
         }
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; here all are counted."""
+        """See `Store.crowds`; here all fingerprints are counted."""
         counts, parts = dict[int, int](), self._open_parts()
         with self._errors():
             for part in parts:
-                least = max(1, CROWDED_DOCUMENTS // len(parts))  # in some part, of what many documents have together
+                least = max(1, CROWDED_DOCUMENTS // len(parts))  # in some part, for each crowded fingerprint
                 for start in range(0, part.base.rows, _GLANCED):
                     places = np.arange(start, min(start + _GLANCED, part.base.rows))
                     first, stop = part.bounds_of(places)
@@ -281,7 +281,7 @@ def _report(observer: Observer, before: int, total: int, count: int) -> None:
 
 
 def _opened(folder: Path) -> tuple[Manifest, list[DocumentsFile]]:
-    """Open the parts that the manifest names; of tables that are replaced meanwhile the new ones."""
+    """Open the parts that the manifest names; if the tables are replaced meanwhile, the new ones."""
     manifest = Manifest.load(folder)
     try:
         return manifest, [_opened_part(folder, manifest, number) for number in range(len(manifest.parts))]

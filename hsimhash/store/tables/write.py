@@ -1,4 +1,4 @@
-"""Write tables: documents become sorted runs on disk, and these the files of parts, in bounded memory."""
+"""Write tables: documents become sorted runs on disk, and runs the files of parts, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from hsimhash.store.runs import Run, permuted_of, resolve, write_permuted
 from hsimhash.store.tables.documents_build import build_documents
 from hsimhash.store.tables.folder import MANIFEST, RUNS, Manifest, TablesPart, new_part_name, own_files, remove_files
 
-RUN_DOCUMENTS = 1_000_000  # sorted in memory as one run,
-AT_ONCE_DOCUMENTS = 200_000  # and merged
+RUN_DOCUMENTS = 1_000_000  # documents sorted in memory as one run
+AT_ONCE_DOCUMENTS = 200_000  # documents merged at a time
 _OTHER_FOLDER = Remedy("choose another folder, or pass overwrite=True", "choose another folder, or add --overwrite")
 
 
 @dataclass(frozen=True, slots=True)
 class TablesOptions:
-    """How tables are written.
+    """Options for writing tables.
 
     Args:
-        is_packed: write 5 to 6 bytes for a row of a drawer instead of 8; queries then take longer.
-        overwrite: replace the tables in the folder. Who has opened them keeps them.
-        run_documents: so many are sorted in memory; tests pass fewer.
+        is_packed: Whether to write 5 to 6 bytes per drawer row instead of 8; queries then take longer.
+        overwrite: Whether to replace tables in the folder. Processes that have opened them keep them.
+        run_documents: Number of documents sorted in memory; tests pass fewer.
     """
 
     is_packed: bool = False
@@ -51,18 +51,18 @@ def write_tables(
     options: TablesOptions | None = None,
     observer: Observer = UNWATCHED,
 ) -> Manifest:
-    """Write documents as tables of one part; durable on return. Of repeated ids the last one counts.
+    """Write documents as tables with one part; durable on return. If an id repeats, its last document counts.
 
     Args:
-        folder: new or empty, or with tables that are replaced.
-        record: of the index that the documents come from.
-        documents: in any order.
-        options: see there.
-        observer: watches the second half; if its `stop` asks to end, `StopAskedError` is raised and nothing is left.
+        folder: A new or empty folder, or one with tables to replace.
+        record: Record of the index that the documents come from.
+        documents: Documents in any order.
+        options: See `TablesOptions`.
+        observer: Watches the second half; if its `stop` returns true, `StopAskedError` is raised and nothing is left.
 
     Raises:
-        IndexExistsError: the folder is not empty.
-        StoreUnavailableError: the folder cannot be written.
+        IndexExistsError: The folder is not empty.
+        StoreUnavailableError: The folder cannot be written.
     """
     options = options or TablesOptions()
     with new_tables(folder, overwrite=options.overwrite) as finish:
@@ -81,9 +81,9 @@ def write_tables(
 
 @contextmanager
 def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest], None]]:
-    """Give a function that puts a manifest in force; parts are written to the folder before.
+    """Return a function that puts a manifest into effect; the block writes the parts to the folder before.
 
-    When the block ends otherwise, what it wrote is deleted; a kill leaves files that the next call deletes.
+    If the block fails, its files are deleted; after a kill, the next call deletes them.
     """
     with file_errors(folder, advice=", and run the same command again"):
         made = make_folder(folder)
@@ -113,7 +113,7 @@ def _cleared_on_error(folder: Path, kept: Iterable[str]) -> Iterator[None]:
 
 
 def _refuse_other_files(folder: Path, *, overwrite: bool) -> set[str]:
-    """Raise `IndexExistsError` for tables, unless they are replaced, and for other files; return their names."""
+    """Raise `IndexExistsError` for other files, and for tables that are not replaced; return the files' names."""
     names = {path.name for path in folder.iterdir()} - {WRITER_LOCK, RUNS}
     others = names - {path.name for path in own_files(folder)} - {MANIFEST, f"{MANIFEST}.new"}
     if others:
@@ -126,7 +126,7 @@ def _refuse_other_files(folder: Path, *, overwrite: bool) -> set[str]:
 
 
 def _clear(folder: Path, kept: Iterable[str]) -> None:
-    """Delete what an unfinished write left."""
+    """Delete the remains of an unfinished write."""
     shutil.rmtree(folder / RUNS, ignore_errors=True)
     remove_files(folder, kept)
 
@@ -141,14 +141,14 @@ def _finish(folder: Path, manifest: Manifest) -> None:
 
 
 def run_of(folder: Path, record: Record, documents: Sequence[Document]) -> Run:
-    """Write documents as a run; of repeated ids the last one counts."""
+    """Write documents as a run; if an id repeats, its last document counts."""
     doc_ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
     signatures = Signatures.of(*(np.array(one, np.uint64) for one in (fingerprints, sketches, keys)))
     return sorted_run(folder, record, [one.encode() for one in doc_ids], signatures, np.array(first_seen, np.int64))
 
 
 def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> Run:
-    """Write documents, as columns, as a run; of repeated ids the last one counts."""
+    """Write documents, given as columns, as a run; if an id repeats, its last document counts."""
     last, signatures = last_occurrences(ids), record.stored(signatures)
     if len(last) < len(ids):
         ids, signatures, first_seen = [ids[place] for place in last], signatures[last], first_seen[last]
@@ -162,11 +162,11 @@ def write_part(
     """Write a part of tables from runs, to which files are added; durable on return.
 
     Args:
-        path: of the files, without the ends of their names.
-        runs: of documents; of repeated ids the last one counts.
-        record: of the tables.
-        observer: watches, and may ask to end.
-        is_packed: whether the base is packed.
+        path: Path of the files without their suffixes.
+        runs: Runs of documents; if an id repeats, its last document counts.
+        record: Record of the tables.
+        observer: Receives the progress, and may stop the write.
+        is_packed: Whether the base is packed.
     """
     drawers = record.layout.drawers
     if runs:

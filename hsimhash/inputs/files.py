@@ -38,7 +38,7 @@ _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|start
 
 InputKind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
 TABLES: tuple[InputKind, ...] = ("parquet", "csv")
-COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
+COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # their records can be copied line by line
 _BY_SUFFIX: dict[str, InputKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",

@@ -94,8 +94,8 @@ class Block:
 class InputFile:
     """The bytes of a file, a pipe or stdin (`-`), unpacked, as UTF-8 with line feeds. A context manager.
 
-    UTF-16 is converted, and so are carriage returns if the first block has no line feeds; the first block decides.
-    Offsets count the bytes that `read` returns.
+    UTF-16 is converted, and so are the carriage returns of a file without line feeds; the first block decides. Offsets
+    count the bytes that `read` returns.
 
     Args:
         name: Path, or a name for messages if `file` is given.

@@ -245,7 +245,7 @@ class RecordReader:
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
-        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # for the check of their fields
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # to check their fields
         self._fields = fields
         self._options = options
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
@@ -368,7 +368,7 @@ def content_of(record: Mapping[str, object], options: InputOptions) -> str:
     """Return a record's text, its fields joined into one text, or its features as JSON; for a page its main text.
 
     Raises:
-        ValueError: The record has no content, or is a page that exceeds the limits.
+        ValueError: The record does not have content, or is a page that exceeds the limits.
     """
     content = _content_in(record, options)
     return text_of_page(content.text, options) if content.is_page else content.text
@@ -384,7 +384,7 @@ def written_content(record: Mapping[str, object], options: InputOptions) -> str:
     """Return a record's text, which may be a page, its fields joined into one text, or its features as JSON.
 
     Raises:
-        ValueError: The record has no content.
+        ValueError: The record does not have content.
     """
     if options.fields:
         if not any(has_field(record, name) for name in options.fields):

@@ -37,7 +37,7 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
 def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int] | None:
     """Estimate the number of documents and the bytes per id from the first batch.
 
-    Returns None if that batch has no documents, or if an input is a stream, which cannot be read again.
+    Returns None if that batch does not have documents, or if an input is a stream, which cannot be read again.
     """
     if any(one.is_stream for one in inputs):
         return None

@@ -15,9 +15,9 @@
 A list grows before the checkpoint records its new size; a resumed job truncates the rest. If a document has a sketch
 or a key, its decision and tag also have "sketch" and "key".
 
-The index also remembers, under the token in the checkpoint, how many documents of the job are decided. This number is
-never lower than the checkpoint's count. If it is, the index is not the one that the job wrote to: it was created anew,
-or an older backup was restored.
+The index also remembers, under the token in the checkpoint, how many documents of the job are decided. In the index
+that the job wrote to, this number is never lower than the checkpoint's count. If it is lower, the index was created
+anew, or an older backup was restored.
 
 A folder from 0.1.0 does not have a token, nor formats of fingerprints in the inputs' marks. A finished job from 0.1.0
 counts as done unless the index is empty; an unfinished one is rejected.

@@ -53,7 +53,7 @@ _HTTP = b"HTTP/"
 _HEADER_BYTES = 64 << 10  # longest header of a record
 _STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to 32 MiB at most
 _DAMAGE_BYTES = 1  # how far damage advances the offset, so that the positions before and after it differ
-_NO_RECORD = "no WARC record"
+_NO_RECORD = "not a WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
@@ -61,9 +61,9 @@ _MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER, ".bz2": b"BZh"
 _DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame that has the dictionary for all other frames of a .warc.zst
 _OTHERS = {  # beginning of a file that is not WARC -> what it is, and what to do
     b"filedesc:": "an ARC archive, not WARC; convert it: warcio recompress OLD.arc.gz NEW.warc.gz",
-    b"\x1f\x8b\x08": "packed by gzip; give it a name that ends in .gz",
-    zstandard.FRAME_HEADER: "packed by zstd; give it a name that ends in .zst",
-    b"\x04\x22\x4d\x18": "packed by LZ4, which is not read; unpack it, or convert it to .warc.gz",
+    b"\x1f\x8b\x08": "compressed with gzip; give it a name that ends in .gz",
+    zstandard.FRAME_HEADER: "compressed with zstd; give it a name that ends in .zst",
+    b"\x04\x22\x4d\x18": "compressed with LZ4, which is not supported; decompress it, or convert it to .warc.gz",
 }
 _ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
@@ -102,7 +102,7 @@ class _Members:
             if data:
                 return data
         if self._unpacker is not None:
-            raise self._damaged("the last member has no end")
+            raise self._damaged("the last member is incomplete")
         return b""
 
     def _new(self) -> Unpacker:
@@ -129,7 +129,7 @@ class _Members:
             rest = rest[-len(magic) :] + more
         self._ahead = rest[found:] if found >= 0 else b""
         self._unpacker, self._member = None, bytearray()
-        return DamagedInputError(f"damaged or cut off about byte {where:,}: {reason}")
+        return DamagedInputError(f"damaged or truncated near byte {where:,}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class _Frames:
                 self._begin += _DAMAGE_BYTES
                 continue
             if not is_there:
-                raise DamagedInputError(f"{self._name} has become shorter since it was read before")
+                raise DamagedInputError(f"{self._name} is shorter than when it was last read")
             self._drop(min(len(self._held), place.offset - self._begin))
 
     def __iter__(self) -> Iterator[_Frame]:
@@ -227,7 +227,7 @@ class _Frames:
     def _whole(self, size: int) -> _Frame:
         self._fill(size + len(_HEADER_END))
         if len(self._held) < size:
-            return self._resync("the record is cut off, or its Content-Length is wrong")
+            return self._resync("the record is truncated, or its Content-Length is wrong")
         end = bytes(self._held[size : size + len(_HEADER_END)])
         if not _HEADER_END.startswith(end):  # the last record may lack it
             return self._resync("the record's Content-Length is wrong")
@@ -247,7 +247,7 @@ class _Frames:
         end = bytes(self._held[: len(_HEADER_END)])
         if left or not _HEADER_END.startswith(end):
             self._rewind(begin)
-            return self._resync("the record is cut off, or its Content-Length is wrong")
+            return self._resync("the record is truncated, or its Content-Length is wrong")
         self._drop(len(end))
         return _Frame(begin, self._counted(), data, is_whole=False)
 

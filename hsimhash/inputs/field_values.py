@@ -104,7 +104,7 @@ def digits_in(value: object, field: str) -> int:
         return 0
     if not isinstance(value, str) or not _DIGITS.fullmatch(value):
         raise ValueError(
-            f"\"{field}\" is not that of a signature, 16 hexadecimal digits as 'hsimhash export' writes them: "
-            f"{value!r:.60}; rename the field if it is something else"
+            f"\"{field}\" must be 16 hexadecimal digits, as 'hsimhash export' writes them, got {value!r:.60}; "
+            f"rename the field if it is something else"
         )
     return int(value, 16)

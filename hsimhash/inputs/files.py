@@ -94,7 +94,7 @@ class InputOptions:
             raise ValueError(f"unknown extract {self.extract!r}; use one of {', '.join(EXTRACTS)}")
         formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
-            raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
+            raise ValueError("the name of a JSON field is empty; pass a name, or omit the option")
 
     def for_profile(self, profile: Profile) -> InputOptions:
         """Return the options for a profile that has fields or reads features."""

@@ -221,9 +221,9 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
         return "warc"
     if is_binary(head):
         raise ValueError(
-            f"input {name} is not a text: convert it to text first, or "
+            f"input {name} is not text: convert it to text first, or "
             + Remedy("name its format with format=", "pass --format")
-            + " if its name misleads"
+            + " if its name is misleading"
         )
     line = head.lstrip().partition(b"\n")[0]
     with suppress(ValueError, RecursionError):

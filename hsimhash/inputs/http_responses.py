@@ -42,9 +42,9 @@ def response_in(block: bytes) -> HttpResponse:
     head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
     status = _STATUS.match(head)
     if status is None:
-        raise ValueError("its HTTP answer has no status")
+        raise ValueError("its HTTP response does not have a status")
     if len(head) > _HEAD_BYTES:
-        raise ValueError(f"its HTTP head is longer than {_HEAD_BYTES >> 20} MiB")
+        raise ValueError(f"its HTTP header is longer than {_HEAD_BYTES >> 20} MiB")
     return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
 
 
@@ -107,7 +107,7 @@ def _unchunked(body: bytes) -> bytes:
         if place + size > len(body):
             if not joined and _is_text(body):
                 return body
-            raise ValueError("its chunked body is cut off")
+            raise ValueError("its chunked body is truncated")
         joined += rest[place : place + size]
         place += size
         place += 2 if body.startswith(b"\r\n", place) else body.startswith(b"\n", place)
@@ -124,7 +124,7 @@ def _unpacked(body: bytes, coding: str, unpack: Callable[[bytes], bytes]) -> byt
     except (zlib.error, zstandard.ZstdError, EOFError, OSError) as error:
         if _is_text(body):  # the crawler has already unpacked it
             return body
-        raise ValueError(f"its body cannot be unpacked ({coding}): {error}") from error
+        raise ValueError(f"its body cannot be decompressed ({coding}): {error}") from error
 
 
 def _gunzipped(body: bytes) -> bytes:
@@ -140,7 +140,7 @@ def _inflated(body: bytes, bits: int) -> bytes:
     unpacker = zlib.decompressobj(bits)
     data = unpacker.decompress(body, RECORD_LIMIT_BYTES + 1)
     if not unpacker.eof and len(data) <= RECORD_LIMIT_BYTES:
-        raise EOFError("it is cut off")
+        raise EOFError("it is truncated")
     return data
 
 
@@ -150,11 +150,11 @@ def _from_zstd(body: bytes) -> bytes:
         data += unpacker.decompress(body[start : start + _STEP_BYTES])
         if unpacker.eof or len(data) > RECORD_LIMIT_BYTES:
             return bytes(data)
-    raise EOFError("it is cut off")
+    raise EOFError("it is truncated")
 
 
 def _from_brotli(body: bytes) -> bytes:
-    streams = needed("fastwarc.stream_io", "warc", "a body packed by brotli")
+    streams = needed("fastwarc.stream_io", "warc", "a body compressed with Brotli")
     data: bytes = streams.BrotliReader(io.BytesIO(body)).read(RECORD_LIMIT_BYTES + 1)
     return data
 

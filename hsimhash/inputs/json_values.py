@@ -209,7 +209,7 @@ def value_blocks(
         yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()), values.damage)
         line += len(found)
     rest = values.rest()
-    damage = "" if values.is_closed else "the JSON array is not closed; the file may be cut off"
+    damage = "" if values.is_closed else "the JSON array is not closed; the file may be truncated"
     if (rest or damage) and not values.damage:
         data = rest.replace(b"\n", b" ") + b"\n" if rest else b""
         yield Block(data, line + 1, Place(values.size, line + bool(rest), tell()), damage)

@@ -147,7 +147,7 @@ class InputFile:
             offset -= len(self._ahead)
             self._ahead = self._converted(BLOCK_BYTES)
             if not self._ahead:
-                raise DamagedInputError(f"{self._name} has become shorter since it was read before")
+                raise DamagedInputError(f"{self._name} is shorter than when it was last read")
         self._at = offset
 
     def _is_ready(self) -> bool:
@@ -171,7 +171,7 @@ class InputFile:
                 text = decoder.decode(block, not block)
             except UnicodeDecodeError as error:
                 where = "" if self._is_stream else f" at byte {self._file.tell():,}"
-                raise DamagedInputError(f"cut off in the middle of a character{where}") from error
+                raise DamagedInputError(f"truncated in the middle of a character{where}") from error
             if text or not block:
                 return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
             block = self._read(BLOCK_BYTES)
@@ -195,7 +195,7 @@ def _naming_damage(file: BinaryIO) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedInputError(f"damaged or cut off about byte {file.tell():,}: {error.args[0]}") from error
+        raise DamagedInputError(f"damaged or truncated near byte {file.tell():,}: {error.args[0]}") from error
 
 
 def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
@@ -252,7 +252,7 @@ class _PackedMembers:
                     continue
             if not self._packed:
                 if self._member is not None and not any(parts):
-                    raise EOFError("the last member has no end")
+                    raise EOFError("the last member is incomplete")
                 break
             self._member = self._member or self._new()
             try:
@@ -338,7 +338,7 @@ def is_binary(head: bytes) -> bool:
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file in UTF-8 or UTF-16; raise `ValueError` if it is neither, or too long."""
     if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
-        raise ValueError("not a text: convert it to text first")
+        raise ValueError("not text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
         return text_in(data).removeprefix("\ufeff")
     try:

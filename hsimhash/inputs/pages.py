@@ -102,7 +102,7 @@ def require_page_library() -> None:
         needed(*_LIBRARY)
     except ValueError as error:
         without = Remedy('pass extract="none"', "pass --extract none")
-        raise ValueError(f"{error}, or " + without + ", which needs nothing and takes all visible text") from error
+        raise ValueError(f"{error}, or " + without + ", which needs no package and uses all visible text") from error
 
 
 def prepare_main_texts() -> None:

@@ -70,7 +70,7 @@ def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chun
     try:
         _Thrift(_read(source, size)).struct({_ROW_GROUPS: take})
     except IndexError:
-        raise ValueError("the footer is cut off") from None
+        raise ValueError("the footer is truncated") from None
     return found
 
 

@@ -206,7 +206,7 @@ class _Table:
             if (end := max(end, start.offset)) < last:
                 yield self._missing(last, f"rows {end + 1:,} to {last:,} cannot be read: {why}")
         if start.offset <= last < metadata.num_rows:
-            why = f"the footer says {metadata.num_rows:,} rows, but its row groups have {last:,}"
+            why = f"the footer states {metadata.num_rows:,} rows, but its row groups have {last:,}"
             yield self._missing(metadata.num_rows, f"rows are missing: {why}")
 
     def _missing(self, last: int, damage: str) -> _Part:

@@ -72,8 +72,8 @@ class RemoteSource:
             ""
             if self.has_ranges
             else (
-                f"{self.name}: its server gives no byte ranges, so a run that resumes downloads again what was read "
-                f"before; to spare that, download the file and name the copy"
+                f"{self.name}: its server does not support byte ranges, so a resumed run downloads it again from the "
+                f"start; to avoid this, download the file and pass the copy"
             )
         )
 
@@ -99,11 +99,11 @@ def matching_urls(url: str) -> list[str]:
     try:
         found = sorted(system.glob(pattern))
     except NotImplementedError:
-        raise ValueError(f"input {name}: its protocol lists no files; name each of them") from None
+        raise ValueError(f"input {name}: its protocol does not list files; name each of them") from None
     except Exception as error:
         raise _failure(url, error) from None
     if not found:
-        raise ValueError(f"input {name}: no file matches, or its server lists none; name files that are there")
+        raise ValueError(f"input {name}: no file matches, or its server does not list files; name existing files")
     return [_url_of(url, system, path) for path in found]
 
 
@@ -188,7 +188,7 @@ def _failure(url: str, error: Exception) -> Exception:
 def _unavailable(url: str, error: Exception) -> InputUnavailableError:
     return InputUnavailableError(
         f"input {shown_url(url)} cannot be read now: {_reason(url, error)}; check the network, the server and the "
-        f"credentials, and run the same command again: what was acknowledged is kept"
+        f"credentials, and run the same command again: acknowledged data is kept"
     )
 
 

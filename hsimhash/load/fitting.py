@@ -67,7 +67,7 @@ def fit_inputs(
                     fit.take(hashed, text, _name_of(one, batch, place))
             observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
     if observer.stop():
-        raise StopAskedError("asked to end while fitting")
+        raise StopAskedError("asked to stop while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
 
 

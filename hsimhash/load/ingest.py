@@ -104,12 +104,12 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
+            raise ValueError(f"rate {self.rate} must be more than 0 documents per second")
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate must be add, skip or tag, got {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
-            raise ValueError("stage needs on_duplicate add, and no rate")
+            raise ValueError("stage needs on_duplicate add, and cannot be combined with rate")
         if self.claims and self.on_duplicate != "skip":
             raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -140,11 +140,11 @@ def ingest(
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
+        raise ValueError(f"input {read[0]} is a list of job {folder} and would be overwritten; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
-            observer.say("the index does not remember this job, which had ended: its inputs are ingested again")
+            observer.say("the index does not remember this finished job, so its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:  # it may have been killed before it cleaned up
             if job.runs_folder.exists():
@@ -171,7 +171,7 @@ def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
     if not tags.parent.is_dir():
         reason = f"there is no folder {tags.parent}"
     elif os.path.lexists(tags) and not tags.is_file():
-        reason = "it is no file"
+        reason = "it is not a file"
     elif not os.access(tags if tags.exists() else tags.parent, os.W_OK):
         reason = "permission denied"
     elif read := [one.name for one in inputs if one.reads(tags)]:

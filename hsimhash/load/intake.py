@@ -21,7 +21,7 @@ from hsimhash.load.job import Counts
 
 NO_TEXT = "no text was found in the page"
 _WHY = {
-    int(EXACT): "too few features for a vote: it matches only its equals",
+    int(EXACT): "too few features for a vote: it matches only identical texts",
     int(TOO_SHORT): "nothing to fingerprint",
 }
 

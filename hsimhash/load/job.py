@@ -291,7 +291,7 @@ class Job:
                 f"use those, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
-            lost = "the index does not remember all that it wrote: it was made anew or restored since"
+            lost = "the index does not remember all that it wrote, because it was created anew or restored since"
             reason = lost if checkpoint.token else "an earlier release began this job"
             raise HsimhashError(f"job {self.folder} is unfinished, and {reason}; " + START_OVER)
 
@@ -300,7 +300,7 @@ class Job:
         found = self._found()
         if found and not self._is_job():
             raise ValueError(
-                f"{found[0]} is there, but no job of hsimhash that can be read; delete that folder, or " + OTHER_JOB
+                f"{found[0]} exists, but its folder has no readable hsimhash job; delete that folder, or " + OTHER_JOB
             )
 
     def _is_job(self) -> bool:
@@ -344,8 +344,8 @@ class Job:
         """
         if not self._lock.is_in_place():
             raise StoreBusyError(
-                f"{self.folder / _LOCK} was deleted while this process was at work, so another may work on the same "
-                f"job; what was acknowledged is kept: the same command continues"
+                f"{self.folder / _LOCK} was deleted while this process was running, so another one may be working on "
+                f"the same job; acknowledged data is kept, and the same command continues"
             )
         with file_errors(self.folder):
             for log in self.lists.values():

@@ -93,11 +93,11 @@ def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
     if store_name(old.url) == store_name(new.url):
-        raise ValueError(f"{old.url} and {new.url} are one index; name another for the new layout")
+        raise ValueError(f"{old.url} and {new.url} are the same index; name another one for the new layout")
     if old.profile != new.profile:
         raise ProfileMismatchError(
             f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
-            f"with the layout; make the new index with the old one's profile"
+            f"with the layout; create the new index with the old one's profile"
         )
 
 

@@ -109,7 +109,7 @@ def bulk_load(
             and the message explains what the same call will do next.
     """
     if LoadsFiles not in backend_of(store).capabilities:
-        raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
+        raise ValueError(f"{store} is not on HBase, but a bulk load writes HBase files; name an index on HBase")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
         given = given_rows(documents, id, position, has_signatures=index.store.record.has_signatures)
         place = absolute_place(options.stage)

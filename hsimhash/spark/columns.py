@@ -59,7 +59,7 @@ def bits_or_null(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, StringType):
         return F.when(value.rlike(r"^[0-9a-fA-F]{16}\z"), F.conv(value, 16, -10).cast("bigint"))
     raise ValueError(
-        f"column {name!r} is {kind.simpleString()}; fingerprints are bigint, decimal(20,0), or 16 hexadecimal digits"
+        f"column {name!r} is {kind.simpleString()}: expected bigint, decimal(20,0), or 16 hexadecimal digits"
     )
 
 
@@ -90,7 +90,9 @@ def first_seen_in(documents: DataFrame) -> Column:
     if isinstance(kind, TimestampType):
         return F.unix_millis(given)
     if not isinstance(kind, IntegralType):
-        raise ValueError(f"column 'first_seen' is {kind.simpleString()}; it is a timestamp, or bigint, ms since 1970")
+        raise ValueError(
+            f"column 'first_seen' is {kind.simpleString()}: expected a timestamp or bigint (ms since 1970)"
+        )
     return given.cast("bigint")
 
 
@@ -161,17 +163,17 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
     """
     for name in (place, *inputs):
         if holds_password(name):
-            raise ValueError(f"{masked(name)} holds a password; leave it out, and put it into Spark's configuration")
+            raise ValueError(f"{masked(name)} contains a password; remove it, and put it into Spark's configuration")
     files, path = reached_path(spark, place)
     own = f"{files.makeQualified(path)}/"
     for name in inputs:
         its_files, its_path = reached_path(spark, name)
         other = f"{its_files.makeQualified(its_path)}/"
         if own.startswith(other) or other.startswith(own):
-            raise ValueError(f"{place} and {name}, which is read, lie one within the other; choose another place")
+            raise ValueError(f"{place} is the input {name}, or one is inside the other; choose another place")
     if not overwrite and files.exists(path):
         raise ValueError(
-            f"there are results in {place}, or other files; choose another place, or replace them (overwrite)"
+            f"there are already results in {place}, or other files; choose another place, or overwrite them"
         )
 
 
@@ -307,7 +309,7 @@ def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[
     added, given = {name.lower() for name in names}, [name for name in documents.columns if name not in besides]
     if taken := [name for name in given if name.lower() in added]:
         shown = ", ".join(map(repr, taken))
-        raise ValueError(f"the result adds a column {shown}, which is there already; drop it, or rename it")
+        raise ValueError(f"the result adds a column {shown}, which already exists; drop it, or rename it")
 
 
 def id_of(documents: DataFrame, name: str) -> Column:

@@ -88,9 +88,9 @@ def _check_ids(documents: DataFrame, id: str) -> None:
     if wrong.id is None:
         raise ValueError(
             f"column {id!r} is null in {wrong.documents:,} of the rows: every document needs an id; "
-            f"dropna(subset=[{id!r}]) leaves those rows out"
+            f"dropna(subset=[{id!r}]) drops those rows"
         )
     raise ValueError(
-        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs an "
-        f"id of its own; dropDuplicates([{id!r}]) keeps one row of each"
+        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs its "
+        f"own id; dropDuplicates([{id!r}]) keeps one row per id"
     )

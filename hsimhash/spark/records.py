@@ -174,7 +174,7 @@ def read_texts(
         out: Columns that `work` returns.
     """
     if not inputs:
-        raise ValueError("no input; name one")
+        raise ValueError("no inputs; name at least one")
     parts = (_read(spark, number, name, options, work, out) for number, name in enumerate(inputs))
     return reduce(DataFrame.unionByName, parts)
 

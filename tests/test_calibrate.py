@@ -480,7 +480,7 @@ def test_a_precision_that_the_sample_cannot_tell_is_not_claimed(labelled: Calibr
     )
     assert "precision 0.250" in Page(page_of(seen)).all_of("h1")[0]
     assert "precision" not in Page(page_of(unseen)).all_of("h1")[0]
-    assert "The sample has no false pair, so it cannot tell the precision" in Page(page_of(unseen)).text
+    assert "The sample does not have any false pairs, so the precision is unknown" in Page(page_of(unseen)).text
 
 
 def test_a_plot_is_no_wider_with_one_profile_than_with_many(labelled: Calibration) -> None:

@@ -103,7 +103,7 @@ def test_a_file_of_many_documents_is_not_taken_for_a_text(command: str, url: str
     ("name", "content", "reason"),
     [
         ("latin", b"caf\xe9", "latin: not UTF-8"),
-        ("cut.gz", gzip.compress(TEXT.encode(), mtime=0)[:40], "cut.gz: damaged or cut off"),
+        ("cut.gz", gzip.compress(TEXT.encode(), mtime=0)[:40], "cut.gz: damaged or truncated"),
         (
             "bomb.gz",
             gzip.compress(b"x" * ((16 << 20) + 1), mtime=0),

@@ -78,7 +78,7 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
         ("--pairs", str(labels), pages): (1, "use the ids of the inputs"),
         ("--profile", "none-1", pages): (2, "no profile 'none-1'"),
         (str(numbers),): (2, "give texts instead"),
-        ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or cut off"),
+        ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or truncated"),
         (alike, *FEW): (1, "no two documents of the sample are unrelated"),
         (str(few),): (1, "too few documents to compare: 1"),
         ("--sample", "1", pages): (2, "--sample"),

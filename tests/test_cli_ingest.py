@@ -226,7 +226,7 @@ def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> N
     ("arguments", "message"),
     [
         (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file"),
-        (["photo.jpg"], "photo.jpg is not a text"),
+        (["photo.jpg"], "photo.jpg is not text"),
         (["-", "-"], "can only be the last input"),
         ([], "Missing argument"),
         (["in.tsv", "--format", "xml"], "--format"),
@@ -283,7 +283,7 @@ def test_damage_is_named_and_what_came_before_is_in_the_index(
     result = run("ingest", str(path), "--store", url)
     assert result.exit_code == 7
     assert f"{path}" in result.stderr
-    assert "damaged or cut off about byte" in result.stderr
+    assert "damaged or truncated near byte" in result.stderr
     assert "None" not in result.stderr
     found = len(ids_in(url))
     assert 0 < found < 15_000 if is_cut else found == 15_000

@@ -448,7 +448,7 @@ def test_what_comes_before_damage_is_used_and_the_damage_said(out: Path, tmp_pat
     summary = run(out, tmp_path / "in.tsv.gz", said=said)
     assert summary.totals.rejected == 1
     assert 0 < summary.totals.documents < 50_000
-    assert "cut off" in said[0]
+    assert "truncated" in said[0]
 
 
 # Against a stored index.

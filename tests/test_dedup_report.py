@@ -249,7 +249,7 @@ def test_no_documents_at_all_make_a_page() -> None:
     )
     page = page_of(empty)
     assert page.all_of("h1") == ["No documents were read"]
-    assert page.all_of("h2") == ["What next", "Details"]
+    assert page.all_of("h2") == ["Next steps", "Details"]
 
 
 def bars_of(data: ReportData) -> list[tuple[str, list[int]]]:
@@ -376,7 +376,7 @@ def test_exact_copies_come_last_and_show_their_text_once() -> None:
     assert page.all_of("h2")[:2] == ["Least alike clusters", "Exact copies"]
     before, _, after = page.text.partition(" Exact copies In this cluster")
     assert "en-tram /edit" in before
-    assert "copy" not in before.partition("What next Details ")[2]
+    assert "copy" not in before.partition("Next steps Details ")[2]
     assert after.count("The tram.") == 1
     assert after.count("100%") == 1
 
@@ -391,10 +391,10 @@ def test_sections_and_clusters_can_be_jumped_to() -> None:
 
 def test_a_cluster_without_texts_says_so_once() -> None:
     bare = dataclasses.replace(CLUSTER, pairs=(dataclasses.replace(PAIR, comparison=None),))
-    assert page_of(clusters=(bare,), distances=()).text.count("not at hand") == 1
+    assert page_of(clusters=(bare,), distances=()).text.count("not available") == 1
     text = page_of(clusters=(bare,), texts_missing="The input was fingerprints.").text
     assert "The input was fingerprints." in text
-    assert "not at hand" not in text
+    assert "not available" not in text
     only_copies = page_of(clusters=(same_words(),), texts_missing="The input was fingerprints.")
     assert only_copies.text.count("The input was fingerprints.") == 1
 

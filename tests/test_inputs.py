@@ -149,7 +149,7 @@ def test_a_file_damaged_behind_its_first_fingerprints_holds_no_texts(packing: st
     path.write_bytes(PACKERS[packing](b"a\t0123456789abcdef\nb\t0123456789abcdef\n") + b"junk")
     pairs, rejects = read(path)
     assert pairs == [("a", FINGERPRINT), ("b", FINGERPRINT)]
-    assert [reason.split(" about")[0] for _, reason in rejects] == ["damaged or cut off"]
+    assert [reason.split(" near")[0] for _, reason in rejects] == ["damaged or truncated"]
 
 
 def test_a_tsv_of_texts_is_recognised(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_field_that_is_named_for_something_else_is_no_key_and_no_sketch(tmp_pa
 def test_bad_sketches_and_keys_are_rejected_with_the_remedy(field: str, value: object, tmp_path: Path) -> None:
     fields = {"id": "a", "fingerprint": FINGERPRINT, "sketch": FINGERPRINT, field: value}
     reason = rejected(tmp_path / "in.jsonl", json.dumps(fields).encode(), fingerprint_field="fingerprint")
-    assert reason.startswith(f'"{field}" is not that of a signature, 16 hexadecimal digits')
+    assert reason.startswith(f'"{field}" must be 16 hexadecimal digits')
     assert reason.endswith("rename the field if it is something else")
 
 
@@ -530,7 +530,7 @@ def test_what_came_before_a_cut_is_kept_and_the_cut_named(packing: str, kept: fl
     assert ["\t".join(pair) for pair in pairs] == lines[: len(pairs)]
     assert len(pairs) > 20_000 * kept * 0.5
     assert [line for line, _ in rejects] == [len(pairs) + 1]
-    assert "damaged or cut off about byte" in rejects[0][1]
+    assert "damaged or truncated near byte" in rejects[0][1]
     assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[0][1]]
 
 
@@ -705,7 +705,7 @@ def test_a_stream_in_utf_16_that_is_cut_off_is_damage() -> None:
     data = "a\tone\nb\ttwo".encode("utf-16") + b"\0"
     (pairs, rejects), _ = through_pipe(data, form="tsv")
     assert pairs == [("a", "one")]
-    assert rejects == [(2, "cut off in the middle of a character")]
+    assert rejects == [(2, "truncated in the middle of a character")]
 
 
 def test_records_of_a_stream_that_lack_the_text_later_are_rejects_however_it_is_read() -> None:

@@ -94,7 +94,7 @@ def test_a_packed_archive_is_read_on_behind_damage_from_any_place(packing: str, 
     batches = batches_of(path)
     ids, ((_, reason),) = contents(batches)
     assert ids == ["http://x/0", "http://x/2", "http://x/3"]
-    assert "damaged or cut off about byte" in reason
+    assert "damaged or truncated near byte" in reason
     for number, batch in enumerate(batches):
         assert contents(batches_of(path, batch.end)) == contents(batches[number + 1 :])
 
@@ -192,7 +192,7 @@ def test_a_damaged_body_is_a_reject_and_no_empty_text(coding: str, tmp_path: Pat
     ids, ((line, reason),) = read(archive(tmp_path, [cut, response("http://x/1", page(1))]))
     assert ids == ["http://x/1"]
     assert line == 1
-    assert re.match("its (chunked body is|body cannot be unpacked)", reason)
+    assert re.match("its (chunked body is|body cannot be decompressed)", reason)
 
 
 @pytest.mark.parametrize("field", ["\r\n a", "a;", " "], ids=["lines", "parts", "blanks"])
@@ -201,7 +201,7 @@ def test_a_head_of_up_to_a_mebibyte_is_read(field: str, tmp_path: Path) -> None:
     odd = [response(f"http://x/{at}", page(at), one) for at, one in enumerate(fields)]
     ids, ((line, reason),) = read(archive(tmp_path, [*odd, response("http://x/2", page(2))]))
     assert ids == ["http://x/0", "http://x/2"]
-    assert (line, reason.partition(" (")[0]) == (2, "its HTTP head is longer than 1 MiB")
+    assert (line, reason.partition(" (")[0]) == (2, "its HTTP header is longer than 1 MiB")
 
 
 def test_a_body_that_is_packed_again_and_again_is_a_reject(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_an_answer_without_a_status_is_a_reject(tmp_path: Path) -> None:
     name = record("response", "dns:x", "text/dns", b"20260102030405\nx. 1 IN A 1.2.3.4\n")
     ids, rejects = read(archive(tmp_path, [odd, name, response("http://x/1", page(1))]))
     assert ids == ["http://x/1"]
-    assert rejects == [(1, "its HTTP answer has no status (record at byte 0)")]
+    assert rejects == [(1, "its HTTP response does not have a status (record at byte 0)")]
 
 
 def test_resources_with_an_address_are_documents_and_notes_about_pages_are_not(tmp_path: Path) -> None:
@@ -264,16 +264,16 @@ def test_members_packed_by_a_dictionary_are_read(is_packed: bool, tmp_path: Path
     [
         ("a.warc", b"filedesc://x.arc 0.0.0.0 20260102030405 text/plain 70\n1 0 x\n", "an ARC archive, not WARC"),
         ("a.warc.gz", PACK[".gz"](b"filedesc://x.arc 0.0.0.0 20260102030405 text/plain 70\n"), "an ARC archive"),
-        ("a.warc", PACK[".gz"](b"WARC/1.0"), "packed by gzip; give it a name that ends in .gz"),
-        ("a.warc", PACK[".zst"](b"WARC/1.0"), "packed by zstd; give it a name that ends in .zst"),
-        ("a.warc", b"\x04\x22\x4d\x18" + bytes(40), "packed by LZ4"),
+        ("a.warc", PACK[".gz"](b"WARC/1.0"), "compressed with gzip; give it a name that ends in .gz"),
+        ("a.warc", PACK[".zst"](b"WARC/1.0"), "compressed with zstd; give it a name that ends in .zst"),
+        ("a.warc", b"\x04\x22\x4d\x18" + bytes(40), "compressed with LZ4"),
     ],
 )
 def test_what_else_a_file_is_is_told_with_the_way_out(name: str, data: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
     ids, ((_, found),) = read(tmp_path / name)
     assert not ids
-    assert f"no WARC record: it is {reason}" in found
+    assert f"not a WARC record: it is {reason}" in found
 
 
 @pytest.mark.parametrize(("field", "expected"), [("url", "http://x/0"), ("record-id", "urn:uuid:http://x/0")])
@@ -308,7 +308,7 @@ def test_behind_a_damaged_member_all_others_are_read(packing: str, damage: str, 
         assert ids == [f"http://x/{number}" for number in range(6) if number != victim]
         assert rejects
         assert rejects[0][0] == victim + 1
-        assert "damaged or cut off about byte" in rejects[0][1]
+        assert "damaged or truncated near byte" in rejects[0][1]
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -342,7 +342,7 @@ def test_no_cut_goes_unnoticed_wherever_it_is(packing: str, tmp_path: Path) -> N
 def test_what_is_no_archive_is_one_reject(tmp_path: Path) -> None:
     path = tmp_path / "crawl.warc"
     path.write_bytes(b"something else\n" * 100_000)
-    assert read(path) == ([], [(1, "no WARC record (record at byte 0)")])
+    assert read(path) == ([], [(1, "not a WARC record (record at byte 0)")])
 
 
 def test_a_large_record_of_another_kind_is_passed_over(tmp_path: Path) -> None:

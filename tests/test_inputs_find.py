@@ -67,7 +67,7 @@ def test_a_name_that_tells_nothing_is_told_by_its_content(data: bytes, kind: str
 def test_a_binary_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF\x00")
     with pytest.raises(
-        ValueError, match=r"photo.jpg is not a text: convert it to text first, or name its format with format="
+        ValueError, match=r"photo.jpg is not text: convert it to text first, or name its format with format="
     ):
         find_inputs([str(tmp_path / "photo.jpg")], InputOptions())
 

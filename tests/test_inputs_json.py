@@ -162,7 +162,7 @@ def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path:
         path.write_bytes(data[:size])
         pairs, rejects = read(path)
         assert pairs == [(str(n), f"t {n}") for n in range(len(pairs))]
-        assert rejects[-1][1] == "the JSON array is not closed; the file may be cut off"
+        assert rejects[-1][1] == "the JSON array is not closed; the file may be truncated"
         assert [reason.split(" at ")[0] for _, reason in rejects[:-1]] in ([], ["invalid JSON"])
 
 

@@ -266,7 +266,7 @@ def test_a_cut_off_csv_keeps_what_came_before(tmp_path: Path) -> None:
     batches = batches_of(csv_file(tmp_path, data[: len(data) // 2], "in.csv.gz"))
     pairs, rejects = contents(batches)
     assert len(pairs) > 10_000
-    assert "damaged or cut off about byte" in rejects[-1][1]
+    assert "damaged or truncated near byte" in rejects[-1][1]
     assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[-1][1]]
 
 

@@ -598,7 +598,7 @@ def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is
         assert said == [FORGOTTEN]
 
 
-FORGOTTEN = "the index does not remember this job, which had ended: its inputs are ingested again"
+FORGOTTEN = "the index does not remember this finished job, so its inputs are ingested again"
 
 
 def write_as(suffix: str, folder: Path, number: int) -> Path:

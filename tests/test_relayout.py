@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused(old: str) -> None:
     for options, code, message in (
         (("--to", "lmdb://english", "--to-layout", "10"), 5, "has profile words-1"),
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
-        (("--to", old, "--to-layout", "4"), 2, "are one index"),
+        (("--to", old, "--to-layout", "4"), 2, "are the same index"),
         (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
         (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for an index on HBase"),
     ):
@@ -97,6 +97,6 @@ def test_what_cannot_be_is_refused(old: str) -> None:
     with (
         HSimIndex.open(old) as source,
         HSimIndex.open("lmdb://english") as target,
-        pytest.raises(ProfileMismatchError, match="make the new index with the old one's profile"),
+        pytest.raises(ProfileMismatchError, match="create the new index with the old one's profile"),
     ):
         relayout(source, target, Path("job"))

@@ -1,1 +1,1 @@
-"""Drop-in replacements for other libraries: to try hsimhash, change the import."""
+"""Drop-in replacements for other libraries: change the import to try hsimhash."""

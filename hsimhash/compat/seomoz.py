@@ -1,6 +1,6 @@
 """The functions of simhash-py 0.4 (and simhash-pybind), with the same results: `from hsimhash.compat import seomoz`.
 
-Where the original ends the interpreter, a `ValueError` is raised, as simhash-pybind does.
+Where simhash-py crashes the interpreter, these functions raise `ValueError`, as simhash-pybind does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unsigned_hash(obj: bytes) -> int:
     """Return the first 8 bytes of the MD5 digest, big-endian.
 
     Raises:
-        TypeError: `obj` is no bytes; encode a `str` first.
+        TypeError: `obj` is not `bytes`; encode a `str` first.
     """
     if not isinstance(obj, bytes):
         raise TypeError(f"unsigned_hash needs bytes, got {type(obj).__name__}; encode a text first")
@@ -37,10 +37,12 @@ def unsigned_hash(obj: bytes) -> int:
 
 
 def compute(hashes: Iterable[SupportsInt]) -> int:
-    """Return the simhash of unsigned 64-bit hashes: a bit is 1 if more than half of them set it; 0 for none.
+    """Return the simhash of unsigned 64-bit hashes: a bit is 1 if more than half of them set it; 0 without hashes.
+
+    Fractions are truncated.
 
     Raises:
-        OverflowError: a hash is negative or not below 2**64. A fraction is cut off.
+        OverflowError: A hash is negative or not below 2**64.
     """
     values = _array(hashes)
     return int(vote(np.zeros(len(values), np.int64), values, np.ones(len(values)), 1)[0])
@@ -49,16 +51,16 @@ def compute(hashes: Iterable[SupportsInt]) -> int:
 def find_all(
     hashes: Iterable[SupportsInt], number_of_blocks: SupportsIndex, different_bits: SupportsIndex
 ) -> list[tuple[int, int]]:
-    """Return all pairs of different hashes within `different_bits` of each other, as (lower, higher), in that order.
+    """Return all pairs of different hashes within `different_bits` of each other, as sorted (lower, higher) tuples.
 
     Args:
-        hashes: unsigned 64-bit numbers; equal ones count once.
-        number_of_blocks: more than `different_bits`, at most 64; the pairs are the same for any.
-        different_bits: 0 finds none.
+        hashes: Unsigned 64-bit numbers; equal ones count once.
+        number_of_blocks: More than `different_bits`, at most 64; it does not affect the result.
+        different_bits: Largest distance in bits; 0 finds no pairs.
 
     Raises:
-        ValueError: `number_of_blocks` is none of these.
-        OverflowError: a number is negative or too large.
+        ValueError: `number_of_blocks` is out of range.
+        OverflowError: A number is negative or too large.
     """
     blocks, bits = _count(number_of_blocks), _count(different_bits)
     values = np.unique(_array(hashes))
@@ -71,15 +73,19 @@ def find_all(
 
 
 def num_differing_bits(a: SupportsInt, b: SupportsInt) -> int:
-    """Return in how many bits two unsigned 64-bit numbers differ; `OverflowError` if one is out of range."""
+    """Return the number of bits in which two unsigned 64-bit numbers differ.
+
+    Raises:
+        OverflowError: A number is out of range.
+    """
     return distance(_hash(a), _hash(b))
 
 
 def shingle(tokens: Iterable[T], window: int = 4) -> Iterator[list[T]]:
-    """Yield each run of `window` tokens as a list; nothing if there are fewer.
+    """Yield each run of `window` tokens as a list; nothing if there are fewer tokens.
 
     Raises:
-        ValueError: `window` is not positive; raised when the first is asked for.
+        ValueError: `window` is not positive; raised when the first item is requested.
     """
     if window <= 0:
         raise ValueError("Window size must be positive")
@@ -108,5 +114,5 @@ def _hash(value: SupportsInt) -> int:
 def _count(value: SupportsIndex) -> int:
     number = operator.index(value)
     if number < 0:
-        raise OverflowError(f"a number of blocks or bits is not negative: {number}")
+        raise OverflowError(f"a number of blocks or bits must be at least 0, got {number}")
     return number

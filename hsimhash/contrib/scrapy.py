@@ -12,15 +12,15 @@ Each item is compared by its text, under its id:
   empty, the id is the URL of the response. Ids that are URLs are made canonical.
 
 The add-on does not add fields to items. It fills `text` and `url` only where the item has such a field without a value
-(`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither has
-an object by which an earlier pipeline replaced an item: these need both fields.
+(`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither do
+objects with which an earlier pipeline replaced an item: these need both fields.
 
-Items that are near-duplicates of a stored one are dropped or tagged; the others are stored. Fetching a page again, in a
-later crawl too, does not make it a duplicate of itself. Items that arrive at the same time share a call to the index.
+Items that are near-duplicates of a stored one are dropped or tagged; the others are stored. Fetching a page again, even
+in a later crawl, does not make it a duplicate of itself. Items that arrive at the same time share a call to the index.
 
 Settings:
 
-- `HSIMHASH_STORE`: the index, by default `lmdb://hsimhash-index`. It is created if needed. Redis is refused when the
+- `HSIMHASH_STORE`: the index, by default `lmdb://hsimhash-index`. It is created if needed. Redis is rejected when the
   crawl starts, because it cannot decide between crawlers that find the same page at once.
 - `HSIMHASH_ACTION`: `drop` near-duplicates (default), or `tag` them: the match is then in `item["duplicate_of"]`. If an
   item cannot have such a field, the match is in `response.meta["duplicate_of"]`, and a warning names the class once.
@@ -29,7 +29,7 @@ Settings:
 - `HSIMHASH_TEXT_FIELD` and `HSIMHASH_ID_FIELD`: other names for the fields `text` and `url`.
 
 Stats: `hsimhash/new`, `hsimhash/duplicate`, `hsimhash/short` (no text, or a text too short to compare; the item
-passes), `hsimhash/error` (not compared; the log says why), `hsimhash/calls`, `hsimhash/seconds`.
+passes), `hsimhash/error` (not compared; the log has the reason), `hsimhash/calls`, `hsimhash/seconds`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _CHATTY = ("charset_normalizer", "courlan", "htmldate", "justext", "trafilatura"
 
 
 class HSimHashAddon:
-    """Puts the pipeline and the middleware into a crawler's settings."""
+    """Adds the pipeline and the middleware to a crawler's settings."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Set defaults; raise `ValueError` for a setting with an unknown value."""
@@ -94,7 +94,7 @@ class HSimHashAddon:
                 raise ValueError(f"{name} must be {' or '.join(choices)}, got {settings[name]!r:.80}")
         _check_store(settings["HSIMHASH_STORE"])
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
-        # Last before the pipelines: it sees each item as they do, and what other middlewares filter out it never sees.
+        # Last before the pipelines: it sees each item as they do, and never sees those that other middlewares remove.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
 
 
@@ -102,7 +102,7 @@ class ItemResponseMiddleware:
     """Remembers the response of each item until a pipeline takes it; does not change items."""
 
     def __init__(self) -> None:
-        self._outputs: WeakKeyDictionary[Response, _Output] = WeakKeyDictionary()  # few: those that Scrapy works on
+        self._outputs: WeakKeyDictionary[Response, _Output] = WeakKeyDictionary()  # only responses in progress
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ItemResponseMiddleware:
@@ -122,7 +122,7 @@ class ItemResponseMiddleware:
             yield self._noted(one, response)
 
     def take(self, item: Any) -> Response | None:
-        """Return and forget the response of an item; None if it is unknown."""
+        """Return the response of an item and forget it; None if it is unknown."""
         for response, output in self._outputs.items():
             for place, one in enumerate(output.items):
                 if one is item:
@@ -131,7 +131,7 @@ class ItemResponseMiddleware:
         return None
 
     def end(self, response: Any) -> None:
-        """Record that an item of a response has ended; after the last one, forget all, even replaced ones."""
+        """Record that an item of a response is finished; after the last one, forget all, even replaced ones."""
         output = self._outputs.get(response) if isinstance(response, Response) else None
         if output is not None:
             output.under_way -= 1
@@ -148,7 +148,7 @@ class ItemResponseMiddleware:
 
 @dataclass(slots=True)
 class _Output:
-    """The items of a response that no pipeline has taken, and how many of its items Scrapy works on."""
+    """The items of a response that no pipeline has taken, and the number of its items in progress."""
 
     items: list[Any] = field(default_factory=list)
     under_way: int = 0
@@ -164,7 +164,7 @@ class HSimHashPipeline:
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
         self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
         self._is_calling = False
-        self._untagged: set[type] = set()  # classes whose items could not be tagged, which was said
+        self._untagged: set[type] = set()  # classes that cannot be tagged and were warned about
         self._index: HSimIndex
 
     @classmethod
@@ -181,14 +181,14 @@ class HSimHashPipeline:
         with suppress(IndexNotFoundError):
             self._index = HSimIndex.open(self._url)
         if not hasattr(self, "_index"):
-            with suppress(IndexExistsError):  # another crawler was quicker
+            with suppress(IndexExistsError):  # another crawler was faster
                 HSimIndex.create(self._url).close()
             self._index = HSimIndex.open(self._url)
         self._index.profile.verify()
 
     def close_spider(self) -> None:
-        """Close the index; all items have ended."""
-        if hasattr(self, "_index"):  # else it could not be opened
+        """Close the index; all items are finished."""
+        if hasattr(self, "_index"):  # False if opening it failed
             self._index.close()
 
     async def process_item(self, item: Any) -> Any:
@@ -237,7 +237,7 @@ class HSimHashPipeline:
         """Put a match into an item, or, if it cannot have the field, into its response's `meta`."""
         try:
             ItemAdapter(item)[_TAG] = match.to_json()
-        except Exception as error:  # of the classes that items can be, and frozen ones
+        except Exception as error:  # depends on the class of the item, which may also be frozen
             if type(item) not in self._untagged:
                 self._untagged.add(type(item))
                 logger.warning(
@@ -250,12 +250,12 @@ class HSimHashPipeline:
                 response.meta[_TAG] = match.to_json()
 
     def _not_compared(self, item: Any, error: Exception) -> Any:
-        """Do with an item what the settings say for one that cannot be compared."""
+        """Handle an item that cannot be compared as the settings specify."""
         self._count("error")
         logger.error("an item was not compared: %s, in %.200r", error, item)
         if self._on_error == "pass":
             return item
-        if self._on_error == "close" and self._crawler.engine:  # nothing waits for it: it waits for this item
+        if self._on_error == "close" and self._crawler.engine:  # not awaited, because it waits for this item
             reason = "hsimhash_store_away" if isinstance(error, HsimhashError) else "hsimhash_not_compared"
             deferred_from_coro(self._crawler.engine.close_spider_async(reason=reason))
         raise DropItem(f"not compared: {error}")
@@ -270,13 +270,13 @@ class HSimHashPipeline:
         return await maybe_deferred_to_future(answer)
 
     async def _call(self) -> None:
-        """Ask for all that wait; while that lasts, others gather."""
+        """Claim all waiting texts in one call, and repeat for those that arrive meanwhile."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
             began = time.monotonic()
             try:
                 claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch])
-            except Exception as error:  # for each item that waits
+            except Exception as error:  # reported to each waiting item
                 for _, answer in batch:
                     answer.errback(error)
             else:
@@ -301,7 +301,7 @@ def _check_store(place: str | os.PathLike[str]) -> None:
 
 
 def _value(fields: ItemAdapter, name: str) -> Any:
-    """Return a field's value, or the only one of its list; None if it is missing or empty."""
+    """Return a field's value, or the only element if it is a list of one; None if it is missing or empty."""
     value = _plain_value(fields, name)
     if isinstance(value, (list, tuple)) and len(value) < 2:
         value = value[0] if value else None
@@ -316,15 +316,15 @@ def _plain_value(fields: ItemAdapter, name: str) -> Any:
 
 
 def _fill(fields: ItemAdapter, name: str, value: str) -> str:
-    """Return a value, and put it into the field of that name if the item has one that is None or an empty string."""
-    with suppress(Exception):  # the item is frozen, or wants another type
+    """Return a value, and set the field `name` to it if the item has that field as None or an empty string."""
+    with suppress(Exception):  # the item is frozen, or requires another type
         if name in fields.field_names() and _plain_value(fields, name) in (None, ""):
             fields[name] = value
     return value
 
 
 async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
-    """Return what a call returns, made in another thread; whichever reactor runs, or none."""
+    """Return the result of a call in another thread, with any reactor or without one."""
     if is_asyncio_available():
         return await asyncio.to_thread(call, *given)
     return await deferToThread(call, *given)

@@ -1,4 +1,4 @@
-"""Deduplicate files: pairs, clusters, and which document of each to keep."""
+"""Deduplicate files: find pairs and clusters, and choose which document of each cluster to keep."""
 
 from hsimhash.dedup.apply import Applied, Which, apply, reading_of_run
 from hsimhash.dedup.job import dedup

@@ -1,8 +1,8 @@
 """Apply the results of a dedup to its inputs: copy the records to keep, those to drop, or all of them.
 
-As in the dedup, the first record with an id is the document, and later records with that id are left out. So pass all
-of its inputs, in the same order. A record that the dedup rejected because its text took too much time or memory is left
-out as well: only its list of rejects knows about it.
+As in the dedup, the first record with an id is the document, and later records with that id are skipped. So pass all of
+its inputs, in the same order. Records that the dedup rejected because their texts took too much time or memory are also
+skipped, according to its list of rejects.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 @dataclass(slots=True)
 class Applied:
-    """Counts of records: written, left out because of the choice, rejected, repeated.
+    """Numbers of records: written, left out because of `which`, rejected, and repeated.
 
-    `missing` counts documents of the dedup that were not in the inputs.
+    `missing` is the number of documents of the dedup that were not in the inputs.
     """
 
     written: int = 0
@@ -49,8 +49,8 @@ def reading_of_run(folder: Path) -> InputOptions:
     """Return how the dedup that wrote `folder` read its inputs.
 
     Raises:
-        ValueError: `folder` has no complete results.
-        HsimhashError: its stats.json cannot be read.
+        ValueError: `folder` does not have complete results.
+        HsimhashError: Its stats.json cannot be read.
     """
     table_in(folder, "clusters")
     path = folder / STATS
@@ -58,7 +58,7 @@ def reading_of_run(folder: Path) -> InputOptions:
         stats = json.loads(path.read_text(encoding="utf-8"))
         reading, found = reading_from(stats["options"]), stats.get("read_as", [])
         formats, written = ({one.get(name, "auto") for one in found} for name in ("format", "fingerprint_format"))
-    if reading.format == "auto" and len(formats) == 1 and formats <= set(_LINES):  # the name of stdin tells nothing
+    if reading.format == "auto" and len(formats) == 1 and formats <= set(_LINES):  # stdin has no suffix
         reading = replace(reading, format=formats.pop())
     return replace(reading, fingerprint_format=written.pop()) if len(written) == 1 else reading
 
@@ -70,21 +70,21 @@ def apply(
     write: Callable[[bytes], object],
     say: Callable[[str], object],
 ) -> Applied:
-    """Write the records of inputs that `folder` keeps or drops, in their order. The inputs are not changed.
+    """Write the records that the results in `folder` keep or drop, in their order. The inputs are not changed.
 
-    A record is written unchanged. With `all`, a JSON record gets the fields `cluster` and `kept`; other records get two
+    Records are written unchanged. With `all`, a JSON record gets the fields `cluster` and `kept`; other records get two
     more columns. For a folder of texts, the paths of its files are written.
 
     Args:
-        inputs: those of the dedup, found with `reading_of_run`.
-        folder: where the dedup wrote its results.
-        which: the records to write.
-        write: takes one line at a time.
-        say: takes what the user should know.
+        inputs: Inputs of the dedup, found with the options from `reading_of_run`.
+        folder: Folder with the results of the dedup.
+        which: Records to write.
+        write: Called with one line at a time, without its newline.
+        say: Called with messages for the user.
 
     Raises:
-        ValueError: `folder` has no complete results, it does not know a document, none of the records is a document
-            that it knows, or an input is a table or a web archive.
+        ValueError: `folder` does not have complete results, a document or every document is not in the results, or an
+            input is a table or a web archive.
     """
     for one in inputs:
         if one.kind not in COPIED_KINDS:
@@ -109,7 +109,7 @@ def apply(
 
 
 def _names_in_run(folder: Path, inputs: Sequence[Input]) -> list[str]:
-    """Return the name that each input had in the dedup: the same files may have other names now, or be piped."""
+    """Return the name that each input had in the dedup, because the same files may have new names or be piped now."""
     with _naming_damage(folder / STATS):
         names = json.loads((folder / STATS).read_text(encoding="utf-8")).get("inputs", [])
     return names if len(names) == len(inputs) else [shown_path(one.name) for one in inputs]
@@ -132,7 +132,7 @@ class _Application:
         self._folder = folder
         self._which = which
         self._first_reject = ""
-        self.is_kept: dict[str, bool | None] = {}  # None: was met
+        self.is_kept: dict[str, bool | None] = {}  # None: already seen in the inputs
         for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
             with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:
                 self.is_kept.update((line.removesuffix("\n"), is_kept) for line in lines)
@@ -141,7 +141,7 @@ class _Application:
             with _naming_damage(path), path.open(encoding="utf-8", errors="surrogatepass") as lines:
                 found = map(json.loads, lines)
                 self._rejected.update((shown_path(reject["file"]), reject["line"]) for reject in found)
-        self._cluster_of: dict[str, str] = {}  # of those documents that do not give their cluster its name
+        self._cluster_of: dict[str, str] = {}  # only of documents whose cluster has another id as its name
         if which == "all":
             with _naming_damage(clusters):
                 rows = read_column_values(clusters, ("id", "cluster"))
@@ -155,7 +155,7 @@ class _Application:
             self._first_reject = f"{first.path or one.name}:{first.line}: {first.reason}"
 
     def end(self) -> None:
-        """Count results whose records were missing; raise `ValueError` if all were, so that no output appears."""
+        """Count documents without a record; raise `ValueError` if no document had one, so that no output appears."""
         self.count.missing = sum(is_kept is not None for is_kept in self.is_kept.values())
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))
@@ -196,9 +196,9 @@ class _Application:
 def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
     fields = {"cluster": cluster, "kept": is_kept}
     record = line.rstrip()
-    if b'"cluster"' in record or b'"kept"' in record:  # perhaps fields of the record: they are replaced
+    if b'"cluster"' in record or b'"kept"' in record:  # these may be fields of the record, which are replaced
         text = json.dumps({**json.loads(record.decode("utf-8-sig")), **fields}, ensure_ascii=False)
-        return text.encode("utf-8", "backslashreplace")  # a lone surrogate is the escape again that JSON reads
+        return text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes a JSON escape
     return record[:-1] + b", " + json.dumps(fields, ensure_ascii=False).encode()[1:]
 
 
@@ -208,7 +208,7 @@ def _marked_columns(line: bytes, cluster: str, is_kept: bool) -> bytes:
 
 @contextmanager
 def _naming_damage(path: Path) -> Iterator[None]:
-    """Give the errors of reading results the name of the file, and the remedy."""
+    """Raise errors of reading results with the name of the file and the remedy."""
     try:
         yield
     except (OSError, ValueError, KeyError) as error:

@@ -1,8 +1,8 @@
 """Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
-Texts, ids and places are not held in memory; ids and places go to files in the folder of results. The first record with
-an id is the document. A later record with the same id is only counted as a repeat if its signature and length are the
-same. Otherwise it is rejected, because hsimhash cannot tell which of the two counts.
+Texts, ids and positions are not held in memory; ids and positions go to files in the folder of results. The first
+record with an id is the document. A later record with the same id counts as a repeat if its signature and length are
+the same. Otherwise it is rejected, because hsimhash cannot know which of the two is right.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy
 from hsimhash.progress import Observer
 
-FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
-ROWS_AT_ONCE = 1 << 16  # that are in memory while a column is read
+FIELD_CHARACTERS = 64  # a longer value of a field cannot be a time or a number
+ROWS_AT_ONCE = 1 << 16  # rows in memory while a column is read
 
 
-# Of each document: its fingerprint, sketch and key, 0 for what it has none of; its kind, `VOTED`, `EXACT` or
-# `TOO_SHORT`; the characters of its text, 0 where a fingerprint was read; the number of its input; its line there,
-# from 1.
+# For each document: fingerprint, sketch and key, 0 if missing; kind: `VOTED`, `EXACT` or `TOO_SHORT`; length of its
+# text in characters, 0 if a fingerprint was read; number of its input; line in that input, from 1.
 _SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "u1"))
 _ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
 _VALUE = np.dtype([(f"part{number}", "f8") for number in range(VALUE_PARTS)])
@@ -50,7 +49,7 @@ _RowArray = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Receives lines for the lists of rejected records and of short texts, and watches."""
+    """Receives lines for the lists of rejected records and of short texts, and progress."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
@@ -71,7 +70,7 @@ class SpilledRows:
             self._rows.append(rows)
 
     def at(self, numbers: Int64s) -> _RowArray:
-        """Return some rows."""
+        """Return the rows with the given numbers."""
         with output_errors(self._folder):
             return np.array(self._rows.mapped()[numbers])
 
@@ -91,11 +90,12 @@ class PolicyValues:
     def __init__(self, folder: Path, number: int, policy: Policy) -> None:
         self._policy = policy
         self._rows = SpilledRows(folder, f"values-{number}", _VALUE)
-        self.count = self.compared = self.unfit = 0  # documents; those with a value; with one that cannot be compared
-        self.first_unfit = 0  # the number of the first of the last ones
+        # Numbers of documents: all, those with a comparable value, and those with a value that cannot be compared.
+        self.count = self.compared = self.unfit = 0
+        self.first_unfit = 0  # number of the first unfit document
 
     def append(self, values: Sequence[object]) -> None:
-        """Add the fields of further documents."""
+        """Add the field's values of further documents."""
         rows = np.array([self._policy.parts_of(value) for value in values], _VALUE)
         is_compared = ~np.isnan(rows["part0"])
         unfit = [place for place in np.flatnonzero(~is_compared).tolist() if values[place] is not None]
@@ -118,10 +118,10 @@ class Collected:
 
     doc_ids: SpilledIds
     rows: SpilledRows  # `_ROW`
-    values: Mapping[Policy, PolicyValues]  # of the policies with a field
-    has_signatures: bool  # whether some document has a sketch or a key
-    rejected: int  # records that are none of these documents
-    repeated: int  # records that say again what one before said
+    values: Mapping[Policy, PolicyValues]  # for policies with a field
+    has_signatures: bool  # whether any document has a sketch or a key
+    rejected: int  # number of rejected records
+    repeated: int  # number of records that repeat an earlier one
     keying: Keying
 
     @cached_property
@@ -144,7 +144,7 @@ class Collected:
         return self.rows.column("kind")
 
     def signatures(self, numbers: Int64s) -> Signatures:
-        """Return the signatures of some documents; fingerprints alone take no additional memory."""
+        """Return the signatures of some documents; without sketches and keys this takes no additional memory."""
         if not self.has_signatures:
             return Signatures.of(self.fingerprints[numbers])
         return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds, self.keying)[numbers]
@@ -163,7 +163,7 @@ def collect(
     listener: Listener,
     held: HeldBatches,
 ) -> Collected:
-    """Read the inputs, but for what is `held`, with the documents in `folder`, which the caller deletes."""
+    """Read the inputs, except for what is `held`; columns go to `folder`, which the caller deletes."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
     workers = options.workers or usual_workers(inputs)
@@ -202,7 +202,7 @@ class _Columns:
             values = map(_bounded, documents.fields.get(policy.field) or (None,) * len(rows))
             column.append(list(compress(values, is_new.tolist())))
         rejects = [*documents.rejects, *self._refused(documents, rows, earlier)]
-        if one.kind != "files":  # there a reject's line is not its place
+        if one.kind != "files":  # in a folder, a reject's line is not its position
             rejects.sort(key=lambda reject: reject.line)
         self._rejected += len(rejects)
         return [reject_line(one, reject) for reject in rejects]
@@ -247,7 +247,7 @@ def _rows(batch: Batch, made: Signatures | None) -> _RowArray:
 
 
 def _bounded(value: object) -> object:
-    """Return a field's value if it may be a time or a number, else an empty text; None stays."""
+    """Return a field's value if it may be a time or a number, None if it is missing, else an empty text."""
     if isinstance(value, Decimal) and value.is_finite():
         value = integer_in(value) or float(value)
     is_long = isinstance(value, str) and len(value) > FIELD_CHARACTERS

@@ -1,6 +1,7 @@
-"""Group documents into clusters: decide which document represents which, of the inputs and of a stored index.
+"""Group documents into clusters: decide which document, of the inputs or of a stored index, is kept for each.
 
-Documents are numbered in the order of the inputs. Stored documents that are kept in their place have later numbers.
+Documents are numbered in the order of the inputs. Stored documents that are kept instead of some of them have the
+numbers after these.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from hsimhash.pairs.pair_blocks import pair_words, sorted_block
 from hsimhash.pairs.search import find_crowded
 from hsimhash.store.base import Match
 
-MATCHES_AT_ONCE = 4  # asked for first, where only the nearest stranger counts
-ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
+MATCHES_AT_ONCE = 4  # matches requested first, if only the nearest document outside the batch counts
+ROWS_AT_ONCE = 1 << 16  # rows of matches after which they are written, checked after each document
 
 MatchRows = Sequence[ColumnValues]
 _NONE = np.empty(0, np.int64)
@@ -39,27 +40,27 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Stored documents that are the nearest of some in a batch."""
+    """Stored documents that are nearest to documents of the batch."""
 
-    nearest: Int64s  # for each document of the batch which of these it is, -1 where none is near
+    nearest: Int64s  # for each document of the batch the index of its nearest one, -1 if none is near
     doc_ids: Sequence[str]
     fingerprints: Uint64s
 
 
 def none_stored(documents: Collected) -> Stored:
-    """Return an empty result: no stored documents are near."""
+    """Return a result without near stored documents."""
     return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Arrays of shape (n,), one value for each document."""
+    """The clusters, as arrays of shape (n,) with one value for each document."""
 
-    kept: Int64s  # the number of the document that is kept in its place: its own where it is kept itself
-    distance: Uint8s  # uint8, to that one
-    cluster: Int64s  # the number of its cluster's document with the smallest id
+    kept: Int64s  # number of the document kept for it, its own if it is kept itself
+    distance: Uint8s  # distance to that document
+    cluster: Int64s  # number of the document with the smallest id in its cluster
     size: Int64s  # documents in its cluster, a stored one included
-    diameter: Uint8s  # uint8, the greatest distance between two of them
+    diameter: Uint8s  # greatest distance between two documents of its cluster
     split: int  # components that were larger than allowed and were cut into stars
 
     def is_kept(self, start: int, stop: int) -> Bools:
@@ -70,7 +71,7 @@ class Grouping:
 def find_near(
     signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Pairs:
-    """Return the near pairs by the options, those of crowds only if all are listed; `tell`: as for `find_pairs`."""
+    """Return the near pairs, with those within crowds only if all pairs are listed; see `find_pairs` for `tell`."""
     find = find_pairs if options.pairs == "all" else find_crowded
     return find(
         signatures,
@@ -84,15 +85,15 @@ def find_near(
 def cluster_near(
     fingerprints: Uint64s, pairs: Pairs, rank: Int64s, options: DedupOptions, check: KeyCheck | None = None
 ) -> Clusters:
-    """Cluster documents by the options; of each cluster the one with the lowest rank is kept."""
-    ranks = np.argsort(np.argsort(rank))  # in the same order, from 0 on without gaps
+    """Cluster documents; in each cluster, the document with the lowest rank is kept."""
+    ranks = np.argsort(np.argsort(rank))  # the same order, without gaps from 0 on
     if options.clusters == "star":
         return star(fingerprints, pairs, ranks, check)
     return components(fingerprints, pairs, ranks, max_cluster_size=options.max_cluster_size, check=check)
 
 
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
-    """Return each document's rank by the policies; documents without near ones may have any rank."""
+    """Return each document's rank according to the policies; documents without near ones may have any rank."""
     lengths = documents.rows.column("length") if needs_lengths(keep) else None
     values = {policy: column.columns() for policy, column in documents.values.items()}
     places = documents.doc_ids.places(_near_some(documents, pairs)) if needs_places(keep) else None
@@ -100,7 +101,7 @@ def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -
 
 
 def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
-    """Return the documents that are near another one, or equal it."""
+    """Return the documents that are near or equal to another one."""
     is_near = np.bincount(pairs.groups, minlength=1) > 1
     is_near[pairs.left] = is_near[pairs.right] = True
     for crowd in pairs.crowds if isinstance(pairs, CrowdedPairs) else ():
@@ -115,17 +116,17 @@ def group(
     stored: Stored,
     refuses: Callable[[Int64s, Int64s], Bools],
 ) -> Grouping:
-    """Group documents.
+    """Group documents into clusters.
 
-    A document that has a match in a stored index gives way to the nearest one; the others are clustered among
-    themselves. So a document is only dropped for one that is near it, or, in a component, for one that is kept.
+    A document with a match in a stored index is dropped for the nearest match; the others are clustered among
+    themselves. So a document is only dropped for one that is near it, or, in a component, for the kept one.
 
     Args:
-        documents: all of them.
-        pairs: those of the comparable ones, by their number among these.
-        options: how.
-        stored: what `match_stored` found.
-        refuses: as for `KeyCheck`.
+        documents: All documents.
+        pairs: Pairs of comparable documents, by their number among these.
+        options: How to cluster documents.
+        stored: Result of `match_stored`.
+        refuses: As for `KeyCheck`, but with numbers of documents.
     """
     count, rank = len(documents.doc_ids), rank_documents(documents, pairs, options.keep)
     fingerprints = np.concatenate([documents.fingerprints, stored.fingerprints])
@@ -145,14 +146,14 @@ def group(
 
 
 def dropped_pairs(grouping: Grouping) -> tuple[Int64s, Int64s]:
-    """Return the documents that are dropped for another one, and that one; not those dropped for a stored document."""
+    """Return (dropped documents, those kept for them), without those that are dropped for a stored document."""
     kept, count = grouping.kept, len(grouping.kept)
     dropped = np.flatnonzero((kept != np.arange(count)) & (kept < count))
     return dropped, kept[dropped]
 
 
 def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptions) -> tuple[Int64s, Int64s]:
-    """Return what `dropped_pairs` does, of documents that only a key makes near."""
+    """Return the `dropped_pairs` that are near only by key."""
     if not documents.has_signatures:
         return _NONE, _NONE
     dropped, kept = dropped_pairs(grouping)
@@ -163,7 +164,7 @@ def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptio
 def kept_pairs(
     documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions, looked: Looked
 ) -> Pairs:
-    """Return each dropped document that is near the one kept for it, with that one; `groups` is `Pairs.groups`."""
+    """Return the pairs of a dropped document and the one kept for it that are near; `groups` is `Pairs.groups`."""
     among, (dropped, kept) = documents.comparable, dropped_pairs(grouping)
     chosen = pairs_found_by(documents, dropped, kept, options, looked.refused) != "chain"
     words = pair_words(np.searchsorted(among, dropped[chosen]), np.searchsorted(among, kept[chosen]))
@@ -173,16 +174,16 @@ def kept_pairs(
 def pairs_found_by(
     documents: Collected, some: Int64s, others: Int64s, options: DedupOptions, refused: Int64s = _NONE
 ) -> NDArray[np.str_]:
-    """Return what makes each pair of documents near, see `found_by`; `chain` for pairs that were `refused`.
+    """Return what makes each pair of documents near, as `found_by` does, but `chain` for pairs that were `refused`.
 
-    If all pairs are listed, signatures decide: neither of two near documents need be dropped for the other.
+    If all pairs are listed, only signatures decide, because a pair does not imply that one of the two is dropped.
     """
     found = found_by(documents.signatures(some), documents.signatures(others), options)
     return found if options.pairs == "all" else np.where(are_in(pair_words(some, others), refused), "chain", found)
 
 
 def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDArray[np.str_]:
-    """Return what makes each pair near: `distance` or `key`; or `chain`, if only others connect the two."""
+    """Return what makes each pair near: `distance`, `key`, or `chain` if only other documents connect the two."""
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     is_near = distances <= options.max_distance
     alike = are_alike(some.sketches, others.sketches, options.max_sketch, distances)
@@ -191,7 +192,7 @@ def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDA
 
 
 def about_pairs(signatures: Signatures, options: DedupOptions) -> int:
-    """Estimate how many near pairs there are by the options, without those of equal documents."""
+    """Estimate the number of near pairs, without those of equal documents."""
     distance, sketch = options.max_distance, options.max_sketch
     found = find_crowded(signatures, max_distance=distance, max_sketch=sketch, memory_bytes=options.memory_bytes)
     return found.estimate()
@@ -211,9 +212,9 @@ def _grouping(doc_ids: SpilledIds, stored: Stored, kept: Int64s, fingerprints: U
 
 
 def _smallest_ids(doc_ids: SpilledIds, stored: Stored, kept: Int64s, members: Int64s) -> Int64s:
-    """Return, at the number of each cluster's kept document, the number of the one with the smallest id."""
+    """Return, at the index of each kept document, the number of the document with the smallest id in its cluster."""
     smallest = np.arange(len(kept))
-    members = members[np.argsort(kept[members], kind="stable")]  # so that a cluster's stand together
+    members = members[np.argsort(kept[members], kind="stable")]  # members of a cluster are adjacent
     cluster, least = -1, ""
     for start in range(0, len(members), ROWS_AT_ONCE):
         part = members[start : start + ROWS_AT_ONCE]
@@ -236,17 +237,18 @@ def match_stored(
 ) -> Stored:
     """Query an index for every signature; omits matches with the batch's own documents.
 
-    Those are compared within the batch, as they are now; two that are stored already must not drop each other. Unless
-    all pairs are listed, only the nearest match is: a document near a crowd has as many as that has documents.
+    Documents of the batch are compared within it, as they are now; otherwise two that are already stored would drop
+    each other. Unless all pairs are listed, only the nearest match is written, because a document near a crowd has as
+    many matches as the crowd has documents.
 
     Args:
-        index: only read.
-        documents: the batch.
-        options: what matches.
-        write: told columns of document, stored document, distance, first seen, and, where there are signatures,
-            similarity and what it was found by: by signature in the order of its first document, then by document,
-            nearest first.
-        progress: told (done, total) signatures.
+        index: Index to query; it is only read.
+        documents: The batch.
+        options: Decides which documents match.
+        write: Called with columns of document, stored document, distance, first seen and, if there are signatures,
+            similarity and found by. Rows are ordered by signature (in the order of first documents), then by document,
+            then nearest first.
+        progress: Called with the numbers of signatures (done, total).
     """
     found = _StoredMatches(documents, write, has_all=options.pairs == "all")
     order, starts = _by_signature(documents, options.memory_bytes)
@@ -263,7 +265,7 @@ def match_stored(
 def _asked(
     index: HSimIndex, queries: Signatures, options: DedupOptions, found: _StoredMatches
 ) -> Sequence[Sequence[Match]]:
-    """Return matches of each query, nearest first: all, or so many that a stranger is among them if there is one."""
+    """Return matches of each query, nearest first: all, or enough to include one outside the batch if there is any."""
     ask = partial(index.query_many, max_distance=options.max_distance, max_sketch=options.max_sketch)
     if options.pairs == "all":
         return ask(queries)
@@ -278,7 +280,7 @@ def _asked(
 
 
 def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int64s]:
-    """Return the comparable documents, equal ones together, in order of each group's first; and where groups begin."""
+    """Return the comparable documents grouped by signature, in the order of first documents, and where groups begin."""
     among = documents.comparable
     place = group_equal(documents.signatures(among), memory_bytes=memory_bytes)
     order = np.argsort(place, kind="stable")
@@ -290,7 +292,7 @@ class _StoredMatches:
     def __init__(self, documents: Collected, write: Callable[[MatchRows], object], *, has_all: bool) -> None:
         self._has_all = has_all
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
-        self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
+        self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: the nearest stored documents
         self._doc_ids = documents.doc_ids
         self._has_signatures = documents.has_signatures
         self._write = write
@@ -304,7 +306,7 @@ class _StoredMatches:
         self.write_rows()
 
     def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
-        """Return the ids that are not the batch's."""
+        """Return the ids of matches that are not documents of the batch."""
         met = list(dict.fromkeys(match.doc_id for match in matches))
         return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist())) if met else frozenset()
 

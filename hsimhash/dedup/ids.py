@@ -1,7 +1,7 @@
-"""Keep document ids in a file and find repeated ones, when there are too many for memory.
+"""Keep document ids in a file, and find repeated ones when there are too many for memory.
 
-A table of digests finds ids that may be repeated. While documents are read it takes 16 to 32 bytes per id, where a dict
-takes 200. Candidates are compared with the ids themselves, so that two ids are never confused.
+A table of digests finds ids that may be repeated. While documents are read it takes 16 to 32 bytes per id; a dict would
+take 200. Candidates are compared with the ids themselves, so that two ids are never confused.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.pairs.distinct import Column
 
-IDS_AT_ONCE = 1 << 16  # ids that are in memory together, where all are read
-IDS_SORTED = 1 << 18  # ids sorted at once; the rest waits in files
-WINDOW_BYTES = 1 << 16  # ids that begin in one are read together
-LEAST_ROOM = 1 << 10  # digests
+IDS_AT_ONCE = 1 << 16  # ids in memory at a time while all are read
+IDS_SORTED = 1 << 18  # ids sorted at a time, into one file each
+WINDOW_BYTES = 1 << 16  # ids that begin in the same window of this size are read together
+LEAST_ROOM = 1 << 10  # initial capacity in digests
 
 
 def murmur_digests(doc_ids: Sequence[bytes]) -> Uint64s:
-    """Return 64 bits of each id's murmur3."""
+    """Return 64 bits of the murmur3 hash of each id."""
     joined = b"".join(map(mmh3.mmh3_x64_128_digest, doc_ids))
     return np.ascontiguousarray(np.frombuffer(joined, np.uint64)[::2])
 
 
 class DigestTable:
-    """Digests by number, 0, 1, …, and back: a hash table with open addressing, for many at once.
+    """Maps digests to numbers 0, 1, …: a hash table with open addressing that handles many digests at a time.
 
-    A slot holds a number plus 1, or 0 for none. A digest stands in the first slot of its own sequence (`_next`) that
-    was free when it came, and half of the slots or more are free: so a search ends at a free slot, or earlier.
+    A slot holds a number plus 1, or 0 if it is free. A digest is in the first slot of its own sequence (`_next`) that
+    was free when it was added. At least half of the slots are free, so every search ends, at a free slot if not before.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class DigestTable:
         return digests & np.uint64(len(self._slots) - 1)
 
     def _next(self, slots: Uint64s, digests: Uint64s) -> Uint64s:
-        """Return the slots after these; the step is odd, so that a sequence comes by every slot."""
+        """Return the slots after these; the step is odd, so a sequence visits every slot."""
         return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
 
     def find(self, digests: Uint64s) -> Int64s:
-        """Return the number of each digest, -1 if it is unknown; of repeated digests, one of the numbers."""
+        """Return the number of each digest, -1 if it is unknown; for a repeated digest, any one of its numbers."""
         found = np.full(len(digests), -1, np.int64)
         left, slots = np.arange(len(digests)), self._first(digests)
         while len(left):
@@ -81,31 +81,31 @@ class DigestTable:
             self._place(start, min(start + IDS_AT_ONCE, self._count))
 
     def _place(self, start: int, stop: int) -> None:
-        """Give the numbers of [start, stop) slots."""
+        """Assign slots to the numbers [start, stop)."""
         numbers, digests = np.arange(start + 1, stop + 1, dtype=np.uint32), self._digests[start:stop]
         slots = self._first(digests)
         while len(numbers):
             is_free = self._slots[slots] == 0
-            self._slots[slots[is_free]] = numbers[is_free]  # of those that meet in a slot one stays
+            self._slots[slots[is_free]] = numbers[is_free]  # if several have the same slot, one of them wins
             continues = self._slots[slots] != numbers
             numbers, digests = numbers[continues], digests[continues]
             slots = self._next(slots[continues], digests)
 
 
 class SpilledIds:
-    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line; ids have no control characters."""
+    """Distinct ids by number, 0, 1, …, in a file of `folder`, one per line; ids do not have control characters."""
 
     def __init__(self, folder: Path, digests_of: Callable[[Sequence[bytes]], Uint64s] = murmur_digests) -> None:
         self._folder = folder
         self._path = folder / "ids"
         self._data = Column(self._path, np.uint8, "")
-        self._ends = Column(folder / "ends", np.int64, "")  # of the lines; before them 0
+        self._ends = Column(folder / "ends", np.int64, "")  # 0, then the end of each line
         self._size = self._count = 0
         self._digests_of = digests_of
         self._table = DigestTable()
-        self._alike: dict[str, int] = {}  # ids whose digest another has: hardly ever one
+        self._alike: dict[str, int] = {}  # ids that share a digest with another, which is very rare
         with output_errors(folder):
-            self._data.append(np.empty(0, np.uint8))  # so that there is a file
+            self._data.append(np.empty(0, np.uint8))  # creates the file
             self._ends.append(np.zeros(1, np.int64))
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class SpilledIds:
         self._table = DigestTable()
 
     def _confirmed(self, doc_ids: Sequence[str], met: Int64s) -> Int64s:
-        """Return the numbers of ids; `met` are those of ids with the same digests."""
+        """Return the numbers of ids, given the numbers `met` that the table has for their digests."""
         numbers, places = met.copy(), np.flatnonzero(met >= 0)
         for place, known in zip(places.tolist(), self.at(met[places]), strict=True):
             if known != doc_ids[place]:
@@ -148,7 +148,7 @@ class SpilledIds:
         return numbers
 
     def _compared(self, doc_ids: Sequence[str], earlier: Int64s, new: Int64s) -> Int64s:
-        """Return which of `new` are the first with their ids, and set `earlier` for the others."""
+        """Return those of `new` that are the first with their id, and set `earlier` for the others."""
         numbers: dict[str, int] = {}
         first: list[int] = []
         for place in new.tolist():
@@ -170,7 +170,7 @@ class SpilledIds:
         self._count += len(encoded)
 
     def within(self, start: int, stop: int) -> list[str]:
-        """Return the ids of the numbers [start, stop)."""
+        """Return the ids with the numbers [start, stop)."""
         if start >= stop:
             return []
         with output_errors(self._folder):
@@ -178,7 +178,7 @@ class SpilledIds:
             return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
 
     def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
-        """Return the ids with the given numbers; the ids in `beyond` have the numbers after the last."""
+        """Return the ids with the given numbers; the ids in `beyond` have the numbers after the last own one."""
         if not len(numbers):
             return []
         distinct, places = np.unique(numbers, return_inverse=True)
@@ -187,7 +187,7 @@ class SpilledIds:
         return [names[place] for place in places.tolist()]
 
     def _ascending(self, numbers: Int64s) -> list[str]:
-        """Return the ids of ascending numbers, all of a window by one read."""
+        """Return the ids of ascending numbers, with one read per window."""
         lines: list[bytes] = []
         with output_errors(self._folder), self._path.open("rb", buffering=0) as file:
             ends = self._ends.mapped()
@@ -201,7 +201,7 @@ class SpilledIds:
         return b"".join(lines).decode().split("\n")[:-1]
 
     def places(self, numbers: Int64s, ids_sorted: int = IDS_SORTED) -> Int64s:
-        """Return the position of some numbers in the order of their ids; 0 for all others."""
+        """Return an array with the rank of each of some numbers by id; all other numbers have 0."""
         places = np.zeros(self._count, np.int64)
         with output_errors(self._folder), ExitStack() as stack:
             runs = []
@@ -215,7 +215,7 @@ class SpilledIds:
         return places
 
     def _write_sorted(self, path: Path, numbers: Int64s) -> None:
-        """Write ids as lines with their numbers; a tab comes before whatever an id may have."""
+        """Write sorted lines of id, tab and number; a tab sorts before every character of an id."""
         named = zip(self.at(numbers), numbers.tolist(), strict=True)
         path.write_bytes(b"".join(sorted(f"{doc_id}\t{number}\n".encode() for doc_id, number in named)))
 

@@ -1,6 +1,6 @@
-"""The steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
+"""Run the steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
 
-Results depend only on inputs and options. Two runs differ only in what `stats.json` has under `run`.
+Results depend only on inputs and options. Two runs can differ only in the entry `run` of `stats.json`.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def dedup(
     """Find near-duplicates in inputs, and write what to keep; the inputs are not changed.
 
     Args:
-        inputs: what `find_inputs` found.
-        folder: where results are written; all of them appear when they are complete.
-        options: what to do.
-        against: an index with documents from before, whose profile then counts; or else the profile.
-        observer: who watches.
+        inputs: Inputs found by `find_inputs`.
+        folder: Folder for the results; all of them appear when they are complete.
+        options: Options of the run.
+        against: Index with earlier documents, whose profile is then used, or else the profile.
+        observer: Receives progress and warnings.
 
     Raises:
-        ValueError: bad arguments, or there are results already; nothing was written.
-        HsimhashError: the folder cannot be written.
+        ValueError: An argument is invalid, or there are already results; nothing was written.
+        HsimhashError: The folder cannot be written.
     """
     form = table_form(options.table_format)
     profile = against.profile if isinstance(against, HSimIndex) else against
@@ -78,7 +78,7 @@ def dedup(
 
 
 def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, against: HSimIndex | Profile) -> None:
-    """Refuse what could not be done, before anything is read."""
+    """Raise `ValueError` for invalid options before anything is read."""
     if options.fit not in (FIT_AUTO, FIT_OFF):
         if isinstance(against, HSimIndex):
             raise ValueError(f"fit {options.fit}: an index keeps the profile that it was created with; omit fit")
@@ -186,7 +186,7 @@ class _DedupRun:
             )
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Warn if a policy has no effect, as with a misspelt field, or ignores values."""
+        """Warn if a policy does not have an effect, as with a misspelt field, or cannot compare some values."""
         for policy in filter(documents.values.get, self.options.keep):
             values = documents.values[policy]
             if values.count and not values.compared:

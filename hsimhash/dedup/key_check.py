@@ -1,4 +1,4 @@
-"""Look at the texts of documents that would be dropped by key alone: each is read once more from its input."""
+"""Compare the texts of documents that would be dropped by key alone; each is read again from its input."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _NONE = np.empty(0, np.int64)
 
 
 class Looked(NamedTuple):
-    """What a look at the texts found."""
+    """The result of comparing texts."""
 
-    refused: Int64s = _NONE  # pairs of documents that share too little: ascending `pair_words`
-    unseen: int = 0  # documents that are dropped by key alone, although the texts could not be compared
-    reasons: tuple[str, ...] = ()  # why not
+    refused: Int64s = _NONE  # pairs whose texts share too little, as ascending `pair_words`
+    unseen: int = 0  # number of documents dropped by key alone although their texts could not be compared
+    reasons: tuple[str, ...] = ()  # why these texts could not be compared
 
 
 class TextCheck:
     """Refuses pairs whose texts share too little. A context manager.
 
     Args:
-        documents: all of them.
-        inputs: where they are from.
-        options: how the inputs are read; and without a limit for sketches, no texts are compared either.
-        profile: whose shingles count.
-        folder: for a temporary file.
+        documents: All documents.
+        inputs: Inputs of the documents.
+        options: How to read the inputs. Without a limit for sketches, no texts are compared.
+        profile: Profile that defines the shingles.
+        folder: Folder for a temporary file.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TextCheck:
         self._folder = folder
         self._shingles = SharedShingles(profile, self._texts, folder)
         self._refused = _NONE
-        self._missing: dict[int, str] = {}  # inputs that cannot be read again, and why
+        self._missing: dict[int, str] = {}  # number of an input that cannot be read again → reason
 
     def _texts(self, numbers: Int64s) -> Iterable[tuple[int, str]]:
         if self._profile.sketch is None:
@@ -61,9 +61,9 @@ class TextCheck:
         self._shingles.__exit__(*exc_info)
 
     def refuses(self, dropped: Int64s, kept: Int64s) -> Bools:
-        """Return for each document whether its text shares too little with that of the one that is kept for it.
+        """Return for each dropped document whether its text shares too little with that of the kept one.
 
-        False where one of the texts is not at hand: then the sketches decide.
+        If one of the texts is not available, this is False, and the sketches decide.
         """
         if self._options.max_sketch is None:
             return np.zeros(len(dropped), np.bool_)
@@ -73,10 +73,10 @@ class TextCheck:
         return found
 
     def looked(self, dropped: Int64s, kept: Int64s) -> Looked:
-        """Return what all looks found, the last one at the documents that are dropped by key alone."""
+        """Compare the documents dropped by key alone, and return the result of this and all earlier comparisons."""
         if self._options.max_sketch is None:
             return Looked()
-        self.refuses(dropped, kept)  # in a component others may connect the two
+        self.refuses(dropped, kept)  # not all were compared: in a component others may connect the two
         pairs = zip(dropped.tolist(), kept.tolist(), strict=True)
         unread = [unread for pair in pairs if (unread := [one for one in pair if one not in self._shingles])]
         numbers = np.array([number for some in unread for number in some], np.int64)

@@ -32,7 +32,7 @@ def check_clusters(method: str, max_cluster_size: int | None) -> None:
 
 
 def check_pairs(listed: str) -> None:
-    """Raise `ValueError` unless `listed` says which pairs to list."""
+    """Raise `ValueError` unless `listed` is a valid choice of pairs to list."""
     if listed not in get_args(PairsListed):
         raise ValueError(f"unknown pairs {listed!r}; use {', '.join(get_args(PairsListed))}")
 
@@ -41,25 +41,25 @@ def check_pairs(listed: str) -> None:
 class DedupOptions:
     """Options of a run."""
 
-    max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they share a key
-    max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
+    max_distance: int = DEFAULT_DISTANCE  # largest distance of near documents that do not share a key, bits
+    max_sketch: int | None = MAX_SKETCH  # largest distance of near documents' sketches, if both have one; None: any
     clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
-    max_cluster_size: int | None = None  # of components; larger ones are cut into stars
-    keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep, the weightiest policy first
-    reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read
-    workers: int | None = None  # processes that fingerprint texts; by default one per core
-    memory_bytes: int = MEMORY_BYTES  # what finding pairs may take; beyond it disk is used
-    table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there
-    pairs: PairsListed = "kept"  # to list: each dropped document with the one kept for it, all near ones, none
-    overwrite: bool = False  # replace results that are there
-    fit: str = FIT_AUTO  # how rare features are, see `fitted_profile`
+    max_cluster_size: int | None = None  # largest component, in documents; larger ones are cut into stars
+    keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep; the first policy decides first
+    reading: InputOptions = field(default_factory=InputOptions)  # how to read the inputs
+    workers: int | None = None  # processes that fingerprint texts; default: one per core
+    memory_bytes: int = MEMORY_BYTES  # memory for finding pairs; above that, disk is used
+    table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet if pyarrow is installed
+    pairs: PairsListed = "kept"  # pairs to list: each dropped document with the one kept for it, all near ones, none
+    overwrite: bool = False  # whether to replace existing results
+    fit: str = FIT_AUTO  # rarity table; see `fitted_profile`
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
         check_pairs(self.pairs)
 
     def to_json(self) -> dict[str, object]:
-        """Return the options that decide the results, as JSON values."""
+        """Return the options that determine the results, as JSON values."""
         own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "pairs", "fit")
         return {
             **{name: getattr(self, name) for name in own},
@@ -69,7 +69,7 @@ class DedupOptions:
 
 
 def reading_from(options: Mapping[str, object]) -> InputOptions:
-    """Return how a run read its inputs, from its options as JSON values; missing ones have their defaults."""
+    """Return how a run read its inputs, from its options as JSON values; missing options have their defaults."""
     known = {one.name: options[one.name] for one in fields(InputOptions) if one.name in options}
     return InputOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})  # type: ignore[arg-type]
 
@@ -81,13 +81,13 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupSummary:
-    """The result of a run: the counts of `stats.json`, warnings, seconds by stage, the folder, and what was learnt."""
+    """The result of a run: the counts in `stats.json`, warnings, seconds by stage, the folder, and what was learnt."""
 
     totals: Totals
     notices: Sequence[Notice]
     seconds: Mapping[str, float]
     folder: Path
-    learnt: Learnt | None = None  # None: the words weigh as in general text, or not by their rarity
+    learnt: Learnt | None = None  # None: word weights are those of general text, or do not depend on rarity
 
     def to_json(self) -> dict[str, object]:
         """Return the counts, the seconds, the folder, and what was learnt."""

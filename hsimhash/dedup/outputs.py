@@ -1,19 +1,19 @@
-"""The folder of results: all files appear at the end, one after the other, `stats.json` last.
+"""Manage the folder of results: all files appear at the end, one after the other, `stats.json` last.
 
 | file | what |
 |---|---|
-| `pairs` | left id, right id, distance: the kept document and one that is dropped for it; or all near documents |
+| `pairs` | left id, right id, distance: the kept document and one that is dropped for it; or all near pairs |
 | `clusters` | id, cluster, kept, kept id, distance to it, size, diameter: every document |
 | `matches` | id, old id, distance, first seen: near documents of a stored index |
-| `keep.txt`, `drop.txt` | ids, one a line |
+| `keep.txt`, `drop.txt` | ids, one per line |
 | `rejects.jsonl`, `short.jsonl` | invalid records; texts with too few features, or none |
-| `report.html` | for people |
+| `report.html` | a page for people |
 | `stats.json` | counts, options, times; appears after everything else |
-| `.dedup.new/` | files of a running process, with its lock; without a holder, of an unfinished run |
+| `.dedup.new/` | files of a running process, and its lock; if nobody holds the lock, those of an unfinished run |
 
 Tables are `.parquet` or `.jsonl`. If documents have sketches or keys, the tables of pairs and matches also have the
-similarity (null if a sketch is missing) and what found the pair: `distance`, `key`, or, where only others connect the
-two, `chain`.
+similarity (null if a sketch is missing) and what found the pair: `distance`, `key`, or `chain` if only other documents
+connect the two.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ output_errors = partial(
 
 @contextmanager
 def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Give a folder to write results to; if the block ends without an error, they get their names in `path`.
+    """Provide a folder for results; if the block ends without an error, they are moved to `path`.
 
-    `path` is made if it is missing; what an unfinished run left there is deleted.
+    `path` is created if needed; files of an unfinished run are deleted.
 
     Raises:
-        ValueError: there are results, or other files of their names, and `overwrite` is false.
-        StoreBusyError: another process works in it.
-        HsimhashError: it cannot be made or written.
+        ValueError: There are results, or other files with their names, and `overwrite` is false.
+        StoreBusyError: Another process is working in the folder.
+        HsimhashError: The folder cannot be created or written.
     """
     new = path / _NEW
     with output_errors(path):
@@ -69,12 +69,12 @@ def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
             shutil.rmtree(new, ignore_errors=True)
             raise
         with output_errors(path):
-            _give_names(path, new, made)  # where it fails, `new` tells the next run that results are half there
+            _give_names(path, new, made)  # if it fails, `new` remains to mark incomplete results
         shutil.rmtree(new, ignore_errors=True)
 
 
 def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
-    """Take the folder, and delete what an unfinished run left in it."""
+    """Lock the folder, and delete files of an unfinished run."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is not a folder; choose another name for the results")
     is_unfinished = new.exists()
@@ -83,7 +83,7 @@ def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
     new.mkdir(exist_ok=True)
     lock = lock_or_refuse(new / _LOCK, f"works in {path}", "choose another folder")
     try:
-        _refuse_results(path, () if overwrite else (STATS,))  # another may have finished meanwhile
+        _refuse_results(path, () if overwrite else (STATS,))  # another run may have finished meanwhile
         for name in NAMES if is_unfinished and not (path / STATS).exists() else ():
             (path / name).unlink(missing_ok=True)
         for left in new.iterdir():
@@ -100,7 +100,7 @@ def _give_names(path: Path, new: Path, made: Sequence[str]) -> None:
     sync_folder(path)
     for name in NAMES:
         if name == STATS:
-            sync_folder(path)  # all else is there before the mark of completion
+            sync_folder(path)  # everything else must be durable before the mark of completion
         if name in made:
             (new / name).replace(path / name)
         else:

@@ -1,8 +1,8 @@
 """The data of report.html, the warnings, and the rendered page.
 
-The page is one file without scripts or external resources. Its size does not grow with the documents. The template
-engine escapes every value; characters that could disturb the text around them are shown by number. The data hold
-whole names: the page shortens what it prints.
+The page is one file without scripts or external resources. Its size does not grow with the number of documents. The
+template engine escapes every value; characters that could disturb the surrounding text are shown by number. The data
+have full names, which the page shortens.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.bccache import Bucket
 
-CLUSTERS_SHOWN = 20  # those with a warning, the largest ones, and the least alike
-LARGEST_SHOWN = 5  # of them
-MEMBERS_LISTED = 20  # of a cluster; the rest is counted
-MEMBERS_OPEN = 6  # a longer list of members is folded
-DIFFS_SHOWN = 2  # of a cluster: its first members
-CLUSTERS_LISTED = 500  # the largest ones, a line each
-PAIRS_SHOWN = 3  # of each distance
+CLUSTERS_SHOWN = 20  # clusters with a warning, the largest ones, and the least alike
+LARGEST_SHOWN = 5  # how many of them are the largest ones
+MEMBERS_LISTED = 20  # members listed per cluster; the rest are only counted
+MEMBERS_OPEN = 6  # shorter lists of members are open, others folded
+DIFFS_SHOWN = 2  # members per cluster whose differences are shown
+CLUSTERS_LISTED = 500  # largest clusters, listed on one line each
+PAIRS_SHOWN = 3  # pairs per distance
 
-NOTICES_SHOWN = 3  # of a kind
-LARGE = 100  # documents, and
-LARGE_SHARE = 0.01  # of all documents, at least: one cluster or fingerprint that deserves a look
-MANY_SHORT = 10  # documents too short for a fingerprint, and
+NOTICES_SHOWN = 3  # warnings of each kind
+# A cluster or a fingerprint gets a warning from this number and this share of all documents on.
+LARGE = 100
+LARGE_SHARE = 0.01
+# Too short documents get a warning from this number and this share of all documents on.
+MANY_SHORT = 10
 MANY_SHORT_SHARE = 0.05
 
 INPUTS_NAMED = 3
-ID_CHARS = 200  # of an id or a name; of a longer one the beginning and the end
-LINK_CHARS = 500  # of an id that is a link
+ID_CHARS = 200  # characters shown of an id or a name: if it is longer, its beginning and its end
+LINK_CHARS = 500  # longest id that becomes a link
 
-_SIZE_STEPS = (1, 2, 5)  # sizes are counted together from each of these times a power of ten on
+_SIZE_STEPS = (1, 2, 5)  # the bars of the chart of sizes begin at these numbers times powers of ten
 
-# An id that is a link; what is to be shown by number is none.
+# An id that becomes a link. Ids with characters that are shown by number do not.
 _URL = re.compile('https?://[^\\s\\\\<>"]+', re.ASCII | re.IGNORECASE)
-# Controls, what reverses or hides the text around it, and what UTF-8 cannot say; fixed here, as Unicode tables are not.
+# Control characters, characters that reverse or hide the surrounding text, and those that UTF-8 cannot encode. They are
+# listed here because Unicode tables change.
 _HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ud800-\\udfff\\ufeff\\ufff0-\\ufffb\\ufffe\\uffff\\U000e0000-\\U000e007f]+"
@@ -61,20 +64,20 @@ _LONE_MARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ShownPair:
-    """Two documents, and the differences of their texts."""
+    """Two documents, and the differences between their texts."""
 
-    left: str  # the id of one; in a cluster, of the kept document
+    left: str  # id of one document; in a cluster that of the kept one
     right: str
     distance: int  # bits
-    comparison: Comparison | None = None  # None: a text is not at hand, or they are too long together
+    comparison: Comparison | None = None  # None if a text is not available, or the texts are too long to compare
 
     @property
     def equal_words(self) -> float | None:
-        """The share of equal words, to four places, rounded down: 1 only where all are equal."""
+        """The share of equal words, rounded down to four decimals, so that it is 1 only if all words are equal."""
         return math.floor(self.comparison.equal_share * 10_000) / 10_000 if self.comparison else None
 
     def has_changes_of(self, other: ShownPair) -> bool:
-        """Whether it shows exactly the same changed passages as another pair."""
+        """Whether this pair has exactly the same changed passages as another one."""
         mine, others = self.comparison, other.comparison
         return mine is not None and others is not None and mine.passages == others.passages
 
@@ -85,14 +88,14 @@ class ReportCluster:
 
     kept_id: str
     size: int  # documents, the kept one included
-    diameter: int  # the greatest distance between two of them, bits
-    members: tuple[tuple[str, int], ...] = ()  # id, distance to the kept document
-    pairs: tuple[ShownPair, ...] = ()  # the kept document and one of the first members, the least alike first
-    first_line: str = ""  # of the kept document's text, where it is at hand
+    diameter: int  # greatest distance between two of them, bits
+    members: tuple[tuple[str, int], ...] = ()  # (id, distance to the kept document)
+    pairs: tuple[ShownPair, ...] = ()  # the kept document with each of the first members, the least alike first
+    first_line: str = ""  # first line of the kept document's text, if available
 
     @property
     def equal_words(self) -> float | None:
-        """The smallest share of equal words among its pairs; None if no texts were compared."""
+        """The smallest share of equal words among the pairs; None if no texts were compared."""
         return min((share for pair in self.pairs if (share := pair.equal_words) is not None), default=None)
 
     @property
@@ -103,12 +106,12 @@ class ReportCluster:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The pairs of one distance that it found; of equal documents each counts once, with the first of them."""
+    """The pairs at one distance. Of equal documents, each counts once, paired with the first of them."""
 
     bits: int  # the distance
-    pairs: int  # how many there are
-    is_within: bool = True  # whether such a pair was searched for, and its documents are near
-    shown: tuple[ShownPair, ...] = ()  # some of them
+    pairs: int  # number of pairs
+    is_within: bool = True  # whether the distance is within the limit, so that the documents are near
+    shown: tuple[ShownPair, ...] = ()  # some of the pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,37 +119,37 @@ class Retry:
     """The same run with another distance."""
 
     bits: int
-    command: str  # for a shell; empty: it cannot be pasted
+    command: str  # command for a shell; empty if it cannot be pasted
 
 
 @dataclass(frozen=True, slots=True)
 class DedupCommands:
     """Commands that the reader of a report may want to run next."""
 
-    more: Retry | None = None  # finds more; None: there is no greater distance
+    more: Retry | None = None  # finds more; None if there is no greater distance
     fewer: Retry | None = None
-    apply: str = ""  # writes the documents that are kept; empty: `apply` cannot copy such inputs
+    apply: str = ""  # writes the kept documents; empty if `apply` cannot copy such inputs
     has_short_url: bool = False  # whether the commands lack a part of a URL that may be secret
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counts of documents, except for clusters and pairs, and `rejected` and `repeated`, which count records."""
+    """Numbers of documents, except for clusters and pairs, and for `rejected` and `repeated`, which count records."""
 
-    documents: int  # read, rejects not included
+    documents: int  # documents read, without rejects
     dropped: int
-    clusters: int  # of two documents or more
-    equal: int  # have the fingerprint of an earlier document, and its sketch and key
-    short: int  # too short for a fingerprint; kept
+    clusters: int  # clusters of two documents or more
+    equal: int  # documents with the fingerprint, sketch and key of an earlier one
+    short: int  # documents too short for a fingerprint; they are kept
     rejected: int
-    matched: int | None = None  # have a match in the stored index; None: there was no index to compare with
+    matched: int | None = None  # documents with a match in the stored index; None if there is no index
     largest_cluster: int = 0
     pairs: int = 0
-    by_key: int | None = None  # of these, found by their key alone; None: the profile makes fingerprints alone
-    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None: not counted
-    exact: int = 0  # so short that only equal texts match
+    by_key: int | None = None  # pairs found by key alone; None if the profile makes only fingerprints
+    unconfirmed: int | None = None  # additional pairs that are not near because their sketches differ; None: unknown
+    exact: int = 0  # documents so short that only equal texts match
     repeated: int = 0  # records that repeat an earlier one
-    split: int = 0  # components that were larger than allowed, and were cut into stars
+    split: int = 0  # components that were larger than allowed and were cut into stars
 
     @property
     def headline(self) -> str:
@@ -161,12 +164,12 @@ class Totals:
 
     @property
     def kept(self) -> int:
-        """Documents that are not dropped."""
+        """The number of documents that are not dropped."""
         return self.documents - self.dropped
 
     @property
     def by_distance(self) -> int | None:
-        """The pairs within the distance; None if all pairs are."""
+        """The number of pairs within the distance; None if the profile makes only fingerprints."""
         return None if self.by_key is None else self.pairs - self.by_key
 
     @property
@@ -176,11 +179,11 @@ class Totals:
 
     @property
     def large_size(self) -> float:
-        """From how many documents on a cluster or a repeated fingerprint deserves a look."""
+        """The number of documents from which on a cluster or a repeated fingerprint gets a warning."""
         return max(LARGE, LARGE_SHARE * self.documents)
 
     def to_json(self) -> dict[str, object]:
-        """Return the counts as `stats.json` has them."""
+        """Return the counts as in `stats.json`."""
         shares = ("documents", "kept", "dropped", "reduction", "clusters", "largest_cluster", "pairs", "equal")
         names = (
             *shares,
@@ -210,18 +213,18 @@ class ReportData:
     """Everything that the report shows."""
 
     inputs: tuple[str, ...]  # names, as given
-    newest_input: str  # when the newest input file was changed; empty: not known. The report reads no clock
+    newest_input: str  # when the newest input file was modified; empty if unknown. The report does not read a clock
     settings: tuple[tuple[str, str], ...]  # (name, value), such as ("layout", "10"), in the order to show
     totals: Totals
-    cluster_sizes: Mapping[int, int]  # size (2 and up) → clusters
-    distances: tuple[Distance, ...]  # from 0 bits on without a gap, also those just beyond the one searched for
-    sampled: tuple[int, int]  # of how many the pairs beyond that distance were counted, and how many there are
+    cluster_sizes: Mapping[int, int]  # size (2 and up) → number of clusters
+    distances: tuple[Distance, ...]  # all from 0 bits to just beyond the limit
+    sampled: tuple[int, int]  # how many signatures were sampled to count pairs beyond the limit, and how many there are
     notices: tuple[Notice, ...]
-    clusters: tuple[ReportCluster, ...]  # those to show, with members and pairs
-    listed: tuple[ReportCluster, ...]  # CLUSTERS_LISTED of them do, the largest first
-    clusters_file: str = "the clusters table"  # where the rest is
+    clusters: tuple[ReportCluster, ...]  # clusters to show, with members and pairs
+    listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, the largest first
+    clusters_file: str = "the clusters table"  # file with all clusters
     keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
-    texts_missing: str = ""  # why texts are not at hand, where they are not: a sentence
+    texts_missing: str = ""  # why some texts are not available, in sentences; empty if all are
     commands: DedupCommands = DedupCommands()
 
 
@@ -235,11 +238,11 @@ def find_notices(
     """Return the warnings of a run.
 
     Args:
-        totals: the counts.
-        giants: clusters of `large_size` or more, not of equal documents alone.
-        hot: fingerprints of `large_size` or more documents, and how many.
-        unseen: documents that are dropped by key alone, although the texts could not be compared.
-        reasons: why not.
+        totals: The counts.
+        giants: Clusters of `large_size` or more documents that are not all equal.
+        hot: Fingerprints of `large_size` or more documents, with the number of documents.
+        unseen: Number of documents dropped by key alone although their texts could not be compared.
+        reasons: Why these texts could not be compared.
     """
 
     def counted(count: int) -> str:
@@ -280,7 +283,7 @@ def find_notices(
 
 
 def write_report(file: TextIO, data: ReportData) -> None:
-    """Write the report to a file opened as UTF-8; the same data give the same bytes."""
+    """Write the report to a file opened as UTF-8; the same data always give the same bytes."""
     page = page_environment("dedup").get_template("report.html.jinja")
     file.write(
         page.render(
@@ -296,12 +299,12 @@ def write_report(file: TextIO, data: ReportData) -> None:
 
 @cache
 def page_environment(part: str) -> Environment:
-    """Return the template environment for pages of a part of the package; it has the report's templates too."""
+    """Return the template environment for the pages of a subpackage; it also has the report's templates."""
     # Only here, because the import takes 20 ms and most tasks do not need it.
     from jinja2 import ChoiceLoader, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 
     class CompiledTemplates(FileSystemBytecodeCache):
-        """Compiled templates beside the compiled modules: compiling takes 60 ms each time."""
+        """Keeps compiled templates next to the compiled modules, because compiling takes 60 ms each time."""
 
         def dump_bytecode(self, bucket: Bucket) -> None:
             if not sys.dont_write_bytecode:
@@ -333,12 +336,12 @@ class _Bars(NamedTuple):
 
 
 def _greatest(rows: Sequence[_Bars]) -> list[int]:
-    """Return the greatest count of each column; bars are in proportion to it."""
+    """Return the greatest count of each column, to which bars are proportional."""
     return [max(counts) for counts in zip(*(row.counts for row in rows), strict=True)]
 
 
 def _sizes(clusters: Mapping[int, int]) -> list[_Bars]:
-    """Return clusters and their documents by size, up to the greatest: 2, 3, 4, 5–9, 10–19, 20–49, …."""
+    """Return the numbers of clusters and of their documents by size: 2, 3, 4, 5–9, 10–19, 20–49, …."""
     if not clusters:
         return []
     starts = [2, 3, 4, 5]
@@ -361,9 +364,9 @@ def _sizes(clusters: Mapping[int, int]) -> list[_Bars]:
 
 
 def _shown(value: object) -> object:
-    """Return a value as the page shows it: a number with commas, a run of hidden characters as the number of the first.
+    """Return a value as the page shows it: numbers with commas, a run of hidden characters as the number of the first.
 
-    Text is not escaped here; what is HTML already stays as it is.
+    Text is not escaped here, and values that are already HTML are not changed.
     """
     if isinstance(value, int):
         return f"{value:,}"
@@ -383,7 +386,7 @@ def _cut(name: str) -> str:
 
 
 def _marked(doc_id: str, other: str | None = None) -> list[IdPart]:
-    """Return an id in pieces, marked where it differs from another one; a long id is shortened."""
+    """Return an id in parts, marked where it differs from another one; a long id is shortened."""
     parts = [shortened(part) for part in id_parts(doc_id, doc_id if other is None else other)]
     if len(parts) == 1 or sum(len(part.text) for part in parts) > 2 * ID_CHARS:
         return [IdPart(_cut(doc_id), False)]
@@ -400,11 +403,11 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share with one decimal, rounded down: 100% only where all is equal."""
+    """Return a share with one decimal, rounded down, so that it is 100% only if everything is equal."""
     return "100%" if share == 1 else f"{math.floor(1000 * share) / 10:.1f}%"
 
 
 def _shares(pairs: Sequence[ShownPair]) -> str:
-    """Return the range of the shares of equal words of pairs; nothing if no texts were compared."""
+    """Return the range of the pairs' shares of equal words; empty if no texts were compared."""
     found = sorted(share for pair in pairs if (share := pair.equal_words) is not None)
     return "–".join(dict.fromkeys(map(_percent, (found[0], found[-1])))) if found else ""

@@ -1,4 +1,4 @@
-"""Texts that the report compares: read from the inputs a second time, and kept in a temporary file."""
+"""Read the texts that the report compares from the inputs again, and keep them in a temporary file."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from hsimhash.dedup.rereading import texts_again
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
 
-HELD_BYTES = 64 << 20  # of texts; more are in a file
-COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
+HELD_BYTES = 64 << 20  # most bytes of texts in memory; above that, they go to a file
+COMPARED_CHARS = 40_000_000  # total characters after which no more texts are compared: at most a minute
 FIRST_LINE_CHARS = 120
 
 
 class Texts:
-    """Texts of documents by number; those beyond HELD_BYTES are in a file of `folder`. A context manager."""
+    """Texts of documents by number; above HELD_BYTES they are in a file of `folder`. A context manager."""
 
     def __init__(
         self, folder: Path, *, compared_chars: int = COMPARED_CHARS, tell: Callable[[], object] = lambda: None
     ) -> None:
-        self._tell = tell  # of a pair: long texts take seconds
+        self._tell = tell  # called for each pair, because long texts take seconds
         self.first_lines: dict[int, str] = {}
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
         self._chars_left = compared_chars
         self._missing: list[str] = []  # inputs that cannot be read again
-        self._found: dict[tuple[int, int], Comparison | None] = {}  # the same two may be shown twice
+        self._found: dict[tuple[int, int], Comparison | None] = {}  # the same pair may be shown twice
 
     def __enter__(self) -> Texts:
         return self
@@ -67,7 +67,7 @@ class Texts:
 
     @property
     def note(self) -> str:
-        """Why texts are missing or pairs were left out, in sentences; may be empty."""
+        """Why texts are missing or pairs were not compared, in sentences; may be empty."""
         missing, notes = self._missing, []
         if missing:
             more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
@@ -85,7 +85,7 @@ class Texts:
         compared: Collection[int],
         listed: Collection[int],
     ) -> None:
-        """Read the inputs again, for the texts of documents to compare and of those whose first lines are listed."""
+        """Read the inputs again for the texts of documents to compare, and of those whose first lines are listed."""
         wanted = np.array(sorted({*compared, *listed}), np.int64)
         missing: dict[int, str] = {}
         for number, text in texts_again(documents, inputs, options, wanted, missing):
@@ -102,12 +102,12 @@ def first_line(text: str) -> str:
 
 
 def date_of(inputs: Sequence[Input]) -> str:
-    """Return when the newest input file was changed; empty without files.
+    """Return when the newest input file was modified; empty if there are no files.
 
-    The same files give the same report, whenever it is made.
+    The same files give the same report at any time.
     """
     times = []
     for one in inputs:
-        with suppress(FileNotFoundError):  # deleted since it was read
+        with suppress(FileNotFoundError):  # the file was deleted after it was read
             times += [] if one.is_stream or one.remote else [Path(one.name).stat().st_mtime]
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""

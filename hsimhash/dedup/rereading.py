@@ -1,4 +1,4 @@
-"""Read texts of documents from the inputs a second time: no job holds them all."""
+"""Read texts of documents from the inputs again, because a job does not keep them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import STDIN
 from hsimhash.inputs.reader import texts_at
 
-STDIN_NAME = "standard input"  # as a page names it
+STDIN_NAME = "standard input"  # name in the report
 
 
 def texts_again(
     documents: Collected, inputs: Sequence[Input], options: InputOptions, wanted: Int64s, missing: dict[int, str]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the numbers of documents, ascending `wanted` ones, and their texts.
+    """Yield (number, text) of the `wanted` documents, which are given in ascending order.
 
-    Those whose record has another id or length by now are left out. `missing` gets, by number, the inputs that cannot
-    be read again, and why.
+    Documents whose record has another id or length by now are skipped. For each input that cannot be read again, its
+    number and the reason are added to `missing`.
     """
     rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
     for at, one in enumerate(inputs):
@@ -38,5 +38,5 @@ def texts_again(
                     yield int(wanted[place]), text
         except OSError as error:
             missing[at] = f"{one.name} cannot be read again: {error.strerror}"
-        except Exception:  # the job goes on without these texts
+        except Exception:  # the job continues without these texts
             missing[at] = f"{one.name} cannot be read again"

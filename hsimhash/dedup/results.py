@@ -1,4 +1,4 @@
-"""Write the results: tables, lists of ids, the report, and last the numbers."""
+"""Write the results: tables, lists of ids, the report, and last the statistics."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ MATCH_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("distance", "bits"),
     ("first_seen", "number"),
 )
-# Of pairs and matches, where documents have sketches or keys.
+# Additional columns for pairs and matches if documents have sketches or keys.
 SIGNATURE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("similarity", "share"), ("found_by", "text"))
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Writes an outcome. `url` is the index that was compared with; `out` is where the results will be."""
+    """Writes the results of a run. `url` is the index that was compared with; `out` is the final folder."""
 
     outcome: Outcome
     inputs: Sequence[Input]
     options: DedupOptions
     url: str | None
-    profile: Profile  # as it was fitted
-    asked: str  # the profile that was asked for
+    profile: Profile  # the fitted profile
+    asked: str  # name of the requested profile
     out: Path
 
     def write_tables(self, folder: Path, form: Form) -> None:
@@ -79,7 +79,7 @@ class Results:
                 yield PairBlock(among[block.left[part]], among[block.right[part]], block.distance[part])
 
     def _kept_pairs(self) -> Iterator[PairBlock]:
-        """Yield each dropped document with the one kept for it, where that is no stored one; in order of the first."""
+        """Yield the pairs of each dropped document, in order, and the one kept for it, unless that is a stored one."""
         grouping = self.outcome.grouping
         for start in range(0, len(grouping.kept), BLOCK_ROWS):
             kept = grouping.kept[start : start + BLOCK_ROWS]
@@ -87,7 +87,7 @@ class Results:
             yield PairBlock(kept[dropped], dropped + start, grouping.distance[dropped + start])
 
     def _write_clusters(self, folder: Path, form: Form) -> None:
-        """Write what is said of every document: its cluster, and its id to one of the lists."""
+        """Write each document's row of the table of clusters, and its id to one of the lists."""
         doc_ids, grouping = self.outcome.documents.doc_ids, self.outcome.grouping
         with (
             open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table,
@@ -125,7 +125,7 @@ class Results:
         )
 
     def _named(self, numbers: Int64s, start: int, own: Sequence[str]) -> list[str]:
-        """Return the ids of numbers, most of which are start, start + 1, …, those of `own`."""
+        """Return the ids with the given numbers, most of which are start, start + 1, …, with the ids in `own`."""
         others = np.flatnonzero(numbers != np.arange(start, start + len(own)))
         names = list(own)
         for place, name in zip(others.tolist(), self.outcome.names(numbers[others]), strict=True):
@@ -183,7 +183,7 @@ class Results:
         )
 
     def write_stats(self, folder: Path, shown: Sequence[ShownPair], seconds: Mapping[str, float]) -> None:
-        """Write the numbers; those that differ from run to run are under `run`."""
+        """Write `stats.json`; values that may differ between runs are under `run`."""
         beyond = self.outcome.beyond
         workers = self.options.workers or usual_workers(self.inputs)
         stats = {
@@ -212,7 +212,7 @@ class Results:
 
 
 def _read_as(one: Input) -> dict[str, str]:
-    """Return what `auto` stood for with an input, so that the same records can be read again under another name."""
+    """Return what `auto` meant for an input, so that the same records can be read again under another name."""
     found = {"format": "fingerprints" if one.has_fingerprints and one.kind == "tsv" else one.kind}
     return found | ({"fingerprint_format": one.formats[0]} if len(one.formats) == 1 else {})
 

@@ -1,8 +1,8 @@
-"""The outcome of a run: the numbers of `stats.json`, and the data of `report.html`.
+"""Compute the numbers in `stats.json` and the data of `report.html` from the outcome of a run.
 
-To count what a greater distance would add, `ROWS` fingerprints are compared with all, or as many as `CELLS` comparisons
-allow; in a small set these are all of them. In a crowd fewer tell as much, so `HITS` ends it. This takes a few
-microseconds per document, whatever the distance and the distribution of the fingerprints.
+To count what a greater distance would add, `ROWS` fingerprints are compared with all others, or more as long as there
+are at most `CELLS` comparisons; in a small set these are all of them. In a crowd fewer suffice, so the comparison ends
+after `HITS` pairs. This takes a few microseconds per document, for any distance and distribution of fingerprints.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
 
 BEYOND_BITS = 3
-ROWS = 2_000  # fingerprints compared with all, at least,
-CELLS = 100_000_000  # or more while comparisons are fewer than that
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # of a tile that stays in the processor's cache
-HITS = 2_000_000  # pairs beyond, after which no more fingerprints are compared: in a crowd each has many
-FEW_HITS = 1 << 14  # of fewer the number of pairs hardly decides the time
-HELD = 1_000  # pairs of a distance among which some are chosen
+ROWS = 2_000  # fewest fingerprints compared with all others
+CELLS = 100_000_000  # number of comparisons up to which more fingerprints are compared
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # size of a tile, which stays in the processor's cache
+HITS = 2_000_000  # pairs after which no more fingerprints are compared, because each has many in a crowd
+FEW_HITS = 1 << 14  # pairs below which their number hardly affects the time
+HELD = 1_000  # pairs kept per distance, from which some are chosen
 
 Couples = list[tuple[int, int]]
 
@@ -54,8 +54,8 @@ Couples = list[tuple[int, int]]
 class _Clusters(NamedTuple):
     """The clusters of two documents or more, in order of `kept`: arrays of the same length."""
 
-    kept: Int64s  # the number of the kept document
-    first: Int64s  # of the first document of the inputs
+    kept: Int64s  # number of the kept document
+    first: Int64s  # number of the cluster's first document in the inputs
     size: Int64s
     diameter: Int64s
 
@@ -64,12 +64,12 @@ class _Clusters(NamedTuple):
 class Outcome:
     """Everything that a run found."""
 
-    documents: Collected  # what was read
-    pairs: Pairs  # of near ones, numbered among the comparable documents
+    documents: Collected  # the documents read
+    pairs: Pairs  # near pairs, numbered among the comparable documents
     options: DedupOptions
     grouping: Grouping  # the clusters
-    stored: Stored | None  # the stored documents near them; None where there was no index to compare with
-    looked: Looked  # what a look at texts found
+    stored: Stored | None  # stored documents near them; None if there is no index
+    looked: Looked  # result of comparing texts
 
     def names(self, numbers: Int64s) -> list[str]:
         """Return the ids of documents; stored documents have the numbers after those of the inputs."""
@@ -115,14 +115,14 @@ class Outcome:
 
     @cached_property
     def _listed_pairs(self) -> Pairs:
-        """The pairs to count and to show: without those of equal documents, if each dropped one has its own."""
+        """The pairs to count and show; unless all are listed, equal documents already have a pair with the kept one."""
         if self.options.pairs == "all":
             return self.pairs
         return replace(self.pairs, groups=np.arange(len(self.pairs.groups)))
 
     @cached_property
     def distances(self) -> dict[int, int]:
-        """The number of pairs by distance; of all pairs, equal documents count once, each with the first of them."""
+        """The number of pairs by distance; if all are listed, each equal document counts once, with the first."""
         counts = self._counts[: self.options.max_distance + 1].copy()
         counts[0] += np.count_nonzero(_is_equal(self._listed_pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
@@ -135,14 +135,14 @@ class Outcome:
 
     @cached_property
     def _counts(self) -> Int64s:
-        """The pairs of unlike documents by distance."""
+        """The number of pairs of documents that are not equal, by distance."""
         return np.bincount(self.pairs.distance, minlength=FINGERPRINT_BITS + 1)
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
         """Warnings for the report."""
         groups = self.pairs.groups
-        if self.documents.has_signatures:  # what is hot has one fingerprint; its sketches may differ
+        if self.documents.has_signatures:  # documents with a hot fingerprint may have different sketches
             fingerprints = self.documents.fingerprints[self.documents.comparable]
             groups = group_equal(fingerprints, memory_bytes=self.options.memory_bytes)
         sizes = np.bincount(groups, minlength=1)
@@ -155,7 +155,7 @@ class Outcome:
 
     @cached_property
     def _giants(self) -> list[int]:
-        """The clusters to warn of, as places in `_clusters`, the widest first."""
+        """The clusters that get a warning, as indices in `_clusters`, the widest first."""
         clusters = self._clusters
         giants = np.flatnonzero((clusters.size >= self.totals.large_size) & (clusters.diameter > 0))
         order = np.lexsort((clusters.first[giants], -clusters.size[giants], -clusters.diameter[giants]))
@@ -164,15 +164,15 @@ class Outcome:
 
     @cached_property
     def _listed(self) -> list[int]:
-        """The clusters to list, the largest first."""
+        """The clusters to list, as indices in `_clusters`, the largest first."""
         order: list[int] = np.lexsort((self._clusters.first, -self._clusters.size))[:CLUSTERS_LISTED].tolist()
         return order
 
     @cached_property
     def _unlikeness(self) -> Int64s:
-        """For each document, in how many of 64 bits it differs from the one kept in its place.
+        """For each document, the number of bits, of 64, in which it differs from the one kept for it.
 
-        Sketches tell it better than fingerprints: they estimate the share of equal shingles.
+        Sketches are preferred to fingerprints, because they estimate the share of equal shingles.
         """
         documents, kept = self.documents, self.grouping.kept
         bits = self.grouping.distance.astype(np.int64)
@@ -185,7 +185,7 @@ class Outcome:
 
     @cached_property
     def _doubtful(self) -> list[int]:
-        """The clusters to check first, as places in `_clusters`: those with the least alike document."""
+        """The clusters to check first, as indices in `_clusters`: those with the least alike documents."""
         clusters, dropped = self._clusters, np.flatnonzero(self.grouping.kept != np.arange(len(self.grouping.kept)))
         greatest = np.zeros(len(clusters.kept), np.int64)
         np.maximum.at(greatest, np.searchsorted(clusters.kept, self.grouping.kept[dropped]), self._unlikeness[dropped])
@@ -196,7 +196,7 @@ class Outcome:
 
     @cached_property
     def _shown(self) -> dict[int, list[int]]:
-        """The clusters to show → some dropped documents of each, the least alike first."""
+        """Index of each cluster to show → some of its dropped documents, the least alike first."""
         grouping, shown = self.grouping, {}
         chosen = [*self._giants, *self._listed[:LARGEST_SHOWN], *self._doubtful]
         for at in list(dict.fromkeys(chosen))[:CLUSTERS_SHOWN]:
@@ -214,7 +214,7 @@ class Outcome:
         return ReportCluster(self._name(kept), size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
-        """Return the clusters to show, the least alike first, with some members and how their texts differ."""
+        """Return the clusters to show, the least alike first, with some members and differences of their texts."""
         found = []
         for at, members in self._shown.items():
             bits = self.grouping.distance[members].tolist()
@@ -230,7 +230,7 @@ class Outcome:
 
     @cached_property
     def beyond(self) -> Beyond:
-        """The pairs just beyond the distance searched for."""
+        """The pairs just beyond the distance limit."""
         documents = self.documents
         return find_beyond(documents.signatures(documents.comparable), self.pairs.groups, self.options)
 
@@ -292,7 +292,7 @@ class Outcome:
 def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
     """Return the pairs of a cluster that show something new, the least alike first.
 
-    Equal texts are shown once, and only if the cluster has no other pair; so is the same change in two documents.
+    Equal texts are shown only if the cluster has no other pair. The same change in two documents is shown once.
     """
     told: list[ShownPair] = []
     for pair in sorted(pairs, key=lambda one: 1.0 if one.equal_words is None else one.equal_words):
@@ -303,19 +303,19 @@ def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
 
 
 def _alikeness(cluster: ReportCluster) -> tuple[bool, bool, float]:
-    """Return what clusters are sorted by: exact copies last, before them those whose texts were not compared."""
+    """Return a sort key for clusters: exact copies come last, after those whose texts were not compared."""
     share = cluster.equal_words
     return share == 1, share is None, share or 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beyond:
-    """Pairs of distinct fingerprints, or signatures, just beyond the distance searched for."""
+    """Pairs of distinct fingerprints, or signatures, just beyond the distance limit."""
 
-    pairs: Mapping[int, int]  # distance → how many; an estimate where not all were compared
-    held: Mapping[int, Couples]  # distance → HELD at most, by the first positions of both
-    sampled: int  # how many were compared with all
-    distinct: int  # how many there are
+    pairs: Mapping[int, int]  # distance → number of pairs; an estimate if not all were compared
+    held: Mapping[int, Couples]  # distance → at most HELD pairs, by the first positions of both
+    sampled: int  # how many signatures were compared with all others
+    distinct: int  # how many distinct signatures there are
 
 
 def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:
@@ -323,12 +323,12 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
     first, max_distance = np.flatnonzero(np.equal(groups, np.arange(len(groups)))), options.max_distance
     values = signatures.fingerprints[first]
     sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
-    # Taken from their sorted order, for the order of the inputs may have a rhythm.
+    # Sample from the sorted order, because the order of the inputs may be periodic.
     rows = np.argsort(values)[np.arange(sampled) * len(values) // max(1, sampled)]
     last = min(max_distance + BEYOND_BITS, FINGERPRINT_BITS)
     met = dict.fromkeys(range(max_distance + 1, last + 1), 0)
     held: dict[int, Couples] = {bits: [] for bits in met}
-    rows = np.random.default_rng(len(rows)).permutation(rows)  # so that the first of them are a sample too
+    rows = np.random.default_rng(len(rows)).permutation(rows)  # any prefix is then also a sample
     hits = compared = 0
     together = ROWS_AT_ONCE
     while compared < sampled and hits < HITS:
@@ -342,16 +342,16 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
                 some = slice(0, HELD - len(held[bits]))
                 held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
         compared += len(mine)
-        if hits - before < FEW_HITS:  # each block takes a while, however few pairs it has
+        if hits - before < FEW_HITS:  # each block has a fixed cost, even with few pairs
             together *= 2
     sampled = compared
-    # Each pair is met from both its ends, where both are among the rows.
+    # A pair is found from both of its ends if both are among the rows.
     pairs = {bits: round(count * len(values) / (2 * sampled)) if sampled else 0 for bits, count in met.items()}
     return Beyond(pairs, {bits: sorted(set(ones)) for bits, ones in held.items()}, sampled, len(values))
 
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
-    """Yield the pairs of a row and any value whose distance is in (least, most], in blocks of `FEW_HITS` or more."""
+    """Yield the pairs of a row and any value at a distance in (least, most], in blocks of at least `FEW_HITS`."""
     met, count = list[PairBlock](), 0
     for start in range(0, len(rows), ROWS_AT_ONCE):
         some = rows[start : start + ROWS_AT_ONCE]
@@ -370,7 +370,7 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
 
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:
-    """Return for each pair of distant ones whether a greater distance would make it near, which a key does not yet."""
+    """Return for each distant pair whether a greater limit would make it near, unless it already shares a key."""
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     alike = are_alike(some.sketches, others.sketches, max_sketch, distances)
     added: Bools = alike & ~some.keying.shared(some.keys, others.keys)
@@ -382,7 +382,7 @@ def _couples(left: Int64s, right: Int64s) -> Couples:
 
 
 def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
-    """Return some pairs of a distance, evenly spread; of equal documents each with the first."""
+    """Return some pairs at a distance, evenly spread; equal documents are paired with the first of them."""
     at = np.flatnonzero(pairs.distance == bits)
     equal = np.flatnonzero(_is_equal(pairs)) if bits == 0 else at[:0]
     left, right = np.append(pairs.groups[equal], pairs.left[at]), np.append(equal, pairs.right[at])
@@ -391,13 +391,13 @@ def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
 
 
 def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
-    """Return some pairs of a distance beyond, evenly spread."""
+    """Return some pairs at a distance beyond the limit, evenly spread."""
     held = beyond.held[bits]
     return [held[at] for at in _spread(np.arange(len(held)), count).tolist()]
 
 
 def _spread(numbers: Int64s, count: int) -> Int64s:
-    """Return up to `count` of numbers, evenly spread."""
+    """Return up to `count` of the numbers, evenly spread."""
     count = min(count, len(numbers))
     chosen: Int64s = numbers[(2 * np.arange(count) + 1) * len(numbers) // max(1, 2 * count)]
     return chosen

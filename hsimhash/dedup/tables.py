@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from hsimhash.extras import arrow_needed
 
 TABLE_FORMATS = ("auto", "parquet", "jsonl")
-BLOCK_ROWS = 1 << 17  # of a Parquet file's row group; so many are held while they are written
+BLOCK_ROWS = 1 << 17  # rows in a Parquet row group, and in memory while they are written
 
 Form = Literal["parquet", "jsonl"]
-ColumnKind = Literal["text", "bits", "number", "truth", "share"]  # a share is a float; NaN for none
+ColumnKind = Literal["text", "bits", "number", "truth", "share"]  # a share is a float, NaN if missing
 ColumnValues = Sequence[str] | NDArray[np.generic]
 
 
@@ -27,7 +27,7 @@ def table_form(name: str) -> Form:
     """Return the format of tables.
 
     Raises:
-        ValueError: there is no such format, or it needs a package that is not there.
+        ValueError: There is no such format, or it needs a package that is not installed.
     """
     if name not in TABLE_FORMATS:
         raise ValueError(f"unknown table format {name!r}; use {', '.join(TABLE_FORMATS)}")
@@ -45,7 +45,7 @@ def open_table(path: Path, form: Form, columns: Sequence[tuple[str, ColumnKind]]
 class _JsonTable(AbstractContextManager["_JsonTable"]):
     def __init__(self, path: Path, columns: Sequence[tuple[str, ColumnKind]]) -> None:
         self._kinds = [kind for _, kind in columns]
-        # A tuple's items go where %s stands: the quickest way there is to make a line of many.
+        # A tuple's items replace each %s, which is the fastest way to format many lines.
         self._line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name, _ in columns) + "}\n"
         self._file: BinaryIO = path.open("xb")
 
@@ -77,7 +77,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
                 for name, kind in columns
             ]
         )
-        self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
+        self._file: BinaryIO = path.open("xb")  # pyarrow would parse some paths as URLs
         self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[Any] = []  # Arrow tables
 
@@ -102,7 +102,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
 
 
 def _arrow_array(pa: Any, column: ColumnValues, kind: Any) -> Any:
-    """Return a column as an Arrow array, in which NaN is null; pyarrow's own way imports pandas first."""
+    """Return a column as an Arrow array, with NaN as null; pyarrow's own conversion would import pandas."""
     if not isinstance(column, np.ndarray):
         texts = [text.encode() for text in column]
         ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
@@ -118,7 +118,7 @@ def _arrow_array(pa: Any, column: ColumnValues, kind: Any) -> Any:
 
 
 def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[object, ...]]:
-    """Yield the rows of a table that `open_table` wrote, of these columns."""
+    """Yield the rows of a table that `open_table` wrote, with only the named columns."""
     if path.suffix == ".parquet":
         _, pq = arrow_needed("Parquet")
         with path.open("rb") as file, pq.ParquetFile(file) as table:

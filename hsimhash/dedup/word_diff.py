@@ -1,6 +1,6 @@
 """Show where two texts or two ids differ, by words, or by characters for Han and kana.
 
-Texts are compared whole, with the fewest changed tokens. Texts that are both very long and very different are not
+Texts are compared completely, with the fewest changed tokens. Texts that are both very long and very different are not
 compared, because this would take minutes.
 """
 
@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein, Opcodes
 
-WORK = 4_000_000_000  # tokens times edits of two texts that are compared: about three seconds
-EDITS = 64  # looked for first in texts that are so long
-TOKEN_CHARS = 40  # a longer run without blanks is cut
-CONTEXT_CHARS = 80  # shown of an equal stretch, on either side of a change
-CHANGE_CHARS = 300  # shown of a changed stretch, on either side of what is left out
-PASSAGE_CHARS = 500  # after which a passage with many changes is ended by the next change
-SHOWN_CHARS = 1_500  # of a text, after which no passage begins
-OPENING_CHARS = 300  # shown of two texts that have the same words
+WORK = 4_000_000_000  # largest product of tokens and edits for a comparison: about three seconds
+EDITS = 64  # first guess of the number of edits if the product might exceed WORK
+TOKEN_CHARS = 40  # longest token; longer runs without blanks are split
+CONTEXT_CHARS = 80  # characters of an equal stretch shown on either side of a change
+CHANGE_CHARS = 300  # characters shown at either end of a long changed stretch
+PASSAGE_CHARS = 500  # length from which on the next change ends a passage
+SHOWN_CHARS = 1_500  # characters of a text after which no further passage begins
+OPENING_CHARS = 300  # characters shown of two texts with the same words
 
-LEAST_COMMON = 0.4  # of two ids' characters; below it the ids have little in common, and nothing is marked
-EQUAL_CHARS = 60  # shown of a part that both ids share
-CHANGED_CHARS = 120  # shown of a part that differs
+LEAST_COMMON = 0.4  # least share of common characters of two ids for which differences are marked
+EQUAL_CHARS = 60  # characters shown of a part that both ids share
+CHANGED_CHARS = 120  # characters shown of a part that differs
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"  # belong to the character before them
 _SIGNS = "!-/:-@\\[-^`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u303f\uff00-\uff0f\uff1a-\uff20"
-# White space goes with what follows it, at the end of the text with what it follows.
+# White space belongs to the token after it, or at the end of the text to the token before it.
 _TOKEN = re.compile(
     rf"\s*(?:[^\s{_CJK}{_SIGNS}]{{1,{TOKEN_CHARS}}}|[{_CJK}{_SIGNS}][{_MARKS}]{{0,{TOKEN_CHARS}}})(?:\s+\Z)?|\s+\Z"
 )
@@ -40,7 +40,7 @@ _PART = re.compile(r"[^\W_]+|[\W_]")
 
 
 class Stretch(NamedTuple):
-    """A run of tokens that are equal in both texts, white space aside, or that differ."""
+    """A run of tokens that are equal in both texts, ignoring white space, or that differ."""
 
     is_equal: bool
     left: Sequence[str]
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """The differing passages of two texts with their surroundings; `hidden` changes did not fit."""
+    """The differing passages of two texts, with context; `hidden` is the number of changes that did not fit."""
 
     shown: tuple[tuple[Part, ...], ...]
     hidden: int
@@ -67,13 +67,13 @@ class Passages:
 class Comparison:
     """The comparison of two texts, as the report shows it."""
 
-    equal_share: float  # of the tokens of both, 0 to 1; 1 only where all are equal
-    passages: Passages  # where they differ
-    opening: str  # how the texts begin where nothing differs, else empty
+    equal_share: float  # share of equal tokens in both texts, 0 to 1; 1 only if all are equal
+    passages: Passages  # where the texts differ
+    opening: str  # beginning of the texts if nothing differs, else empty
 
 
 def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
-    """Compare two texts; the result is bounded, however long they are. None if they are too long and too different."""
+    """Compare two texts; the result has a bounded size. Returns None if they are too long and too different."""
     found = stretches(left, right, work=work)
     if found is None:
         return None
@@ -85,14 +85,14 @@ def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words, characters and signs; joined, they are the text."""
+    """Split a text into words, characters and signs; joining them gives the text."""
     return _TOKEN.findall(text)
 
 
 def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
-    """Return both texts as alternating equal and changed stretches; joined, they are the texts. None as in `compare`.
+    """Return both texts as alternating equal and changed stretches, which together are the texts; None as in `compare`.
 
-    White space is no change, and a lone token that both share between two changes belongs to the change around it.
+    Differences in white space are ignored. A single equal token between two changes becomes part of the change.
     """
     a, b = tokens(left), tokens(right)
     edits = _edits(a, b, work)
@@ -113,7 +113,7 @@ def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | Non
 
 
 class _Numbers(dict[str, int]):
-    """A number for each token, the same for those that differ in white space alone."""
+    """Maps tokens to numbers, with the same number for tokens that differ only in white space."""
 
     def __missing__(self, token: str) -> int:
         word = token.strip()
@@ -134,9 +134,9 @@ def _edits(a: Sequence[str], b: Sequence[str], work: int) -> Opcodes | None:
 
 
 def passages(found: Sequence[Stretch]) -> Passages:
-    """Cut stretches to the changes and their surroundings, up to SHOWN_CHARS of a text; keeps line breaks."""
+    """Reduce stretches to the changes with their context, up to SHOWN_CHARS of a text; keeps line breaks."""
     shown, chars = [], 0
-    for group in _groups(found):  # no further than is shown: long texts have 100,000 changes
+    for group in _groups(found):  # stop early, because long texts may have 100,000 changes
         if chars >= SHOWN_CHARS:
             break
         shown.append(group)
@@ -159,7 +159,7 @@ def _groups(found: Sequence[Stretch]) -> Iterator[tuple[Part, ...]]:
 
 
 def _parts(found: Sequence[Stretch]) -> Iterator[Part | None]:
-    """Yield what is shown of the stretches, and None where a passage ends."""
+    """Yield the parts of stretches to show, and None where a passage ends."""
     for number, (is_equal, *sides) in enumerate(found):
         if not is_equal:
             yield Part(False, *map(_shorten, sides))
@@ -182,7 +182,7 @@ def _chars(group: Sequence[Part]) -> int:
 
 
 def _shorten(tokens: Sequence[str]) -> str:
-    if len(tokens) > 2 * CHANGE_CHARS + 1:  # each is shown as a character or more: what is between is left out anyway
+    if len(tokens) > 2 * CHANGE_CHARS + 1:  # each token has at least one character, so the middle is never shown
         tokens = [*tokens[: CHANGE_CHARS + 1], *tokens[-CHANGE_CHARS:]]
     changed = _plain("".join(tokens))
     if len(changed) <= 2 * CHANGE_CHARS:
@@ -191,7 +191,7 @@ def _shorten(tokens: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text with its line breaks, at most one empty line together, and otherwise one blank for white space."""
+    """Normalize white space: keep line breaks, but at most one empty line at a time; other runs become one space."""
     return re.sub(r"\s+", lambda blanks: "\n" * min(2, blanks[0].count("\n")) or " ", text)
 
 
@@ -202,14 +202,14 @@ def opening(text: str) -> str:
 
 
 def _context(tokens: Sequence[str], step: int) -> str:
-    """Return the first tokens (`step` 1) or the last ones (-1), as many as CONTEXT_CHARS hold."""
+    """Return the first tokens (`step` 1) or the last ones (-1), as many as fit into CONTEXT_CHARS."""
     near = [_plain(token) for token in tokens[::step][:CONTEXT_CHARS]]
     count = bisect_right(list(accumulate(map(len, near))), CONTEXT_CHARS)
     return "".join(near[:count][::step])
 
 
 class IdPart(NamedTuple):
-    """A piece of an id."""
+    """A part of an id."""
 
     text: str
     is_changed: bool
@@ -218,7 +218,7 @@ class IdPart(NamedTuple):
 def id_parts(doc_id: str, other: str) -> list[IdPart]:
     """Split `doc_id` into the parts that `other` shares and those that it does not.
 
-    Joined, the pieces are the id. Ids that are equal or have little in common come back as one unchanged piece.
+    Joining the parts gives the id. An id that equals `other` or has little in common with it is one unchanged part.
     """
     mine, others = _PART.findall(doc_id), _PART.findall(other)
     parts: list[IdPart] = []

@@ -1,10 +1,11 @@
 """Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
 
-Pages and plain texts in `resource` records count too if they have their own address; a crawler's notes about pages have
-a `urn:`. A record has its own length, so a wrong length is noticed, and the next record is searched for; so is the next
-packed member after a damaged one. ISO 28500 has the format; `http_responses.py` parses what a server sent.
+Pages and plain texts in `resource` records also count if they have an address of their own; a crawler's notes about
+pages have a `urn:` instead. Each record states its length. If the length is wrong, the reader searches for the next
+record; after a damaged packed member it searches for the next member. ISO 28500 defines the format, and
+`http_responses.py` parses server responses.
 
-A position is in unpacked bytes, and its line counts records of any kind.
+Positions are in unpacked bytes, and their line counts records of any kind.
 """
 
 from __future__ import annotations
@@ -49,42 +50,42 @@ _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPE = "text/plain"
 _HTTP_TYPE = "application/http"
 _HTTP = b"HTTP/"
-_HEADER_BYTES = 64 << 10  # that a record's own header has at most
-_STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
-_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place after it differs from the one before it
-_NO_RECORD = "no WARC record"
+_HEADER_BYTES = 64 << 10  # longest header of a record
+_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to 32 MiB at most
+_DAMAGE_BYTES = 1  # how far damage advances the offset, so that the positions before and after it differ
+_NO_RECORD = "not a WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
 _MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER, ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0"}
-_DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame with what all others of a .warc.zst are packed by
-_OTHERS = {  # how a file begins that is no WARC, and what to do with it
+_DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame that has the dictionary for all other frames of a .warc.zst
+_OTHERS = {  # beginning of a file that is not WARC -> what it is, and what to do
     b"filedesc:": "an ARC archive, not WARC; convert it: warcio recompress OLD.arc.gz NEW.warc.gz",
-    b"\x1f\x8b\x08": "packed by gzip; give it a name that ends in .gz",
-    zstandard.FRAME_HEADER: "packed by zstd; give it a name that ends in .zst",
-    b"\x04\x22\x4d\x18": "packed by LZ4, which is not read; unpack it, or convert it to .warc.gz",
+    b"\x1f\x8b\x08": "compressed with gzip; give it a name that ends in .gz",
+    zstandard.FRAME_HEADER: "compressed with zstd; give it a name that ends in .zst",
+    b"\x04\x22\x4d\x18": "compressed with LZ4, which is not supported; decompress it, or convert it to .warc.gz",
 }
 _ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
 
 class _Members:
-    """The unpacked bytes of a file of packed members, each usually a record; after a damaged one the next is read.
+    """The unpacked bytes of a file of packed members, each usually a record; reading continues after a damaged one.
 
-    `read` gives the same pieces whenever it is called, so that places hold after damage too.
+    `read` always returns the same pieces for the same file, so that positions after damage are reproducible.
     """
 
     def __init__(self, file: BinaryIO, packing: str) -> None:
         self._file = file
         self._packing = packing
-        self._ahead = b""  # of the file, before what is read next
-        self._member = bytearray()  # what was read of the member so far
+        self._ahead = b""  # bytes read from the file but not yet unpacked
+        self._member = bytearray()  # packed bytes of the current member so far
         self._unpacker: Unpacker | None = None
         self._unzstd = zstandard.ZstdDecompressor()
         if packing == ".zst":
             self._learn_dictionary()
 
     def read(self) -> bytes:
-        """Return the next bytes, none at the end; raise `DamagedInputError` once per damaged place."""
+        """Return the next bytes, empty at the end; raise `DamagedInputError` once per damage."""
         while packed := self._ahead[:_STEP_BYTES] or self._file.read(_STEP_BYTES):
             self._ahead = self._ahead[_STEP_BYTES:]
             self._unpacker = self._unpacker or self._new()
@@ -96,12 +97,12 @@ class _Members:
             if self._unpacker.eof:
                 self._ahead = self._unpacker.unused_data + self._ahead
                 self._unpacker, self._member = None, bytearray()
-            elif len(self._member) > RECORD_LIMIT_BYTES:  # whose beginning nobody will look at again
+            elif len(self._member) > RECORD_LIMIT_BYTES:  # after damage only the end could still be searched
                 del self._member[:-_STEP_BYTES]
             if data:
                 return data
         if self._unpacker is not None:
-            raise self._damaged("the last member has no end")
+            raise self._damaged("the last member is incomplete")
         return b""
 
     def _new(self) -> Unpacker:
@@ -121,37 +122,37 @@ class _Members:
         self._unzstd = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content))
 
     def _damaged(self, reason: str) -> DamagedInputError:
-        """Go to the next member, if there is one within what was read, or after it; return the error."""
+        """Move to the next member, in the bytes already read or after them, and return the error to raise."""
         where, magic = self._file.tell(), _MAGIC[self._packing]
         rest = bytes(self._member[1:]) + self._ahead
         while (found := rest.find(magic)) < 0 and (more := self._file.read(BLOCK_BYTES)):
             rest = rest[-len(magic) :] + more
         self._ahead = rest[found:] if found >= 0 else b""
         self._unpacker, self._member = None, bytearray()
-        return DamagedInputError(f"damaged or cut off about byte {where:,}: {reason}")
+        return DamagedInputError(f"damaged or truncated near byte {where:,}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A record's bytes, or why they are none; `end` is the place after it."""
+    """A record's bytes, or the damage found instead."""
 
     begin: int
-    end: Place
+    end: Place  # position after the record
     data: bytes = b""
-    is_whole: bool = True  # else it is over the limit, and `data` is its beginning
+    is_whole: bool = True  # False: the record is over the limit, and `data` is its beginning
     damage: str = ""
 
 
 class _Frames:
-    """The records of an archive from a place on."""
+    """The records of an archive, from a position on."""
 
     def __init__(self, file: BinaryIO, packing: str, name: str) -> None:
         self._file = file
         self._packing = packing
         self._members = _Members(file, packing) if packing else None
         self._name = name
-        self._held = bytearray()  # unpacked, and not given out yet
-        self._begin = 0  # of what is held
+        self._held = bytearray()  # unpacked bytes that have not been returned yet
+        self._begin = 0  # offset of the held bytes
         self._line = 0
 
     def _read(self) -> bytes:
@@ -159,7 +160,7 @@ class _Frames:
             return self._members.read() if self._members else self._file.read(BLOCK_BYTES)
 
     def _fill(self, size: int) -> bool:
-        """Hold `size` bytes, or all there are; return whether there are so many."""
+        """Read until `size` bytes are held or the file ends; return whether there are that many."""
         while len(self._held) < size and (more := self._read()):
             self._held += more
         return len(self._held) >= size
@@ -169,7 +170,7 @@ class _Frames:
         del self._held[:size]
 
     def skip(self, place: Place) -> None:
-        """Skip what is before a position."""
+        """Skip everything before a position."""
         self._line = place.line
         if not self._packing:
             self._file.seek(place.offset)
@@ -177,15 +178,15 @@ class _Frames:
         while self._begin < place.offset:
             try:
                 is_there = self._fill(1)
-            except DamagedInputError:  # reported before
+            except DamagedInputError:  # already reported
                 self._begin += _DAMAGE_BYTES
                 continue
             if not is_there:
-                raise DamagedInputError(f"{self._name} has become shorter since it was read before")
+                raise DamagedInputError(f"{self._name} is shorter than when it was last read")
             self._drop(min(len(self._held), place.offset - self._begin))
 
     def __iter__(self) -> Iterator[_Frame]:
-        """Yield the records, and where some are damaged one frame for what cannot be read."""
+        """Yield the records, and one frame for each stretch that cannot be read."""
         while True:
             try:
                 frame = self._next()
@@ -198,7 +199,7 @@ class _Frames:
             yield frame
 
     def _pass_damage(self) -> None:
-        """Go to the next record, so that a run that resumes there does not report what is left of this one."""
+        """Move to the next record, so that a run that resumes there does not report the rest of this one."""
         while True:
             self._drop(len(self._held))
             self._begin += _DAMAGE_BYTES
@@ -226,16 +227,16 @@ class _Frames:
     def _whole(self, size: int) -> _Frame:
         self._fill(size + len(_HEADER_END))
         if len(self._held) < size:
-            return self._resync("the record is cut off, or its Content-Length is wrong")
+            return self._resync("the record is truncated, or its Content-Length is wrong")
         end = bytes(self._held[size : size + len(_HEADER_END)])
-        if not _HEADER_END.startswith(end):  # of the last one it may be missing
+        if not _HEADER_END.startswith(end):  # the last record may lack it
             return self._resync("the record's Content-Length is wrong")
         data, begin = bytes(self._held[:size]), self._begin
         self._drop(size + len(end))
         return _Frame(begin, self._counted(), data)
 
     def _large(self, size: int) -> _Frame:
-        """Pass over a record over the limit; of its bytes the first ones tell what it is."""
+        """Skip a record over the limit, but keep its first bytes, which show what it is."""
         self._fill(_HEADER_BYTES)
         data, begin, left = bytes(self._held[:_HEADER_BYTES]), self._begin, size
         while left and self._fill(1):
@@ -246,7 +247,7 @@ class _Frames:
         end = bytes(self._held[: len(_HEADER_END)])
         if left or not _HEADER_END.startswith(end):
             self._rewind(begin)
-            return self._resync("the record is cut off, or its Content-Length is wrong")
+            return self._resync("the record is truncated, or its Content-Length is wrong")
         self._drop(len(end))
         return _Frame(begin, self._counted(), data, is_whole=False)
 
@@ -262,7 +263,7 @@ class _Frames:
         return self._lost(begin, damage)
 
     def _seek_record(self) -> None:
-        """Go to where the next record seems to begin."""
+        """Move to where the next record seems to begin."""
         mark = b"\n" + _VERSION
         while (found := self._held.find(mark)) < 0:
             self._drop(max(0, len(self._held) - len(mark)))
@@ -282,13 +283,13 @@ class _Frames:
 def read_archive(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield batches of documents of a web archive from a position on, each with the position after it.
+    """Yield batches of a web archive's documents from a position on, each with the position after it.
 
-    A document's fields are `url`, which is its `id`, `record-id` and `date`; fields that the options name for its text
-    do not count.
+    A document's fields are `url` (also its `id`), `record-id` and `date`. Fields that the options name for its text
+    are ignored.
 
     Raises:
-        ValueError: it has no such field for the id.
+        ValueError: The option `id_field` names another field.
     """
     needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
@@ -301,7 +302,7 @@ def read_archive(
                 if frame.damage:
                     raise ValueError(frame.damage)
                 _take(one, frame, options, found)
-            except Exception as error:  # whatever is in a record, the next one is read
+            except Exception as error:  # no record may keep the next one from being read
                 where = "" if frame.damage else f" (record at byte {frame.begin:,})"
                 found.rejects.append(Reject.of(end.line, f"{reason_of(error)}{where}", frame.data))
             if end.offset - begun >= block_bytes:
@@ -312,14 +313,14 @@ def read_archive(
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
-    """The content of a record; `unpack` gives its bytes."""
+    """The content of a record; `unpack` returns its bytes."""
 
     content_type: str
     unpack: Callable[[], bytes]
 
 
 def _take(one: Input, frame: _Frame, options: InputOptions, found: Columns) -> None:
-    """Add the document of a record, if it is one; `ValueError` where it should be but cannot be read."""
+    """Add a record's document, if it has one; raise `ValueError` if the document cannot be read."""
     head, _, block = frame.data.partition(_HEADER_END)
     headers = headers_in(head.partition(b"\n")[2])
     payload = _payload_of(headers, block)
@@ -341,7 +342,7 @@ def _take(one: Input, frame: _Frame, options: InputOptions, found: Columns) -> N
 
 
 def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
-    """Return the content of a record that is a document, nothing for any other."""
+    """Return the content of a record that is a document; None for any other record."""
     kind, content_type = headers.get("warc-type", "").lower(), headers.get("content-type", "")
     types: tuple[str, ...] = (_TEXT_TYPE, *_PAGE_TYPES)
     payload = _Payload(content_type, lambda: block)
@@ -362,7 +363,7 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
 
 
 def _type_by_content(response: HttpResponse) -> str:
-    """Return the media type of a page that was sent without one, which browsers show all the same; else nothing."""
+    """Return the media type of a page that was sent without one, since browsers show it anyway; else empty."""
     with suppress(ValueError):
         beginning = unpacked_body(response)[:PAGE_BEGINNING_BYTES]
         return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""

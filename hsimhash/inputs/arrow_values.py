@@ -1,4 +1,4 @@
-"""Convert Arrow values to JSON values, Decimals and UUIDs; values without such a form are errors."""
+"""Convert Arrow values to JSON values, Decimals and UUIDs; values that cannot be converted become errors."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
 class ArrowValues:
     """Converts values of Arrow arrays.
 
-    Texts are what bytes hold as UTF-8; times are ISO 8601, those with a zone in UTC; maps are objects where their keys
-    are different texts, else lists of pairs.
+    Bytes are decoded as UTF-8. Times become ISO 8601 texts, in UTC if they have a zone. Maps become objects if their
+    keys are distinct texts, else lists of pairs.
     """
 
     def __init__(self, arrow: Any) -> None:
@@ -48,21 +48,21 @@ class ArrowValues:
         return np.full(len(array), array.nbytes // max(len(array), 1), np.int64)
 
     def _list_sizes(self, array: Any) -> npt.NDArray[np.int64]:
-        """Return the bytes of the values in each list; their dictionary may be longer than all of them."""
+        """Return the bytes of the values in each list. Computed per list, as a shared dictionary may be longer."""
         offsets = np.asarray(array.offsets.to_numpy())
         first, last = (int(offsets[at]) for at in (0, -1))
         ends = np.append(0, np.cumsum(self.sizes(array.values.slice(first, last - first))))
         return np.asarray(np.diff(ends[offsets - first]), np.int64)
 
     def values(self, array: Any) -> list[object]:
-        """Return the values of an array; an unreadable value becomes a `ValueError` with the reason."""
+        """Return the values of an array; an unreadable value is returned as a `ValueError` with the reason."""
         kind = array.type
         is_text = self._types.is_string(kind) or self._types.is_large_string(kind)
         if is_text or self._types.is_boolean(kind) or self._types.is_integer(kind) or self._types.is_decimal(kind):
             try:
                 return list(array.to_pylist())
             except UnicodeDecodeError:
-                pass  # find which one it is
+                pass  # convert the values one by one to find the bad ones
         return [self._value_or_error(array[number]) for number in range(len(array))]
 
     def _is_text(self, kind: Any) -> bool:
@@ -78,11 +78,11 @@ class ArrowValues:
             return ValueError(f"not UTF-8: {error.reason} at byte {error.start}")
         except ValueError as error:
             return error
-        except Exception as error:  # Arrow raises what Python's own types do
+        except Exception as error:  # Arrow also raises exceptions of other types
             return ValueError(f"not a value of type {scalar.type}: {error}")
 
     def _value(self, scalar: Any, left: list[int]) -> object:
-        """Return a value; `left` has how many bytes it may take."""
+        """Return a value; `left` holds the bytes that it may still take."""
         types, kind = self._types, scalar.type
         if not scalar.is_valid:
             return None

@@ -1,10 +1,10 @@
-"""Charsets of web pages: labels as in https://encoding.spec.whatwg.org, and how to decode them.
+"""Decode web pages; charset labels are those of https://encoding.spec.whatwg.org.
 
-A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in few
-places. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
+A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in a few
+points. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
 `cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is Python's `iso2022_jp_ext`. A damaged
-character may cost a byte more or less. Of the charsets that browsers replace with a single U+FFFD for security,
-`hz-gb-2312` and `iso-2022-kr` are decoded, and the others are read as ASCII.
+character may consume a byte more or less. For security, browsers replace texts in some charsets with a single U+FFFD.
+Of these, `hz-gb-2312` and `iso-2022-kr` are decoded here, and the others are read as ASCII.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import codecs
 import re
 
-PRESCAN_BYTES = 4 << 10  # in which a page names its charset; browsers look at the first 1,024, but find later ones too
-# By Python's codec, the labels.
+PRESCAN_BYTES = 4 << 10  # bytes searched for a charset; browsers prescan 1,024, but also find later declarations
+# Python's codec -> labels.
 _LABELS = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8",
     "cp866": "866 cp866 csibm866 ibm866",
@@ -81,9 +81,9 @@ def codec_of(label: str) -> str | None:
 def decoded(data: bytes, label: str | None = None) -> str:
     """Decode a web page, or another text from the web, as a browser does.
 
-    A byte order mark decides; else the label that came with the text; else the one that the page names itself. Where
-    there is none that means anything, it is UTF-8; else GB 18030, if all of it can be, else Windows-1252. A byte that
-    the charset has no character for becomes U+FFFD.
+    A byte order mark decides, else the label sent with the text, else the label that the page declares itself. If none
+    of these is known, the text is decoded as UTF-8 if it is valid UTF-8, else as GB 18030 if it is valid GB 18030, else
+    as Windows-1252. Bytes that do not have a character in the charset become U+FFFD.
     """
     for mark, codec in _BOMS.items():
         if data.startswith(mark):
@@ -106,9 +106,9 @@ def _decoded_by(codec: str, data: bytes) -> str:
 
 
 def prescanned(data: bytes) -> str | None:
-    """Return the codec in a page's `<meta>`, found as browsers find it; None if there is no known one.
+    """Return the codec that a page's `<meta>` declares, found as browsers find it; None if there is no known one.
 
-    The standard's "prescan a byte stream to determine its encoding", on a few KiB more. It moves forward only.
+    This is the standard's "prescan a byte stream to determine its encoding", on a few KiB more. It only moves forward.
     """
     head, place = data[:PRESCAN_BYTES], 0
     while (place := head.find(b"<", place)) >= 0:
@@ -131,7 +131,7 @@ def prescanned(data: bytes) -> str | None:
 
 
 def _attributes(head: bytes, place: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, each the first of its name, and the place after them."""
+    """Return the attributes of a tag, the first of each name, and the index after them."""
     found: dict[bytes, bytes] = {}
     while match := _ATTRIBUTE.match(head, place):
         value = match[2] or b""
@@ -150,7 +150,7 @@ def _named_by(attributes: dict[bytes, bytes]) -> str | None:
 
 
 def _in_ascii(codec: str | None) -> str | None:
-    """Return the codec that a page means whose charset could be read as if it were ASCII."""
-    if codec in ("utf-16-le", "utf-16-be"):  # or the name could not have been read
+    """Return the codec that a page must mean, given that its declaration could be read as ASCII."""
+    if codec in ("utf-16-le", "utf-16-be"):  # in real UTF-16 the declaration would not have been found
         return "utf-8"
     return "cp1252" if codec == "x-user-defined" else codec

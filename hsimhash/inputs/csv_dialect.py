@@ -1,4 +1,4 @@
-"""Read the header of a CSV file (separator and names), and parse rows; the csv module reads rows with quotes."""
+"""Read the header of a CSV file (delimiter and names), and parse rows; the csv module parses rows with quotes."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
 _TAB_SUFFIXES = (".tsv", ".tab")
 _DELIMITERS = ",;\t|"
 _STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # Excel's own first line
-# The csv module ends a row at a carriage return outside quotes. Rows are text whose characters stand for bytes, so this
-# character is none of them and can take its place.
+# The csv module ends a row at a carriage return outside quotes. Each character of a row stands for a byte, so this one
+# cannot occur and can replace carriage returns.
 _CARRIAGE_RETURN = "\u0100"
 
 
 class Dialect:
-    """The separator of a CSV file.
+    """The delimiter of a CSV file, with which it parses rows.
 
-    A quote inside a quoted field is written twice, or after a backslash if the row is invalid otherwise.
+    A quote inside a quoted field is doubled, or preceded by a backslash if the row would be invalid otherwise.
 
-    Rows and values are text in which each character stands for a byte (Latin-1): the same for any encoding that ASCII
-    is part of, and as small as the bytes.
+    Rows and values are texts in which each character stands for a byte (Latin-1). This works for any encoding that
+    contains ASCII, and takes no more memory than the bytes.
     """
 
     def __init__(self, delimiter: str, *, skips_blanks: bool = False) -> None:
-        csv.field_size_limit(max(csv.field_size_limit(), RECORD_LIMIT_BYTES))  # of the whole process, as Python has it
+        csv.field_size_limit(max(csv.field_size_limit(), RECORD_LIMIT_BYTES))  # Python has one limit per process
         self._delimiter = delimiter
-        self._before = f'{delimiter}"'  # a quoted value
-        self._between = f'"{delimiter}"'  # two quoted values
+        self._before = f'{delimiter}"'  # precedes a quoted value
+        self._between = f'"{delimiter}"'  # separates two quoted values
         self._skips_blanks = skips_blanks  # whether spaces after a delimiter belong to it
         reader = csv.reader([], delimiter=delimiter, skipinitialspace=skips_blanks, strict=True)
-        self._dialect: Any = reader.dialect  # `reader` takes it as it is, which is quicker than options
+        self._dialect: Any = reader.dialect  # passing this object to `reader` is faster than passing options
         self._escaping: Any = csv.reader([], self._dialect, escapechar="\\").dialect
 
     def values(self, row: str) -> list[str] | None:
         """Return the values of one row, or None if it ends within a quoted field.
 
-        A final carriage return is not part of the row, and quotes around a value are not part of it.
+        A final carriage return is not part of the row, and the quotes around a value are not part of the value.
 
         Raises:
-            ValueError: a closing quote is followed by text, a field is too long, or there is more than one row.
+            ValueError: A closing quote is followed by text, a field is too long, or there is more than one row.
         """
         if row.endswith("\r"):
             row = row[:-1]
@@ -53,8 +53,8 @@ class Dialect:
             return self._quoted(row)
         quotes = row.count('"')
         if quotes % 2:
-            # A pair changes nothing about the quotes around it. So a single quote that is left decides, unless the row
-            # is invalid; then it is invalid too with the lines that follow.
+            # A doubled quote does not affect the quotes around it, so a single remaining quote decides. If the row is
+            # invalid, it remains invalid when the following lines are added.
             left = row if quotes == 1 else row.replace('""', "")
             if (left[0] == '"' or self._before in left) and (quotes == 1 or left.count('"') == 1):
                 return None
@@ -63,7 +63,7 @@ class Dialect:
     def _quoted(self, row: str) -> list[str] | None:
         if row[:1] == '"' == row[-1:]:
             values = row[1:-1].split(self._between)
-            # Each value has its own two quotes and there are no others, so none is part of a value.
+            # There are exactly two quotes per value, so no quote is part of a value.
             if not self._skips_blanks and row.count('"') == 2 * len(values):
                 return values
         if "\r" not in row:
@@ -82,28 +82,28 @@ class Dialect:
             raise ValueError(f"a field is longer than {RECORD_LIMIT_BYTES >> 20} MiB")
         if "new-line" in said:
             raise ValueError("the row ends before its last line")
-        if dialect is None and '\\"' in row:  # as MySQL and Spark write a quote
+        if dialect is None and '\\"' in row:  # MySQL and Spark escape quotes this way
             return self._read(row, self._escaping)
         raise ValueError('text after a closing quote: write "" for a quote inside a quoted field')
 
 
 class Header(NamedTuple):
-    """The contents of a header."""
+    """The header of a CSV file."""
 
-    names: list[str]  # of the columns; none if the file has no line that is not blank
+    names: list[str]  # column names; empty if all lines of the file are blank
     dialect: Dialect
-    end: Place  # after it
+    end: Place  # position after the header
 
 
 def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
-    """Read the header and advance to the next line.
+    """Read the header and advance to the line after it.
 
-    The columns end at a comma, or at a tab in `.tsv`. If that yields no column for any of `contents` and a semicolon,
-    a tab or a bar does, they end there.
+    The delimiter is a comma, or a tab in `.tsv`. If that does not yield a column for any of `contents`, and another one
+    (comma, semicolon, tab or bar) does, the other one is the delimiter.
 
     Raises:
-        ValueError: the header is too long, or its quotes are not paired.
-        DamagedInputError: the file is damaged before the end of the header.
+        ValueError: The header is too long, or its quotes are not paired.
+        DamagedInputError: The file is damaged before the end of the header.
     """
     delimiters = _usual_delimiters(one)
     while lines.has_line():
@@ -119,7 +119,7 @@ def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is empty or has only spaces, so that it is not a row."""
+    """Whether a line is empty or consists of spaces, and so is not a row."""
     return not line or not line.strip(b" \r")
 
 
@@ -129,7 +129,7 @@ def _usual_delimiters(one: Input) -> list[str]:
 
 
 def _best(one: Input, lines: CsvLines, delimiters: Sequence[str], contents: Sequence[str]) -> tuple[Header, int]:
-    """Return the header by the best of the delimiters, and the number of its lines."""
+    """Return the header parsed with the best delimiter, and its number of lines."""
     number, line = lines.number, lines.lines[lines.at]
     where = f"input {one.name}: line {number}"
     if len(line) > RECORD_LIMIT_BYTES:
@@ -146,7 +146,7 @@ def _best(one: Input, lines: CsvLines, delimiters: Sequence[str], contents: Sequ
 
 
 def _header(line: bytes, stretch: tuple[bytes, int] | None, delimiter: str) -> tuple[Header, int] | str:
-    """Return the header that a delimiter makes and the number of its lines, or why it makes none."""
+    """Return the header parsed with a delimiter and its number of lines, or the reason why it is invalid."""
     try:
         for row, count in filter(None, ((line, 1), stretch)):
             if header := _names(row.decode("latin-1"), delimiter):

@@ -1,4 +1,4 @@
-"""The lines of a CSV file, with as much lookahead as a row may need."""
+"""Lines of a CSV file, with as much lookahead as a row may need."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from hsimhash.inputs.lines import (
 )
 
 QUOTE = b'"'
-ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # of a row of several lines: a field at its limit, with every quote doubled
+ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # limit of a row of several lines: a field at its limit, all quotes doubled
 
 
 class CsvLines:
-    """The lines of a file from a position on; `lines[at]` is the current line, and later blocks are kept whole.
+    """The lines of a file from a position on; `lines[at]` is the current line.
 
-    A million short lines take ten times their bytes as Python objects, so only one block at a time is split.
+    Only one block at a time is split into lines, because a million short lines as Python objects take ten times their
+    bytes. Blocks read ahead are kept whole.
     """
 
     def __init__(self, file: InputFile, start: Place) -> None:
         self._blocks = blocks_of(partial(file.read, BLOCK_BYTES), start, file.tell)
         self._ahead: deque[Block] = deque()
-        self._end = start  # after the block that is split
-        self.offset = start.offset  # of the current line; the last line may lack the newline that is counted
-        self._line = start.line  # lines before the current one
+        self._end = start  # position after the split block
+        self.offset = start.offset  # offset of the current line; counts a newline even if the last line lacks it
+        self._line = start.line  # number of lines before the current one
         self._damage: DamagedInputError | None = None
-        self._has_long = False  # whether a line of the block may be over the limit
+        self._has_long = False  # whether a line of the split block may be over the limit
         self.lines: list[bytes] = []
         self.at = 0
 
@@ -48,10 +49,10 @@ class CsvLines:
         return self._line + 1
 
     def has_line(self) -> bool:
-        """Whether there is a current line; reads more if needed.
+        """Whether there is a current line; reads the next block if needed.
 
         Raises:
-            DamagedInputError: the file is damaged here.
+            DamagedInputError: The file is damaged here.
         """
         while self.at >= len(self.lines):
             block = self._block(0)
@@ -61,7 +62,7 @@ class CsvLines:
                     raise self._damage
                 return False
             self._ahead.popleft()
-            # A byte order mark is left out of the first line, and so is the middle of a line over the limit.
+            # The block lacks the byte order mark of the first line, and the middle of a line over the limit.
             left_out = block.end.offset - self._end.offset - len(block.data)
             self.offset = self._end.offset + max(0, left_out)
             self._end, self.lines, self.at = block.end, block.lines(), 0
@@ -69,7 +70,7 @@ class CsvLines:
         return True
 
     def advance(self, count: int, size: int) -> None:
-        """Advance by `count` lines, which have `size` bytes with their newlines."""
+        """Advance by `count` lines, which have `size` bytes including their newlines."""
         self._line += count
         while self.at + count > len(self.lines):
             count -= len(self.lines) - self.at
@@ -89,7 +90,7 @@ class CsvLines:
         return self.lines[at] if at < len(self.lines) else next(self.ahead(count), None)
 
     def ahead(self, first: int) -> Iterator[bytes]:
-        """Yield the lines from `first` lines ahead on, up to the end or to damage in the file."""
+        """Yield the lines that start `first` lines ahead, up to the end of the file or to damage."""
         lines = self.lines
         yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))
@@ -106,10 +107,10 @@ class CsvLines:
     def stretch(self, first: int = 0) -> tuple[bytes, int] | None:
         """Return the lines from one with an odd number of quotes through the next such line, and their number.
 
-        None if the file ends before, if they are longer than a row may be, or if one of them is too long.
+        Returns None if the file ends before that line, or if one line or all together exceed their limit.
 
         Args:
-            first: how far ahead the line is.
+            first: Number of lines from the current line to the first one.
         """
         lines, begin = self.lines, self.at + first
         for at in range(begin + 1, 0 if self._has_long else len(lines)):
@@ -130,7 +131,7 @@ class CsvLines:
         return None
 
     def _block(self, number: int) -> Block | None:
-        """Return the block `number` after the one that is split; None after the last that can be read."""
+        """Return the block with index `number` among those after the split one; None if it cannot be read."""
         while len(self._ahead) <= number and self._damage is None:
             try:
                 block = next(self._blocks, None)

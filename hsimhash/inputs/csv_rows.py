@@ -1,25 +1,26 @@
-"""Read CSV as people write it into rows of named columns, from any row on; the first non-blank line is the header.
+"""Read CSV, even if imperfect, into rows of named columns, from any row on; the first non-blank line is the header.
 
-RFC 4180 has the format. Delimiters other than the comma are found by the header (`csv_dialect.py`).
+RFC 4180 defines the format. Delimiters other than the comma are detected from the header (`csv_dialect.py`).
 
-**Which lines make a row.** Each line that no earlier row includes begins one. A line that is complete is a row by
+**Which lines form a row.** Each line that no earlier row includes begins a new row. A line that is complete is a row by
 itself; quotes inside a field that does not begin with one are text, as in `5" nail`. A line that ends within a quoted
-field continues, and then the row must be strict:
+field continues on the next lines, and then the row must be strict:
 
 1. Its first and its last line have an odd number of quotes, and the lines between them an even number. So the last
    line is the next one with an odd number: in a strict row every quote opens a field, closes one, or is half of a pair.
 2. It has as many columns as the header, its id is on one line, and a delimiter or the end of the row follows each
    closing quote.
-3. It does not hide rows. If the line after it is no strict row, but a strict row begins at its last line and includes
-   that line, then the quote it begins with is the stray one.
+3. It does not hide rows. If the line after it does not begin a strict row, but a strict row begins at its last line and
+   includes that line, then the quote that opens the first row is a stray one.
 
-A line that begins no row by these rules is a reject, and reading continues at the *next* line. So a stray quote costs
-the lines it stands in, and never those that follow. Valid CSV always reads as RFC 4180 says: rule 3 needs a bad line.
+A line that does not begin a row by these rules is rejected, and reading continues at the *next* line. So a stray quote
+costs only the lines that contain it, never those that follow. Valid CSV is always read according to RFC 4180, because
+rule 3 applies only if there is a bad line.
 
-**Time is linear.** Only lines with an odd number of quotes are looked beyond, and only as far as the next such line,
+**Time is linear.** Lookahead happens only at lines with an odd number of quotes, and only as far as the next such line,
 so these stretches do not overlap. Rule 3 reads a stretch once more, and the one after it. No line is parsed more than
-ten times: five, and each time once more if it has quotes after backslashes. Which rows there are depends on no earlier
-line, so any row is a place to go on from.
+ten times: five, and each time once more if it has quotes after backslashes. Rows do not depend on earlier lines, so
+reading can resume at any row.
 """
 
 from __future__ import annotations
@@ -33,30 +34,30 @@ from hsimhash.inputs.fields import ROWS_IN_BATCH, TableRecord, TableRows, chosen
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, DamagedInputError, Place
 
-_LONG_DIGITS = 20  # of no time in ms; Python reads no number of thousands
+_LONG_DIGITS = 20  # no time in ms is that long, and Python refuses to convert thousands of digits
 
 
 class _Row(NamedTuple):
-    """The row that begins at a line, or the line alone if none does."""
+    """The row that begins at a line, or just the line if no row does."""
 
     values: list[str] | ValueError
-    lines: int
-    size: int  # of its lines in bytes, with their newlines
-    is_strict: bool  # whether it is a row with an id, and no field that has a quote begins without one
+    lines: int  # number of lines
+    size: int  # bytes of its lines, including newlines
+    is_strict: bool  # whether it is a valid row with an id, and every field that contains a quote begins with one
 
 
 class CsvRows:
-    """The rows of a CSV file from a line on, by the rules above; `lines` is after the last row."""
+    """The rows of a CSV file from a line on, by the rules above; `lines` is positioned after the last row."""
 
     def __init__(self, lines: CsvLines, dialect: Dialect, width: int, id_at: int | None) -> None:
         self.lines = lines
         self._dialect = dialect
         self._width = width
         self._id_at = id_at
-        self._known: tuple[int, _Row | None] = (0, None)  # of a line that was looked ahead at
+        self._known: tuple[int, _Row | None] = (0, None)  # line number and row found by lookahead
 
     def __iter__(self) -> Iterator[tuple[int, list[str] | ValueError, bytes]]:
-        """Yield each row's first line's number, its values or why it has none, and its first line."""
+        """Yield (number of its first line, values or an error, its first line) of each row."""
         lines = self.lines
         while lines.has_line():
             line, number = lines.lines[lines.at], lines.number
@@ -76,12 +77,12 @@ class CsvRows:
                 yield number, row.values, line
 
     def _usual(self, line: bytes) -> list[str] | None:
-        """Return the values of a line that is a row; None for any other. It is the quickest way."""
+        """Return the values of a line that is a complete row, else None. This is the fast path."""
         values = self._values(line) if len(line) <= RECORD_LIMIT_BYTES else None
         return values if isinstance(values, list) and len(values) == self._width > 1 else None
 
     def _row(self, line: bytes, number: int, first: int) -> _Row:
-        """Return the row that begins at a line, `first` lines after the current one, by the first two rules."""
+        """Return the row that begins at a line, `first` lines after the current one, according to rules 1 and 2."""
         size, is_odd = len(line) + 1, line.count(QUOTE) % 2 == 1
         if size > RECORD_LIMIT_BYTES + 1:
             return _Row(ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"), 1, size, False)
@@ -115,7 +116,7 @@ class CsvRows:
             return error
 
     def _several(self, row: bytes) -> list[str] | ValueError:
-        """Return the values of a row of several lines, or why it is none."""
+        """Return the values of a row of several lines, or an error if it is not a row."""
         values = self._values(row)
         if values is None:
             return ValueError("that one opens another field")
@@ -126,7 +127,7 @@ class CsvRows:
         return values
 
     def _fitted(self, values: list[str]) -> list[str] | ValueError:
-        """Return the values of a row of one line without empty ones after the last column."""
+        """Return the values of a row of one line, without empty ones after the last column of the header."""
         is_longer = len(values) > self._width and not any(values[self._width :])
         return values[: self._width] if is_longer else self._wrong_width(values)
 
@@ -136,7 +137,7 @@ class CsvRows:
         return ValueError(f"{why}; a carriage return alone does not end a row" if has_return else why)
 
     def _hides_rows(self, number: int, count: int) -> bool:
-        """Whether a row begins at the last line of a row of `count` lines, and none at the line after it."""
+        """Whether a row of `count` lines breaks rule 3: a row begins at its last line, but not at the line after it."""
         at, behind = count, self.lines.line_ahead(count)
         if behind is not None and is_blank(behind):
             ahead = enumerate(self.lines.ahead(count), start=count)
@@ -153,21 +154,21 @@ class CsvRows:
 
 
 class _Column(NamedTuple):
-    """A column that is read."""
+    """A column to read."""
 
     name: str
-    at: int
-    is_needed: bool  # whether a row without its value is rejected
-    made: Callable[[str], object]
+    at: int  # index in the row
+    is_needed: bool  # whether a row is rejected if this value is unreadable
+    made: Callable[[str], object]  # converts the text of a value
 
 
 def csv_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int
 ) -> Iterator[TableRows]:
-    """Yield the rows of a CSV file. Offsets are in unpacked bytes; a row has the number of its first line.
+    """Yield the rows of a CSV file. Offsets are in unpacked bytes; a row is numbered by its first line.
 
     Raises:
-        ValueError: the header is invalid, or lacks a column that is needed.
+        ValueError: The header is invalid, or lacks a required column.
     """
     place = start
     try:
@@ -192,10 +193,10 @@ def csv_rows(
 
 
 def csv_column_names(one: Input, options: InputOptions) -> list[str] | None:
-    """Return the names in the header of a CSV file, or None if the file is damaged before its end.
+    """Return the names in the header of a CSV file, or None if the file is damaged before the end of the header.
 
     Raises:
-        ValueError: the header is not valid.
+        ValueError: The header is invalid.
     """
     try:
         with one.open() as file:
@@ -218,7 +219,7 @@ def _note(names: Sequence[str], columns: Sequence[_Column]) -> str:
 
 
 def _batched(rows: CsvRows, columns: Sequence[_Column], block_bytes: int) -> Iterator[TableRows]:
-    """Yield rows in batches; what was read before damage comes before the damage is raised."""
+    """Yield rows in batches; rows before damage are yielded before the damage is raised."""
     records: list[TableRecord] = []
     lines, first = rows.lines, rows.lines.offset
     damage: DamagedInputError | None = None
@@ -250,7 +251,7 @@ def _fields_of(values: list[str] | ValueError, columns: Sequence[_Column]) -> Ma
 
 
 def _conversions(options: InputOptions) -> Callable[[str], Callable[[str], object]]:
-    """Return what returns, for a field, what makes a value as JSON would have it of the column's text."""
+    """Return a function from a field to its converter, which turns a column's text into the value JSON would have."""
     texts = (options.named_id_field, options.text_field, options.json_fingerprint_field, *options.fields)
 
     def made(field: str) -> Callable[[str], object]:

@@ -1,7 +1,8 @@
 """Extract texts from pages in child processes with limits; a page that exceeds them is rejected alone.
 
 trafilatura and lxml take milliseconds for nearly every page. For a few pages they take minutes or all memory, or crash.
-So each page has limits that its process enforces on itself. Beyond them the process dies and the page is rejected.
+So each process enforces limits on itself for each page. If a page exceeds them, the process dies and the page is
+rejected.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class PageTexts(AbstractContextManager["PageTexts"]):
     """Extracts texts from pages, in processes that start with the first page.
 
     Args:
-        options: how inputs are read.
-        workers: how many processes work at once.
-        limits: of each page.
+        options: How inputs are read.
+        workers: Number of processes.
+        limits: CPU time and memory for each page.
     """
 
     def __init__(self, options: InputOptions, workers: int = 1, *, limits: CallLimits = PAGE_LIMITS) -> None:
@@ -39,7 +40,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         )
 
     def submit(self, pages: Sequence[str]) -> Future[list[str | NoResult]]:
-        """Extract the texts of pages, in order; raise `ValueError`, now or by the future, if the library is missing."""
+        """Extract the texts of pages, in order; `ValueError`, raised here or by the future: the library is missing."""
         if self._needs_library:
             require_page_library()
         return self._workers.submit(pages)
@@ -48,7 +49,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         """Return the text of each value, which may be a page, a fragment of HTML or plain text.
 
         Raises:
-            ValueError: one is a page, and the library is missing.
+            ValueError: A value is a page, and the library is missing.
         """
         contents = [content_in(value, self._extract, has_fields=self._has_fields) for value in values]
         pages = [content.text for content in contents if content.is_page]
@@ -56,7 +57,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         return [next(found) if content.is_page else content.text for content in contents]
 
     def text(self, page: str) -> str:
-        """Extract the text of a page; `ValueError` says why there is none."""
+        """Extract the text of a page; raise `ValueError` with the reason if that fails."""
         (found,) = self.submit([page]).result()
         if isinstance(found, NoResult):
             raise ValueError(refusal(found))
@@ -77,10 +78,10 @@ def _own_texts(extract: str, fields: tuple[str, ...]) -> PageTexts:
 
 
 def text_of_page(page: str, options: InputOptions | None = None) -> str:
-    """Extract the text of a single page in one process, which stays for later calls; thread-safe.
+    """Extract the text of a single page in a process that is kept for later calls; thread-safe.
 
     Raises:
-        ValueError: the page is over the limits, or the library is missing.
+        ValueError: The page exceeds the limits, or the library is missing.
     """
     options = options or InputOptions()
     return _own_texts(options.extract, options.fields).text(page)

@@ -1,4 +1,4 @@
-"""Parse field values into ids, texts, times and fingerprints; `ValueError` names the field and the fault."""
+"""Parse field values into ids, texts, times and fingerprints; every `ValueError` names the field and the problem."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.inputs.fingerprint_format import is_written
 
 _ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
-_TIME_DIGITS = 20  # no time in ms has so many; Python refuses to convert thousands of digits
+_TIME_DIGITS = 20  # no time in ms is that long, and Python refuses to convert thousands of digits
 _DIGITS = re.compile("[0-9a-fA-F]{16}")
 
 
 def type_name(value: object) -> str:
-    """Return JSON's name for the type of a value, with an article: `an object`, `a string`."""
+    """Return the JSON name of a value's type, with an article: `an object`, `a string`."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
     return names.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id, whole numbers as digits; `check_doc_id` may still reject it.
+    """Return a field's value as an id, with whole numbers as digits; `check_doc_id` may still reject it.
 
     Raises:
-        ValueError: it is neither a text, a whole number nor a UUID.
+        ValueError: The value is not a text, a whole number or a UUID.
     """
     if isinstance(value, (str, UUID)):
         return str(value)
@@ -43,7 +43,8 @@ def doc_id_of(value: object, field: str) -> str:
 def integer_in(value: object) -> int | None:
     """Return a number without a fraction as an integer, or None for anything else.
 
-    Numbers that went through pandas are floats. From 2^53 on a float may stand for several integers, so it is refused.
+    Numbers that went through pandas are floats. A float of 2^53 or more may stand for several integers, so it is
+    rejected.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -53,7 +54,7 @@ def integer_in(value: object) -> int | None:
 
 
 def features_text(value: object, field: str) -> str:
-    """Return a field's weighted features as JSON; raise `ValueError` if it has none."""
+    """Return a field's weighted features as JSON; raise `ValueError` if they are invalid."""
     try:
         weighted_hashes(_ANY_FEATURES, features_in(value))
     except ValueError as error:
@@ -77,7 +78,7 @@ def first_seen_of(value: object, field: str) -> int | None:
     """Return a field's value as ms since 1970, or None for NaN, which pandas writes for a missing value.
 
     Raises:
-        ValueError: it is not a time since 1970.
+        ValueError: The value is not a time since 1970.
     """
     if value != value:
         return None
@@ -98,12 +99,12 @@ def fingerprint_of(value: object, field: str, formats: Formats) -> int:
 
 
 def digits_in(value: object, field: str) -> int:
-    """Return the number in a field `sketch` or `key`, 0 if it is missing."""
+    """Return the value of a field `sketch` or `key` as a number, 0 if it is missing."""
     if value is None:
         return 0
     if not isinstance(value, str) or not _DIGITS.fullmatch(value):
         raise ValueError(
-            f"\"{field}\" is not that of a signature, 16 hexadecimal digits as 'hsimhash export' writes them: "
-            f"{value!r:.60}; rename the field if it is something else"
+            f"\"{field}\" must be 16 hexadecimal digits, as 'hsimhash export' writes them, got {value!r:.60}; "
+            f"rename the field if it is something else"
         )
     return int(value, 16)

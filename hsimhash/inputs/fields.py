@@ -1,4 +1,4 @@
-"""Look up fields of records and columns of tables by name, nested ones by a path such as `meta.url`."""
+"""Look up fields of records and columns of tables by name; a path such as `meta.url` names a nested field."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hsimhash.errors import Remedy
 from hsimhash.inputs.files import TABLES, Input, InputOptions
 from hsimhash.inputs.lines import Place
 
-LEAST_SEEN = 2  # records that tell what all of them lack
-ROWS_IN_BATCH = 1_024  # of CSV
+LEAST_SEEN = 2  # fewest records from which a missing field can be inferred for all
+ROWS_IN_BATCH = 1_024  # CSV rows
 _MISSING = object()
-_SHOWN = 20  # fields that a message names
+_SHOWN = 20  # most fields that a message names
 
 TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
@@ -41,7 +41,7 @@ def has_field(record: Mapping[str, object], name: str) -> bool:
 
 
 def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the names of fields in records for a message: `url`, `meta.lang`."""
+    """Return the names of the fields in records for a message, such as `url` and `meta.lang`."""
     names: dict[str, None] = {}
     for name in _each_name(records):
         names[name] = None
@@ -60,9 +60,9 @@ def _each_name(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:
-    """Name the field that all of these records lack, the fields they have, and what to pass; usually empty.
+    """Return a message with the field that all records lack, the fields they have, and what to pass; usually empty.
 
-    A single record proves nothing: it may be the odd one.
+    A single record proves nothing, because it may be an exception.
     """
     if len(seen) < LEAST_SEEN:
         return ""
@@ -71,22 +71,22 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
 
 
 def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
-    """Name the column that a table lacks, the columns it has, and what to pass; usually empty."""
+    """Return a message with the column that a table lacks, its columns, and what to pass; usually empty."""
     shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
     return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
 
 
 def column_of(field: str, names: Sequence[str]) -> str | None:
-    """Return the column with a field: the one of that name, or of the part before the first dot.
+    """Return the column that holds a field: the one with its name, or with the part of it before the first dot.
 
-    None if the table has neither.
+    Returns None if the table has neither.
     """
     head, dot, _ = field.partition(".")
     return field if field in names else head if dot and head in names else None
 
 
 def content_fields(one: Input, options: InputOptions) -> tuple[str, ...]:
-    """Return the fields with a document's content, one of which a record needs."""
+    """Return the fields for a document's content; a record needs at least one of them."""
     return (options.json_fingerprint_field,) if one.has_fingerprints else options.contents
 
 
@@ -117,7 +117,7 @@ def _option(flag: str, name: str) -> Remedy:
 
 
 def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> str:
-    """Return the field that has the longest texts in all of the records, or nothing if there are no texts."""
+    """Return the field with the most text over all records, or an empty string if there are no texts."""
     lengths: dict[str, int] = {}
     for record in records:
         for name in names_in([record]):
@@ -128,30 +128,30 @@ def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> s
 
 
 class TableRows(NamedTuple):
-    """A batch of rows; each has its number, its values or an error, and its bytes."""
+    """A batch of rows, each as (number, values or an error, bytes)."""
 
     records: Sequence[TableRecord]
-    end: Place  # after the batch
+    end: Place  # position after the batch
     damage: str = ""  # why rows before `end` are missing; then there are no records
     is_last: bool = False  # whether the rest of the input cannot be read
-    note: str = ""  # what the user should know about the table
+    note: str = ""  # a finding about the table, for the user
 
 
 def chosen_fields(
     one: Input, names: Sequence[str], options: InputOptions, fields: Sequence[str]
 ) -> dict[str, tuple[str, bool]]:
-    """Return the fields that a table has columns for, with the column, and whether a document needs the value.
+    """Return the fields for which a table has columns: field -> (column, whether a document needs the value).
 
-    A row whose needed value cannot be read is rejected; any other value becomes None.
+    A row with an unreadable value is rejected if a document needs that value; otherwise the value becomes None.
 
     Args:
-        one: the table.
-        names: its columns.
-        options: how it is read.
-        fields: fields to read in addition to the document's own.
+        one: Table to read.
+        names: Column names of the table.
+        options: How to read it.
+        fields: Fields to read in addition to the document's own.
 
     Raises:
-        ValueError: the table lacks the column for the id that `options` names, or every column for the content.
+        ValueError: The table lacks the column for the id that `options` names, or every column for the content.
     """
     if problem := missing_column(one, options, names):
         raise ValueError(f"input {one.name}: " + problem)
@@ -161,7 +161,7 @@ def chosen_fields(
 
 
 def _others(one: Input, options: InputOptions) -> Iterator[str]:
-    """Yield what is read besides id and content; without fingerprints, columns named `sketch` mean something else."""
+    """Yield the other fields that a document may need; without fingerprints, a column `sketch` means something else."""
     if options.first_seen_field or one.has_fingerprints:
         yield options.first_seen_field or "first_seen"
     if one.has_fingerprints and options.reads_signatures:

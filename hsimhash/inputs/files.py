@@ -1,17 +1,18 @@
-"""Inputs as found: files, folders, stdin; what each holds, and a state that shows later whether it changed.
+"""Inputs as found: files, folders and stdin, with what each holds and a mark that shows later whether it changed.
 
 | input | holds |
 |---|---|
 | `.jsonl`, `.ndjson`, `.jl`, `.json` | JSON lines, an array or multi-line objects, each with a text or a fingerprint |
-| `.tsv` | `id<TAB>fingerprint` where each of the first 16 lines is that, `id<TAB>text` where none is |
-| `.parquet`, `.csv` | tables, one document per row; `.tsv` too if its first line names the text, or with format `csv` |
+| `.tsv` | `id<TAB>fingerprint` if each of the first 16 lines has that form, `id<TAB>text` if none has |
+| `.parquet`, `.csv` | tables, one document per row; also `.tsv` whose first line names the text, or with format `csv` |
 | `.warc`, `.wet` | web archives: pages that a crawler fetched, and their texts |
 | `.html`, `.htm`, and all other names | a page or a text; its id is the name as given |
-| a folder | texts and pages, with their paths in the folder as ids; files of records are read as such |
+| a folder | texts and pages, with their paths in the folder as ids; files of records are read as above |
 | `-`, or a pipe | JSON lines |
-| a URL | what its name says, as above; `remote.py` reads it |
+| a URL | depends on its suffix, as above; `remote.py` reads it |
 
-All files but Parquet may end in `.gz`, `.zst`, `.bz2` or `.xz`. `find.py` looks at inputs, `reader.py` reads them.
+All names except those of Parquet files may end in `.gz`, `.zst`, `.bz2` or `.xz`. `find.py` detects what inputs hold;
+`reader.py` reads them.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
 EXTRACTS = ("auto", "html", "text", "none")
-LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
+LITTLE_BYTES = 1 << 20  # size of inputs below which one process is faster than several
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|started_.*|committed_.*)\Z")
 
 InputKind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
 TABLES: tuple[InputKind, ...] = ("parquet", "csv")
-COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
+COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # their records can be copied line by line
 _BY_SUFFIX: dict[str, InputKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -48,7 +49,7 @@ _BY_SUFFIX: dict[str, InputKind] = {
     ".csv": "csv",
     ".warc": "warc",
     ".wet": "warc",
-    ".arc": "warc",  # which is refused with what to do
+    ".arc": "warc",  # the WARC reader rejects it and explains how to convert it
 }
 
 
@@ -57,22 +58,22 @@ class InputOptions:
     """Options for reading inputs.
 
     Args:
-        format: one of `FORMATS`.
-        id_field: the field with the document's id, `meta.url` for a field within `meta`; None: `id`, and a record
-            without it gets its input's name and its line as id.
-        text_field: the JSON field with its text.
-        fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
-        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`, `binary`; `auto`: as each input's
-            first ones tell (`fingerprint/bits.py` has the rule).
-        first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
-            where a record has it; None: `first_seen` where fingerprints are read, else none.
-        has_signatures: whether the JSON fields `sketch` and `key` are read beside a fingerprint, where a record has a
-            sketch.
-        fields: the JSON fields of a document of several texts, read instead of one text.
-        has_features: whether `text_field` has features with weights instead of a text.
-        extract: how values are read. `auto`: of an HTML page the main text, of a fragment of HTML the visible text,
-            anything else as it is. `html`: every value is a page or a fragment. `text`: every value as it is. `none`:
-            as `auto`, but of a page all visible text.
+        format: One of `FORMATS`.
+        id_field: Field with the document's id; `meta.url` names a field within `meta`. None: `id`, and a record
+            without it gets its input's name and its line as its id.
+        text_field: JSON field with its text.
+        fingerprint_field: JSON field with its fingerprint, read instead of a text; None: texts are read.
+        fingerprint_format: Format of fingerprints: `hex`, `decimal`, `signed`, `binary`, or `auto` to detect it from
+            each input's first ones (`fingerprint/bits.py` has the rule).
+        first_seen_field: Optional JSON field with the time at which the document was first seen, in ms since 1970 or
+            ISO 8601. None: `first_seen` if fingerprints are read, else no field.
+        has_signatures: Whether the JSON fields `sketch` and `key` are read along with a fingerprint, if a record has
+            a sketch.
+        fields: JSON fields of a document that consists of several texts, read instead of one text.
+        has_features: Whether `text_field` has features with weights instead of a text.
+        extract: How values are read. `auto`: the main text of an HTML page, the visible text of an HTML fragment, any
+            other value unchanged. `html`: every value is a page or a fragment. `text`: every value unchanged. `none`:
+            like `auto`, but all visible text of a page.
     """
 
     format: str = "auto"
@@ -93,15 +94,15 @@ class InputOptions:
             raise ValueError(f"unknown extract {self.extract!r}; use one of {', '.join(EXTRACTS)}")
         formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
-            raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
+            raise ValueError("the name of a JSON field is empty; pass a name, or omit the option")
 
     def for_profile(self, profile: Profile) -> InputOptions:
-        """Return the options for a profile: with its fields, or reading features."""
+        """Return the options for a profile that has fields or reads features."""
         return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
     def flags(self) -> list[str]:
-        """The flags of a command that reads inputs in this way, without defaults."""
+        """The command-line flags for these options, without defaults."""
         usual, flags = InputOptions(), list[str]()
         for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
             if (value := getattr(self, name)) != getattr(usual, name):
@@ -110,12 +111,12 @@ class InputOptions:
 
     @property
     def formats(self) -> Formats:
-        """The possible formats of fingerprints, before any were read."""
+        """The possible formats of fingerprints before any have been read."""
         return formats_named(self.fingerprint_format)
 
     @property
     def named_id_field(self) -> str:
-        """The field with the id, for records that have one."""
+        """The field with the id, in records that have one."""
         return self.id_field or "id"
 
     @property
@@ -131,12 +132,12 @@ class InputOptions:
 
     @property
     def json_fingerprint_field(self) -> str:
-        """The JSON field with the fingerprint, if fingerprints are read."""
+        """The JSON field with the fingerprint; relevant only if fingerprints are read."""
         return self.fingerprint_field or "fingerprint"
 
     @property
     def reads_signatures(self) -> bool:
-        """Whether the fields `sketch` and `key` are read; not if another field has one of these names."""
+        """Whether the fields `sketch` and `key` are read; false if one of these names is used for another field."""
         taken = {self.named_id_field, self.text_field, self.json_fingerprint_field, self.first_seen_field}
         return self.has_signatures and taken.isdisjoint(("sketch", "key"))
 
@@ -145,18 +146,18 @@ class InputOptions:
 class Input:
     """An input as found."""
 
-    name: str  # as it was given; of a URL without what is secret in it
-    kind: InputKind  # what its records are
-    has_fingerprints: bool  # whether they are read instead of texts
+    name: str  # the name as given; for a URL without its secrets
+    kind: InputKind  # kind of its records
+    has_fingerprints: bool  # whether fingerprints are read instead of texts
     is_stream: bool  # whether it is stdin or a pipe
-    size_bytes: int  # to be read, packed as they are; 0 for a stream
+    size_bytes: int  # packed size; 0 for a stream
     mark: str  # changes when the input does
-    note: str = ""  # what was found out, for the user
-    formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
+    note: str = ""  # a finding about the input, for the user
+    formats: Formats = ()  # possible formats of its fingerprints; for a stream those possible before it is read
     remote: RemoteSource | None = None  # the file behind a URL
-    folder: str = ""  # in which it was found, as that was given
-    prefix: str = ""  # of paths in a folder that is not the only input: its name, so that no two have the same id
-    skips_records: bool = False  # of a folder: whether its files of records are inputs of their own
+    folder: str = ""  # folder in which it was found, as given
+    prefix: str = ""  # prefix of ids in a folder: its name if there are other inputs, so that ids stay unique
+    skips_records: bool = False  # for a folder: whether its files of records are separate inputs
     problem: str = ""  # why none of it can be read
 
     def open(self) -> InputFile:
@@ -176,18 +177,18 @@ class Input:
 
     @property
     def label(self) -> str:
-        """The prefix of ids for records without one: the input's name, relative to its folder if only that is read."""
+        """The prefix of generated ids: the input's name, relative to its folder if that is the only one read."""
         name = self.prefix + os.path.relpath(self.name, self.folder) if self.folder else self.name
         return "stdin" if name == STDIN else name
 
     def path_of(self, doc_id: str) -> str:
-        """Return the path of a document in a folder, or of the only one."""
+        """Return the path of a document in a folder, or of the input itself if it is a single file."""
         if doc_id == self.name:
             return self.name
         return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (a name as it is)
 
     def documents_in(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, path) of the documents in a folder, or of the only one; see `files_of`."""
+        """Yield (id, path) of each document in a folder, or of a single file; see `files_of`."""
         if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (a name as it is)
             return iter([(self.name, self.name)])
         return (one for one in files_of(self.name, self.prefix) if not (self.skips_records and is_records(one[1])))
@@ -198,7 +199,7 @@ class Input:
             return False
         if self.kind == "files":
             return path.resolve().is_relative_to(Path(self.name).resolve())
-        with suppress(OSError):  # one of them is not there
+        with suppress(OSError):  # one of the files does not exist
             return os.path.samefile(0 if self.name == STDIN else self.name, path)  # noqa: PTH121 (a descriptor)
         return False
 
@@ -209,13 +210,13 @@ def packing_of(name: str) -> str:
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:
-    """Return one worker per core; for little work only this process, because others take seconds to start."""
+    """Return one worker per core; for small inputs only this process, because others take seconds to start."""
     is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
     return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of a name from its last dot on, in lower case, without a compression suffix."""
+    """Return the suffix of a name in lower case, ignoring a compression suffix: `.csv` for `A.CSV.gz`."""
     return Path(name.lower().removesuffix(packing_of(name))).suffix
 
 
@@ -235,10 +236,9 @@ def is_records(path: str) -> bool:
 
 
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path within the folder, with `/`; path) of every file, sorted by name.
+    """Yield (`prefix` and the path within the folder, with `/`; path) of every file, sorted by name.
 
-    Hidden files are left out, and so are those with which Spark and its like mark a finished folder. What is within the
-    folder is yielded after `prefix`.
+    Hidden files are skipped, and so are the files with which Spark and similar programs mark a finished folder.
     """
     with os.scandir(folder) as found:
         entries = sorted((one for one in found if not _LEFT_OUT.match(one.name)), key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""Turn names on a command line into inputs; reads only the beginning of each to detect what it holds."""
+"""Turn names from a command line into inputs; only the beginning of each is read, to detect what it holds."""
 
 from __future__ import annotations
 
@@ -38,33 +38,34 @@ from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
 
-SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
-FORMAT_LINES = 10_000  # read at most to decide a format, and
-FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
-NAMED = 3  # files that a note names
-_NAME_CHARS = 64  # of a column in a TSV file that has no other sign of a header
+SNIFFED_LINES = 16  # lines that decide between fingerprints and texts, and in which required fields must occur
+# Most lines and bytes read to decide the format of fingerprints; the first lines of nearly every input suffice.
+FORMAT_LINES = 10_000
+FORMAT_BYTES = 4 << 20
+NAMED = 3  # most files that a note names
+_NAME_CHARS = 64  # longest column name accepted as a sign that a TSV file has a header
 _SNIFFED_BLOCK_BYTES = 64 << 10
 _ARCHIVE = "warc"
-_LIBRARIES = {  # that read a kind of input: module and extra
+_LIBRARIES = {  # kind of input -> module that reads it, and the extra that installs it
     "parquet": ("pyarrow.parquet", "parquet"),
     "warc": ("fastwarc.warc", "warc"),
 }
 
 
 def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
-    """Look up every input. A folder with record files becomes one input for each of these, and one for its texts.
+    """Look up every input. A folder becomes one input for its texts, and one for each file of records.
 
     Raises:
-        ValueError: there is no such input, it cannot be read, its format cannot be recognised, or no input has the
-            field for the id or the text.
-        InputUnavailableError: the server of a URL cannot be reached.
+        ValueError: An input does not exist, cannot be read or has an unknown format, or no input has the field for
+            the id or the text.
+        InputUnavailableError: The server of a URL cannot be reached.
     """
     if not names:
         raise ValueError("nothing to read: name files, a folder, or - for stdin")
     urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
     found = [one for name in chain.from_iterable(urls) for one in _found(name, options, is_only=len(names) == 1)]
     for one in found[:-1]:
-        if one.is_stream:  # what comes after it could not be resumed
+        if one.is_stream:  # a job could not resume in an input after it
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     if found and all(one.problem for one in found):
         raise ValueError(f"input {found[0].name}: " + found[0].problem)
@@ -115,7 +116,7 @@ def _stream(name: str, options: InputOptions) -> Input:
 
 
 def _folder(name: str, options: InputOptions) -> list[Input]:
-    """Return the texts and pages of a folder as one input, and after it each of its files of records."""
+    """Return the texts and pages of a folder as one input, followed by each of its files of records."""
     if options.format == "files":
         return [_texts(name, options, skips_records=False)]
     paths = [path for _, path in files_of(name) if options.format != "auto" or is_records(path)]
@@ -144,7 +145,7 @@ def _texts(name: str, options: InputOptions, *, skips_records: bool) -> Input:
 
 
 def _shard(path: str, folder: str, options: InputOptions) -> Input:
-    """Return a file of records in a folder, with the problem for which it cannot be read if there is one."""
+    """Return the input for a file of records in a folder; if it cannot be read, `problem` has the reason."""
     status = Path(path).stat()
     try:
         found = _file(path, status.st_size, _mark(status), options)
@@ -156,7 +157,7 @@ def _shard(path: str, folder: str, options: InputOptions) -> Input:
 
 
 def _held(texts: Input, records: Sequence[Input]) -> str:
-    """Return what a folder holds, in words."""
+    """Describe what a folder holds: `2 text files, 1 file of records (a.jsonl)`."""
     pages = Counter(is_page_name(path) for _, path in texts.documents_in())
     counts = [
         (pages[False], "text file", "text files"),
@@ -191,7 +192,7 @@ def _file(name: str, size: int, mark: str, options: InputOptions, remote: Remote
 
 
 def _kind_of(name: str, options: InputOptions) -> InputKind | None:
-    """Return what a file holds by its name and the format that was asked for; None if its content must tell."""
+    """Return what a file holds according to its name and the chosen format; None if its content must decide."""
     by_name = kind_by_name(name)
     match options.format:
         case "auto":
@@ -204,25 +205,25 @@ def _kind_of(name: str, options: InputOptions) -> InputKind | None:
 
 
 def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
-    """Return what a file whose name does not tell holds, by its first bytes.
+    """Return what a file holds according to its first bytes, where its name does not decide.
 
     Raises:
-        ValueError: it is no text.
+        ValueError: The file is binary.
     """
     with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
         try:
             head = file.head() or b""
         except DamagedInputError:
-            return "files"  # a reject when it is read
+            return "files"  # reading rejects it
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"WARC/"):
         return "warc"
     if is_binary(head):
         raise ValueError(
-            f"input {name} is not a text: convert it to text first, or "
+            f"input {name} is not text: convert it to text first, or "
             + Remedy("name its format with format=", "pass --format")
-            + " if its name misleads"
+            + " if its name is misleading"
         )
     line = head.lstrip().partition(b"\n")[0]
     with suppress(ValueError, RecursionError):
@@ -232,15 +233,15 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
 
 
 def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
-    """Whether the first line of a TSV file names columns, one of them for a document's content.
+    """Whether the first line of a TSV file has column names, one of them for a document's content.
 
-    Of two columns, the other one must be the id: a text may be just such a word.
+    If there are only two columns, the other one must be the id, because a text may consist of just such a word.
     """
     with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
         try:
             line = (file.head() or b"").lstrip().partition(b"\n")[0]
         except DamagedInputError:
-            return False  # a reject when it is read
+            return False  # reading rejects it
     names = [column.strip(b' "\r').decode(errors="replace") for column in line.removeprefix(BOM_UTF8).split(b"\t")]
     wanted = (options.fingerprint_field,) if options.fingerprint_field else options.contents
     is_named = len(set(names)) == len(names) and all(0 < len(one) <= _NAME_CHARS for one in names)
@@ -249,7 +250,7 @@ def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -
 
 
 def _need_library(name: str, options: InputOptions) -> None:
-    """Refuse pages at once if the package that finds their main text is missing."""
+    """Raise `ValueError` before any page is read if the package that extracts main texts is missing."""
     if options.extract in ("auto", "html"):
         try:
             require_page_library()
@@ -263,7 +264,7 @@ def _has_fingerprints(kind: InputKind, options: InputOptions) -> bool:
 
 
 def _with_formats(one: Input, options: InputOptions) -> Input:
-    """Return the input with what its first lines tell: texts or fingerprints, and how those are written."""
+    """Return the input with what its first lines show: texts or fingerprints, and the format of the latter."""
     hint, has_fingerprints, formats = "", one.has_fingerprints, options.formats
     with closing(_first_lines(one)) as lines:
         first = list(islice(lines, SNIFFED_LINES)) if one.kind == "tsv" else []
@@ -282,7 +283,7 @@ def _with_formats(one: Input, options: InputOptions) -> Input:
 
 
 def _first_lines(one: Input) -> Generator[bytes, None, None]:
-    """Yield the lines of a file that are not blank, as many as decide a format at most, and up to damage if any."""
+    """Yield the lines of a file that are not blank, up to the limits for deciding a format, or to the first damage."""
     size = number = 0
     with one.open() as file, suppress(DamagedInputError):
         for block in json_blocks(file, Place(), _SNIFFED_BLOCK_BYTES, is_json=one.kind == "jsonl"):
@@ -297,7 +298,7 @@ def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
     """Return whether the first lines of a TSV file have fingerprints, not texts, after their tabs.
 
     Raises:
-        ValueError: some have, others have not.
+        ValueError: Some of the lines have fingerprints and others do not.
     """
     others = [(number, line) for number, line in enumerate(first, start=1) if not _is_fingerprint_line(line)]
     if 0 < len(others) < len(first):
@@ -322,7 +323,7 @@ def _is_fingerprint_line(line: bytes) -> bool:
 
 
 def _with_fields(one: Input, options: InputOptions) -> Input:
-    """Return the input, with a problem if its first records all lack the field for the id or the one for the text."""
+    """Return the input, with a problem if its first records all lack the field for the id or for the text."""
     if one.kind == _ARCHIVE:
         known = options.id_field in (None, *ID_FIELDS)
         wanted = f" must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
@@ -335,7 +336,7 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
 
 
 def _problem_of_table(one: Input, options: InputOptions) -> str:
-    """Return why no row of a table can be read; usually nothing."""
+    """Return why no row of a table can be read; usually empty."""
     try:
         names = column_names(one, options)
     except ValueError as error:
@@ -354,7 +355,7 @@ def _first_records(one: Input) -> list[Mapping[str, object]]:
 
 
 def _objects_in(lines: Iterable[bytes]) -> Iterator[Mapping[str, object]]:
-    """Yield the records in lines, without those that are not valid."""
+    """Yield the valid records in lines."""
     for line in lines:
         with suppress(ValueError):
             yield json_object(text_in(line))

@@ -1,4 +1,4 @@
-"""Detect how an input writes its fingerprints: from its first values, narrowed down by later ones."""
+"""Detect the format of an input's fingerprints from its first values, and narrow it down by later ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Narrowing:
 
     @property
     def is_open(self) -> bool:
-        """Whether further values may still rule out formats."""
+        """Whether more than one format is still possible."""
         return len(self.formats) > 1
 
     def take(self, written: Iterable[str | int]) -> str:
-        """Rule out formats by a block of the input; return a message for the user if the choice narrowed."""
+        """Rule out formats that a block of values contradicts; return a message for the user if the choice narrowed."""
         before, self.formats = self.formats, narrow(self.formats, written)
         is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
         return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
@@ -32,12 +32,12 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
     """Return the possible formats of a file's fingerprints: one, or several that agree on all values seen.
 
     Args:
-        name: of the file.
-        formats: those to choose from.
-        written: its first fingerprints; no more of them are read than decide.
+        name: Name of the file.
+        formats: Formats to choose from.
+        written: The first fingerprints of the file; reading stops as soon as they decide.
 
     Raises:
-        ValueError: there are words, and all of them may be hexadecimal or decimal.
+        ValueError: There are fingerprints as strings, and each of them may be hexadecimal or decimal.
     """
     words = 0
     for one in written:
@@ -57,17 +57,17 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
 
 
 def written_in(lines: Iterable[bytes]) -> Iterator[str]:
-    """Yield the fingerprints in lines: the text after the last tab."""
+    """Yield the fingerprint in each line: the text after the last tab."""
     for line in lines:
         with suppress(ValueError):  # a bad record decides nothing
             yield line.rpartition(b"\t")[2].decode()
 
 
 def is_written(value: object) -> TypeGuard[str | int]:
-    """Whether a JSON value is a word or a whole number, which may be a fingerprint."""
+    """Whether a JSON value may be a fingerprint: a string or an integer."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
-    """Yield the fingerprints in records."""
+    """Yield the value of `field` in each record where it may be a fingerprint."""
     return filter(is_written, (record.get(field) for record in records))

@@ -1,7 +1,7 @@
 """Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
 
-Crawlers differ. Some end lines with only a newline, and some unpack a body but leave the header that says how it was
-packed. A body that is not packed as its header says is used unchanged if it looks like text.
+Crawlers differ. Some end lines with only a newline, and some unpack a body but keep its `Content-Encoding`. A body that
+does not match its header is used unchanged if it looks like text.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LONGEST_LINE = 1 << 10
-_HEAD_BYTES = 1 << 20  # browsers refuse a quarter of it
-_MOST_CODINGS = 5  # that a body is packed by, one over the other; as many as curl unpacks
-_STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
+_HEAD_BYTES = 1 << 20  # browsers reject a quarter of it
+_MOST_CODINGS = 5  # most nested codings of a body; the same limit as curl
+_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to 32 MiB at most
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response; `body` is unchanged."""
+    """An HTTP response; `body` is still chunked and packed."""
 
     status: int
-    headers: Mapping[str, str]  # by names in lower case
+    headers: Mapping[str, str]  # lower-case name -> value
     body: bytes
 
 
@@ -42,16 +42,16 @@ def response_in(block: bytes) -> HttpResponse:
     head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
     status = _STATUS.match(head)
     if status is None:
-        raise ValueError("its HTTP answer has no status")
+        raise ValueError("its HTTP response does not have a status")
     if len(head) > _HEAD_BYTES:
-        raise ValueError(f"its HTTP head is longer than {_HEAD_BYTES >> 20} MiB")
+        raise ValueError(f"its HTTP header is longer than {_HEAD_BYTES >> 20} MiB")
     return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
 
 
 def headers_in(head: bytes) -> dict[str, str]:
     """Return header fields by lower-case name, the first of each."""
     found: dict[str, str] = {}
-    name, lines = "", list[str]()  # of one field, which may go on over several lines
+    name, lines = "", list[str]()  # one field, which may continue over several lines
     for line in head.decode("utf-8", "replace").split("\n"):
         if line[:1] in (" ", "\t") and name:
             lines.append(line.strip())
@@ -69,16 +69,16 @@ def media_type_of(content_type: str) -> str:
 
 
 def charset_of(content_type: str) -> str | None:
-    """Return the charset's label in a `Content-Type`."""
+    """Return the charset label in a `Content-Type`, or None."""
     match = _CHARSET.search(content_type)
     return match[1] if match else None
 
 
 def unpacked_body(response: HttpResponse) -> bytes:
-    """Return the body of an response, or a little more than a record may have, as its headers say.
+    """Return the body of a response, unpacked according to its headers; stop just beyond the size limit of a record.
 
     Raises:
-        ValueError: it is damaged, or cut off.
+        ValueError: The body is damaged or truncated.
     """
     body = response.body
     if "chunked" in response.headers.get("transfer-encoding", "").lower():
@@ -98,7 +98,7 @@ def _unchunked(body: bytes) -> bytes:
     while place < len(body):
         line = _CHUNK.match(body, place, place + _LONGEST_LINE)
         if line is None:
-            if not joined:  # a crawler joined the chunks already
+            if not joined:  # the crawler has already joined the chunks
                 return body
             raise ValueError("its chunked body is damaged")
         size, place = int(line[1], 16), line.end()
@@ -107,7 +107,7 @@ def _unchunked(body: bytes) -> bytes:
         if place + size > len(body):
             if not joined and _is_text(body):
                 return body
-            raise ValueError("its chunked body is cut off")
+            raise ValueError("its chunked body is truncated")
         joined += rest[place : place + size]
         place += size
         place += 2 if body.startswith(b"\r\n", place) else body.startswith(b"\n", place)
@@ -122,9 +122,9 @@ def _unpacked(body: bytes, coding: str, unpack: Callable[[bytes], bytes]) -> byt
     try:
         return unpack(body)
     except (zlib.error, zstandard.ZstdError, EOFError, OSError) as error:
-        if _is_text(body):  # a crawler unpacked it already
+        if _is_text(body):  # the crawler has already unpacked it
             return body
-        raise ValueError(f"its body cannot be unpacked ({coding}): {error}") from error
+        raise ValueError(f"its body cannot be decompressed ({coding}): {error}") from error
 
 
 def _gunzipped(body: bytes) -> bytes:
@@ -140,7 +140,7 @@ def _inflated(body: bytes, bits: int) -> bytes:
     unpacker = zlib.decompressobj(bits)
     data = unpacker.decompress(body, RECORD_LIMIT_BYTES + 1)
     if not unpacker.eof and len(data) <= RECORD_LIMIT_BYTES:
-        raise EOFError("it is cut off")
+        raise EOFError("it is truncated")
     return data
 
 
@@ -150,11 +150,11 @@ def _from_zstd(body: bytes) -> bytes:
         data += unpacker.decompress(body[start : start + _STEP_BYTES])
         if unpacker.eof or len(data) > RECORD_LIMIT_BYTES:
             return bytes(data)
-    raise EOFError("it is cut off")
+    raise EOFError("it is truncated")
 
 
 def _from_brotli(body: bytes) -> bytes:
-    streams = needed("fastwarc.stream_io", "warc", "a body packed by brotli")
+    streams = needed("fastwarc.stream_io", "warc", "a body compressed with Brotli")
     data: bytes = streams.BrotliReader(io.BytesIO(body)).read(RECORD_LIMIT_BYTES + 1)
     return data
 

@@ -1,9 +1,9 @@
-"""Read JSON that does not have one value per line, arrays or objects over several lines, into blocks that do.
+"""Turn JSON arrays, and objects that span several lines, into blocks with one value per line.
 
 This module only finds where each value ends; `records.py` parses the values. It reads every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
-new one. Within an object, `{` can only follow a colon. If it begins a line anywhere else, a bracket is missing before
-it, and the value ends there, too. Other unbalanced brackets are found at the end of the array at the latest.
+new one. Within an object, `{` can only follow a colon. If it begins a line in any other context, a bracket is missing
+before it, and the value also ends there. Other unbalanced brackets are found at the end of the array at the latest.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, InputFile, Place, b
 
 Framing = Literal["lines", "array", "objects"]
 _SPACE = b" \t\r\n"
-_BETWEEN = _SPACE + b","  # also between objects, where people write an array without its brackets
+_BETWEEN = _SPACE + b","  # commas also separate objects if an array lacks its brackets
 _STRING = re.compile(rb"(?:[^\"\\\n]++|\\[^\n])*+")  # inside a string, up to its end or the end of the line
 _BLANK = re.compile(rb"[ \t\r\n,]*+")
-# Complete strings need no look from Python; within a value, arrays and objects without others in them do not either.
+# The patterns skip complete strings and, within a value, arrays and objects that do not contain further ones.
 _PLAIN = re.compile(rb"(?:[^\"\[\]{},]++|\"" + _STRING.pattern + rb"\")*+")
 _LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
 _NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
-# Directly within an object, another one needs a look unless it follows a colon.
+# Directly within an object, an object is skipped only if it follows a colon.
 _IN_OBJECT = re.compile(
     rb"(?:[^\"\[\]{}:]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|:[ \t\r\n]*+(?:\{" + _LEAF + rb"\})?+)*+"
 )
@@ -37,10 +37,10 @@ _QUOTE, _CLOSING, _SQUARE, _BRACE, _COLON = b'"][{:'
 def framing_of(head: bytes) -> Framing:
     """Return how the values of a JSON input are separated, from its first bytes.
 
-    An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
-    line, with no comma or bracket between. Objects are spread over lines if the first one is complete and valid, and
-    contains a line feed or is followed by another one or a comma in its last line. An object of which only the
-    beginning is there is spread over lines if its second line begins with a string: no record of JSON lines does.
+    An input that starts with `[` is an array, unless only its first line is bad: then an object follows on the next
+    line, with no comma or bracket between them. Objects span several lines if the first one is complete and valid, and
+    contains a line feed or is followed by a comma or another object on its last line. An object whose end is not in
+    `head` spans several lines if its second line begins with a string, because no record of JSON lines does.
     Everything else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
@@ -65,23 +65,23 @@ def _is_json(value: bytes) -> bool:
 
 
 class _Values:
-    """Cuts bytes into values. It holds at most the limit of a value, and a byte more so that the value is refused."""
+    """Cuts bytes into values. Of a value over the limit, it keeps one byte more than that, so that it is rejected."""
 
     def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
-        self.end = offset  # the place after the last value
+        self.end = offset  # position after the last value
         self.is_closed = not is_array  # whether the array has ended; another one may follow it
         self.damage = ""  # why nothing after `end` can be read
-        self._is_first = is_first  # whether no value came yet, so that a comma is an error
-        self._offset = offset  # the place of the next byte
+        self._is_first = is_first  # whether no value was found yet, so that a comma is an error
+        self._offset = offset  # position of the next byte
         self._base = int(is_array)
-        self._open = bytearray()  # the brackets that are open in the value
+        self._open = bytearray()  # the open brackets within the value
         self._last, self._has_feed = 0, False  # the last byte that is not blank, and whether a line feed follows it
         self._is_string = False
         self._held = bytearray()  # the start of a value whose end is still missing
-        self._ahead = b""  # a backslash whose second half is still missing
+        self._ahead = b""  # a backslash without the character that it escapes
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """Yield the values that end in `data`, which continues the earlier data; some may be blank."""
+        """Yield the values that end in `data`, the continuation of the earlier data; some may be blank."""
         data, self._ahead = self._ahead + data, b""
         begun = at = 0
         while at < len(data) and not self.damage:
@@ -90,7 +90,7 @@ class _Values:
                 self._hold(data[begun:value_end])
                 mark, here = data[value_end:at], at
                 begun = at = _match(_BLANK, data, at)
-                is_last = self._base and mark == b"]"  # a run that resumes must meet the bracket again
+                is_last = self._base and mark == b"]"  # a resumed run must read the bracket again
                 self.end = self._offset + (here - 1 if is_last else at)
                 value = self.rest() or (b"," if self._is_first and self._base and mark == b"," else b"")
                 self._held.clear()
@@ -107,11 +107,11 @@ class _Values:
 
     @property
     def size(self) -> int:
-        """The position after all bytes that were cut."""
+        """The position after all bytes processed so far."""
         return self._offset + len(self._ahead)
 
     def _in_string(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the place after the string, and where the value ends if it does: at a line feed."""
+        """Return the index after the string, and the index where the value ends if a line feed ends it."""
         at = _match(_STRING, data, at)
         if data[at:] in (b"", b"\\"):
             self._ahead = data[at:]
@@ -123,7 +123,7 @@ class _Values:
         return at + 1, at
 
     def _outside(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the place after the next mark, and where the value ends if it does."""
+        """Return the index after the next mark, and the index where the value ends if the mark ends it."""
         if self._base and self.is_closed:
             return self._behind_array(data, at)
         is_in_object = bool(self._open) and self._open[-1] == _BRACE
@@ -157,7 +157,7 @@ class _Values:
         return has_feed and last != _COLON
 
     def _before(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Return the last byte before a place that is not blank, and whether a line feed follows it."""
+        """Return the last byte before `at` that is not blank, and whether a line feed follows it."""
         end = at
         while end and data[end - 1] in _SPACE:
             end -= 1
@@ -165,11 +165,11 @@ class _Values:
         return (data[end - 1], has_feed) if end else (self._last, has_feed or self._has_feed)
 
     def _behind_array(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Start the next array, as in files of arrays that were joined; anything else is damage."""
+        """Start the next array, as in joined files of arrays; anything else is damage."""
         at = _match(_BLANK, data, at)
         if at == len(data):
             return at, None
-        if data[at : at + 1] == b"{":  # the bracket was a stray one
+        if data[at : at + 1] == b"{":  # the closing bracket was a stray one
             self.is_closed = False
             return at, None
         if data[at : at + 1] != b"[":
@@ -190,13 +190,13 @@ def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 def value_blocks(
     read: Callable[[], bytes | None], framing: Framing, start: Place, tell: Callable[[], int]
 ) -> Iterator[Block]:
-    """Yield the values that `read` returns, one per line. The number of a value counts as its line.
+    """Yield blocks of the values that `read` returns, one per line. The number of a value counts as its line.
 
     Args:
-        read: returns some bytes, none at the end, and None while a stream is silent.
+        read: Returns some bytes, empty at the end, or None while a stream is silent.
         framing: `array` or `objects`.
-        start: the place of the first byte that it returns.
-        tell: returns how many bytes of a file were read.
+        start: Position of the first byte that `read` returns.
+        tell: Returns the number of bytes read from the file.
     """
     values, line = _Values(start.offset, is_array=framing == "array", is_first=not start.line), start.line
     is_begun, blank = framing != "array" or start.offset > 0, 0
@@ -209,20 +209,20 @@ def value_blocks(
         yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()), values.damage)
         line += len(found)
     rest = values.rest()
-    damage = "" if values.is_closed else "the JSON array is not closed; the file may be cut off"
+    damage = "" if values.is_closed else "the JSON array is not closed; the file may be truncated"
     if (rest or damage) and not values.damage:
         data = rest.replace(b"\n", b" ") + b"\n" if rest else b""
         yield Block(data, line + 1, Place(values.size, line + bool(rest), tell()), damage)
 
 
 def json_blocks(file: InputFile, start: Place, block_bytes: int, *, is_json: bool) -> Iterator[Block]:
-    """Yield the lines of a file from a position on, or the values of JSON, however they are separated.
+    """Yield blocks of a file's lines from a position on; for JSON, of its values, whatever separates them.
 
     Args:
-        file: just opened.
-        start: the place.
-        block_bytes: about so much is read at once.
-        is_json: whether it holds JSON.
+        file: A file that was just opened.
+        start: Position to start from.
+        block_bytes: Approximate bytes to read at once.
+        is_json: Whether the file holds JSON.
     """
     while (head := file.head()) is None:
         yield Block(b"", start.line + 1, start)

@@ -1,4 +1,4 @@
-"""Read an input in blocks of whole lines; each has a position from which a later run can continue."""
+"""Read an input in blocks of whole lines; each block has a position from which a later run can continue."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 
 RECORD_LIMIT_BYTES = 16 << 20
-BLOCK_BYTES = 1 << 20  # about so much is read at once; more only where a single record is larger
-IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
+BLOCK_BYTES = 1 << 20  # approximate bytes read at once; more only if a single record is larger
+IDLE_S = 0.5  # how long a read from a silent stream blocks
 PREVIEW_BYTES = 200
-_SNIFFED_BYTES = 64 << 10  # of a file, that tell whether it is a text
+_SNIFFED_BYTES = 64 << 10  # bytes at the beginning of a file in which a zero means that it is binary
 STDIN = "-"
-# zstd can pack 128 KiB into 4 bytes, and the others less: so much of a file becomes 32 MiB at most
+# zstd packs at most 128 KiB into 4 bytes, and the other formats less, so a step unpacks to 32 MiB at most.
 _STEP_BYTES = 1 << 10
-_XZ_MEMORY_BYTES = 128 << 20  # `xz -9` takes 65 MiB; a header may ask for 4 GiB
+_XZ_MEMORY_BYTES = 128 << 20  # `xz -9` takes 65 MiB; a header may request 4 GiB
 _LONE_CARRIAGE_RETURN = re.compile(rb"\r[^\n]")
 
 
@@ -53,7 +53,7 @@ UNPACKERS: Mapping[str, Callable[[], Unpacker]] = {
     ".bz2": bz2.BZ2Decompressor,
     ".xz": lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES),
 }
-UNPACKING_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError)  # the last one is of bzip2
+UNPACKING_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError)  # bzip2 raises OSError
 
 
 class DamagedInputError(HsimhashError):
@@ -64,27 +64,27 @@ class DamagedInputError(HsimhashError):
 class Place:
     """A position between two lines of an input."""
 
-    offset: int = 0  # bytes before it, unpacked; for a folder: files
+    offset: int = 0  # unpacked bytes before it; for a folder: files
     line: int = 0  # lines before it
-    read_bytes: int = 0  # bytes read from the file so far, packed as they are; about, for progress; 0 for a stream
+    read_bytes: int = 0  # approximate packed bytes read from the file so far, for progress; 0 for a stream
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Whole lines with their newlines, without the input's byte order mark; empty while a stream is silent."""
 
-    data: bytes  # the lines; of one over the limit only a part, which is over the limit too
-    first: int  # the number of the first, from 1
-    end: Place  # the place after them
-    damage: str = ""  # why nothing after them can be read
-    wanted: Sequence[int] | None = None  # the numbers of lines to parse; None: all
+    data: bytes  # the lines; a line over the limit is cut, but still exceeds the limit
+    first: int  # number of the first line, from 1
+    end: Place  # position after the lines
+    damage: str = ""  # why nothing after the lines can be read
+    wanted: Sequence[int] | None = None  # numbers of the lines to parse; None: all
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
         return self.data.split(b"\n")[:-1]
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the wanted lines, each with its number."""
+        """Yield (number, line) of the wanted lines."""
         lines = self.lines()
         if self.wanted is None:
             return enumerate(lines, self.first)
@@ -94,9 +94,14 @@ class Block:
 class InputFile:
     """The bytes of a file, a pipe or stdin (`-`), unpacked, as UTF-8 with line feeds. A context manager.
 
-    `packing` is one of `UNPACKERS`, or nothing. `file` is what is behind the name, where that is no path. The first
-    block decides: UTF-16 is converted, and so are the carriage returns of a file that has no line feeds. An offset
-    counts the bytes that `read` returns.
+    UTF-16 is converted, and so are the carriage returns of a file without line feeds; the first block decides. Offsets
+    count the bytes that `read` returns.
+
+    Args:
+        name: Path, or a name for messages if `file` is given.
+        packing: A key of `UNPACKERS`, or an empty string.
+        is_stream: Whether it is stdin or a pipe.
+        file: Open file to read if `name` is not a path.
     """
 
     def __init__(self, name: str, packing: str = "", *, is_stream: bool = False, file: BinaryIO | None = None) -> None:
@@ -105,13 +110,13 @@ class InputFile:
         self._file = file or open_input(name)
         self._unpacked = _unpacked(self._file, packing)
         self._is_packed = bool(packing)
-        self._decoder: codecs.IncrementalDecoder | None = None  # of a file in UTF-16
-        self._has_carriage_returns = False  # instead of line feeds
+        self._decoder: codecs.IncrementalDecoder | None = None  # for a file in UTF-16
+        self._has_carriage_returns = False  # whether they end lines instead of line feeds
         self._head: bytes | None = None  # the first block
-        self._ahead, self._at = b"", 0  # a block that is read already, and how much of it was returned
+        self._ahead, self._at = b"", 0  # a block read ahead, and how many bytes of it were returned
 
     def tell(self) -> int:
-        """Return how many bytes of the file were read, before unpacking; 0 for a stream."""
+        """Return the number of packed bytes read from the file; 0 for a stream."""
         return 0 if self._is_stream else self._file.tell()
 
     def head(self) -> bytes | None:
@@ -142,7 +147,7 @@ class InputFile:
             offset -= len(self._ahead)
             self._ahead = self._converted(BLOCK_BYTES)
             if not self._ahead:
-                raise DamagedInputError(f"{self._name} has become shorter since it was read before")
+                raise DamagedInputError(f"{self._name} is shorter than when it was last read")
         self._at = offset
 
     def _is_ready(self) -> bool:
@@ -166,7 +171,7 @@ class InputFile:
                 text = decoder.decode(block, not block)
             except UnicodeDecodeError as error:
                 where = "" if self._is_stream else f" at byte {self._file.tell():,}"
-                raise DamagedInputError(f"cut off in the middle of a character{where}") from error
+                raise DamagedInputError(f"truncated in the middle of a character{where}") from error
             if text or not block:
                 return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
             block = self._read(BLOCK_BYTES)
@@ -190,11 +195,11 @@ def _naming_damage(file: BinaryIO) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedInputError(f"damaged or cut off about byte {file.tell():,}: {error.args[0]}") from error
+        raise DamagedInputError(f"damaged or truncated near byte {file.tell():,}: {error.args[0]}") from error
 
 
 def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
-    """Unpack a whole file; stop just beyond the size limit of a record, so that it is rejected."""
+    """Unpack a whole file, but stop just beyond the size limit of a record, so that a larger file is rejected."""
     read, parts, size = _unpacked(file, packing), [], 0
     while size <= RECORD_LIMIT_BYTES:
         with _naming_damage(file):
@@ -208,7 +213,7 @@ def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
 def utf16_of(head: bytes) -> str:
     """Detect UTF-16 in a file's first bytes; return its encoding, or an empty string.
 
-    Without a byte order mark the zeros of two ASCII characters tell: no other text begins with them.
+    Without a byte order mark, the zero bytes of two ASCII characters identify it, because no other text begins so.
     """
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return ""
@@ -229,7 +234,7 @@ def _unpacked(file: BinaryIO, packing: str) -> Callable[[int], bytes]:
 
 
 class _PackedMembers:
-    """One or more members; zstandard's own `stream_reader` would accept a truncated file as complete."""
+    """Reads one or more members; zstandard's own `stream_reader` would accept a truncated file as complete."""
 
     def __init__(self, file: BinaryIO, new: Callable[[], Unpacker]) -> None:
         self._file = file
@@ -241,13 +246,13 @@ class _PackedMembers:
         parts: list[bytes] = []
         while size > 0:
             self._packed = self._packed or self._file.read(_STEP_BYTES)
-            if self._member is None and self._packed:  # zeros may pad a file, as they may after the last gzip member
+            if self._member is None and self._packed:  # zeros may pad a file, as after the last gzip member
                 self._packed = self._packed.lstrip(b"\0")
                 if not self._packed:
                     continue
             if not self._packed:
                 if self._member is not None and not any(parts):
-                    raise EOFError("the last member has no end")
+                    raise EOFError("the last member is incomplete")
                 break
             self._member = self._member or self._new()
             try:
@@ -255,7 +260,7 @@ class _PackedMembers:
             except UNPACKING_ERRORS as error:
                 if not any(parts):
                     raise EOFError(str(error)) from error
-                break  # first what is sound; the next call meets the damage again
+                break  # return the intact data first; the next call meets the damage again
             size -= len(parts[-1])
             self._packed = self._member.unused_data
             if self._member.eof:
@@ -270,19 +275,19 @@ def blocks_of(
     *,
     limit_bytes: int = RECORD_LIMIT_BYTES,
 ) -> Iterator[Block]:
-    """Yield blocks of the lines that `read` returns from `start` on; a missing last newline is added.
+    """Yield blocks of the lines that `read` returns; a missing last newline is added.
 
-    Of a line over the limit no more is held than is read at once beyond it.
+    Memory for a line is bounded by the limit plus one read.
 
     Args:
-        read: returns some bytes, none at the end; None while nothing comes.
-        start: the place of the first byte that it returns.
-        tell: returns how many bytes of a file were read.
-        limit_bytes: of a line.
+        read: Returns some bytes, empty at the end, or None while a stream is silent.
+        start: Position of the first byte that `read` returns.
+        tell: Returns the number of bytes read from the file.
+        limit_bytes: Size of a line beyond which the rest of it is dropped.
     """
     start = start or Place()
     offset, line = start.offset, start.line
-    held: list[bytes] = []  # the beginning of a line whose end is not read yet
+    held: list[bytes] = []  # the beginning of a line whose end has not been read
     held_bytes = 0
     while True:
         piece = read()
@@ -294,7 +299,7 @@ def blocks_of(
             held += (head, b"\n")
             offset += held_bytes + len(head) + len(newline)
             first, line = line + 1, line + head.count(b"\n") + 1
-            head = b""  # lines are long at times: nothing may hold them here while others work on the block
+            head = b""  # lines may be long, so do not keep them alive while the caller works on the block
             yield Block(_drained(held, is_first=first == 1), first, Place(offset, line, tell()))
             held_bytes = 0
         if not piece:
@@ -305,7 +310,7 @@ def blocks_of(
 
 
 def _drained(parts: list[bytes], *, is_first: bool) -> bytes:
-    """Return all parts as one, without the byte order mark of a file's first, and empty their list."""
+    """Join all parts, drop the byte order mark of a file's first line, and empty the list."""
     data = b"".join(parts)
     parts.clear()
     return data.removeprefix(codecs.BOM_UTF8) if is_first else data
@@ -315,7 +320,7 @@ def text_in(record: bytes) -> str:
     """Return a record as text.
 
     Raises:
-        ValueError: it is too long, or not UTF-8.
+        ValueError: The record is too long or not UTF-8.
     """
     if len(record) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
@@ -333,7 +338,7 @@ def is_binary(head: bytes) -> bool:
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file in UTF-8 or UTF-16; raise `ValueError` if it is neither, or too long."""
     if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
-        raise ValueError("not a text: convert it to text first")
+        raise ValueError("not text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
         return text_in(data).removeprefix("\ufeff")
     try:

@@ -2,13 +2,13 @@
 
 Everything here takes linear time on any input, without a parser:
 
-- `is_page` and `is_markup` move forward only. Every repetition in their patterns is possessive, or stops at `<`, where
-  the next attempt begins, so no character is looked at more than a few times.
-- `text_of_markup` splits a text into tags and what is between them. No tag is looked for after the last `>`. Before
-  it, a tag that has begun always ends: its pattern gives up a quotation mark that is never closed, and goes on to the
-  next `>`. Such a search to the end of the text happens once for each of the two marks, since there is no other
-  mark of its kind after it. The end of a comment or a script is looked for from its beginning. Where there is none,
-  there is none for any later one either; this is remembered, and the tag alone is left out.
+- `is_page` and `is_markup` only move forward. Every repetition in their patterns is possessive, or stops at `<`, where
+  the next attempt begins, so no character is examined more than a few times.
+- `text_of_markup` splits a text into tags and what is between them. No tag is searched for after the last `>`. Before
+  it, every tag that begins also ends: its pattern ignores a quotation mark that is never closed, and continues to the
+  next `>`. Such a search to the end of the text happens once for each of the two kinds of quotation mark, because no
+  other mark of the kind follows. The end of a comment or a script is searched for from its beginning. If it is
+  missing, it is also missing for every later one. This is remembered, and only the tag is removed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ _BLOCKS = """
     address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
     figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol
     optgroup option p search section select summary table tbody td tfoot th thead tr ul
-""".split()  # noqa: SIM905 (a list of words), as below; a line of their own
+""".split()  # noqa: SIM905 (a list of words), as below; these elements begin a new line
 _PRE = ["pre", "listing", "xmp", "plaintext"]  # blocks whose line breaks are kept
-# Hidden with all that they contain.
+# Hidden elements, including their content.
 _HIDDEN = ["script", "style", "noscript", "template", "textarea", "title", "iframe", "noembed", "noframes"]
 _INLINE = """
     a abbr acronym applet area audio b base basefont bdi bdo big canvas cite code col colgroup data datalist del dfn
     em embed font i img input ins kbd label link map mark marquee math meta meter nobr object output param picture
     progress q rb rp rt rtc ruby s samp small source span strike strong sub sup svg time track tt u var video wbr
 """.split()  # noqa: SIM905
-# Names that nobody writes as a placeholder, such as <title> or <code>, or as the parameter of a type, such as <b>; <P>
-# may be one.
+# Names that nobody uses as a placeholder, such as <title> or <code>, or as a type parameter, such as <b> or <P>.
 _PLAIN = "br hr div span li ul ol h1 h2 h3 h4 h5 h6 tr td tbody thead strong em img wbr nobr".split()  # noqa: SIM905
 
 
@@ -42,7 +41,7 @@ def _either_case(text: str) -> str:
 
 
 def _one_of(words: Iterable[str], written: Callable[[str], str] = _either_case) -> str:
-    """Return a pattern for words, which are in the order to try; those with the same first letter are one branch."""
+    """Return a pattern that tries words in the given order; words with the same first letter share a branch."""
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(word[:1], []).append(word[1:])
@@ -55,16 +54,16 @@ _ATTRIBUTES = (
 )
 _BLOCK = rf"(?: {_one_of(_BLOCKS)} ) (?=[\s/>])"
 _SPECIAL = rf"(?: {_one_of([*_HIDDEN, *_PRE])} ) (?=[\s/>])"
-# What follows `<` in any tag, doctype and the like, but in those after which something is to be done.
+# What follows `<` in any tag, doctype or the like, except for tags that need special treatment.
 _TAG = rf"(?: /?+ (?!{_SPECIAL}) [a-zA-Z][^\s/>]*+ {_ATTRIBUTES} | (?!!--) [!?] [^>]*+ | / (?![a-zA-Z]) [^>]*+ ) >"
 _COMMENT = "!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)"
 
 
-@cache  # of patterns that take long to compile: only a text with tags needs them
+@cache  # compiled on first use, because compiling takes long and only texts with tags need these patterns
 def _tags(tag: str) -> re.Pattern[str]:
-    """Return a pattern of runs of tags: one that begins with what breaks the line, or what comes before it.
+    """Return a pattern for runs of tags: a run that begins with a block, or one that contains no block.
 
-    No group is within a repetition: Python 3.11 may then fail.
+    Groups are never within a repetition, because that may fail in Python 3.11.
     """
     written = rf"""
         < (?=[a-zA-Z/!?]) (?:
@@ -89,10 +88,10 @@ _REFERENCE = re.compile(
 )
 _LAST_CHARACTER = 0x10FFFF
 _REPLACEMENT = "\ufffd"
-# What XML has no place for, and lxml refuses; the form feed is white space in HTML.
+# Characters that XML forbids and lxml rejects; the form feed is white space in HTML.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-PAGE_BEGINNING_BYTES = 4 << 10  # that tell whether a file is a page
+PAGE_BEGINNING_BYTES = 4 << 10  # bytes that decide whether a file is a page
 _PAGE = re.compile(
     rf"[\s\ufeff]*+(?:<\?[xX][mM][lL][^>]*+>)?+\s*+(?:<{_COMMENT}\s*+)*+<(?:![dD][oO][cC][tT][yY][pP][eE]\s*+)?+"
     r"[hH][tT][mM][lL](?![\w:-])"
@@ -102,7 +101,7 @@ _ANY_NAME = rf"(?:{_one_of([*_BLOCKS, *_PRE, *_HIDDEN, *_INLINE])}|[a-zA-Z]++-[\
 
 @cache
 def _markup() -> re.Pattern[str]:
-    """Return a pattern of tags that nobody writes in plain text."""
+    """Return a pattern for tags that nobody writes in plain text."""
     return re.compile(
         rf"<(?=[a-zA-Z/])(?:/{_ANY_NAME}\s*+>|{_ANY_NAME}(?:\s*+/>|\s++[a-zA-Z_:@#][\w:.-]*+\s*+=\s*+[^\s>=])"
         rf"|(?:{_one_of(_PLAIN)}|p)\s*+>)",
@@ -110,28 +109,29 @@ def _markup() -> re.Pattern[str]:
     )
 
 
-# References that people do not type: not those that may stand in a program, such as &sum; &copy; or &num;.
+# References that nobody types in plain text; not those that may occur in programs, such as &sum; &copy; or &num;.
 _TYPED_BY_NOBODY = re.compile(
     r"&(?=[a-zA-Z#])(?:\#[0-9]{2,7}|\#[xX][0-9a-fA-F]{2,6}|nbsp|amp|lt|gt|quot|apos|[lr][sd]quo|[lr]aquo|[mn]dash|hellip|bull|middot"
     r"|shy|zwn?j|thinsp|e[nm]sp|trade|euro|[a-zA-Z](?:acute|grave|circ|uml|tilde|cedil)|[aA]ring|[oO]slash|szlig|AElig"
     r"|aelig);"
 )
 _WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
-_WRAPPED = re.compile(rf"(?<=[{_WIDE}])[ \t\f]*+\n[ \t\f\n]*+(?=[{_WIDE}])")  # lines that join without a blank
+_WRAPPED = re.compile(rf"(?<=[{_WIDE}])[ \t\f]*+\n[ \t\f\n]*+(?=[{_WIDE}])")  # lines joined without a space
 _BLANKS, _BREAKS = re.compile(r"[^\S\n]{2,}+"), re.compile(r"\s?\n\s*+")
-_PART = 1 << 18  # characters changed at once
+_PART = 1 << 18  # characters processed at once
 
 
 def is_page(text: str) -> bool:
-    """Whether a text starts like a whole HTML page: after any comments, with a doctype or `<html`."""
+    """Whether a text starts like a whole HTML page: with a doctype or `<html`, possibly after comments."""
     return _PAGE.match(text) is not None
 
 
 def is_markup(text: str) -> bool:
     """Whether a text contains tags or character references that nobody would write in plain text.
 
-    A closing tag of HTML is one, as are a tag with attributes and an opening tag such as `<p>`. A word in angle
-    brackets is none, even if it is the name of an element, nor is anything that could be a comparison or a type.
+    A closing HTML tag counts, and so do a tag with attributes and an opening tag such as `<p>`. A word in angle
+    brackets does not count, even if it is the name of an element, nor does anything that could be a comparison or a
+    type.
     """
     if "<" in text:
         if _markup().search(text):
@@ -145,12 +145,12 @@ def is_markup(text: str) -> bool:
 def text_of_markup(text: str) -> str:
     """Return the visible text of HTML, without tags, comments and hidden elements such as scripts.
 
-    Blocks and line breaks end a line; other tags do not split words. White space is one space, and none where a line
-    was wrapped between two Chinese or Japanese characters. Character references are decoded as browsers do. A
-    character that XML forbids becomes U+FFFD.
+    Blocks and line breaks end a line; other tags do not split words. White space becomes one space, or is removed where
+    a line was wrapped between two Chinese or Japanese characters. Character references are decoded as in browsers.
+    Characters that XML forbids become U+FFFD.
 
-    Two rules differ from a browser's, so that damage costs no text. A comment, a script or the like that never ends
-    is left out as a tag alone. So is a tag with a quotation mark that is never closed, up to the next `>`.
+    Two rules differ from those of browsers, so that no text is lost after damage. If a comment, a script or the like
+    never ends, only its tag is removed. A tag with a quotation mark that is never closed ends at the next `>`.
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -160,17 +160,17 @@ def text_of_markup(text: str) -> str:
 
 
 def _by_parts(change: Callable[[str], str], text: str) -> str:
-    """Return a text changed a part at a time: `re.sub` holds every piece between two matches."""
+    """Change a text part by part, because `re.sub` holds every piece between two matches in memory."""
     return "".join([change(text[start : start + _PART]) for start in range(0, len(text), _PART)])
 
 
 def _visible(text: str) -> str:
-    """Return what is visible: what is between tags, with its references decoded, and line breaks."""
+    """Return the text between tags, with references decoded and with line breaks."""
     out = io.StringIO()
     write = out.write
     place, last, pre = 0, text.rfind(">") + 1, 0
     last_comment = max(text.rfind("-->"), text.rfind("--!>"))
-    endless: set[str] = set()  # hidden elements that have no end any more
+    endless: set[str] = set()  # hidden elements without an end tag from here on
     is_plain = "&" not in text and "\n" not in text
     is_done = False
     while not is_done:
@@ -200,11 +200,11 @@ def _visible(text: str) -> str:
                 place = closing.end()
             elif not may_be_comment:
                 continue
-            is_done = False  # go on from there
+            is_done = False  # restart the search at `place`
             break
     unfinished = _UNFINISHED.search(text, place)
     end = unfinished.start() if unfinished else len(text)
-    if is_plain:  # no copy of a long text beside those there are
+    if is_plain:  # avoid another copy of a long text
         out.writelines(text[at : min(at + _PART, end)] for at in range(place, end, _PART))
     else:
         write(_piece(text[place:end], is_wrapped=not pre))
@@ -220,7 +220,7 @@ def _piece(text: str, *, is_wrapped: bool) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _characters(reference: str) -> str:
-    """Return the characters of a character reference; of an unknown one itself."""
+    """Return the characters of a character reference, or the reference itself if it is unknown."""
     if reference[1] == "#":
         return character_of(reference)
     name = reference[1:]
@@ -238,6 +238,6 @@ def character_of(reference: str) -> str:
     number = int(digits or "0", 16 if is_hex else 10) if len(digits) <= 7 else _LAST_CHARACTER + 1
     if number > _LAST_CHARACTER:
         return _REPLACEMENT
-    if 0x80 <= number < 0xA0:  # as browsers do, by Windows-1252
+    if 0x80 <= number < 0xA0:  # Windows-1252, as in browsers
         return bytes([number]).decode("cp1252", "replace")
     return " " if number in (0x0C, 0x0D) else FORBIDDEN.sub(_REPLACEMENT, chr(number))

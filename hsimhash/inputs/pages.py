@@ -1,9 +1,9 @@
 """Turn HTML into text: how to treat each value, and which parts of a page are fingerprinted.
 
 A page is fingerprinted by its main text, as trafilatura finds it. Headers, menus, footers and comments do not count;
-nor does the page's first heading, its title, because one site has it above the text and another within. If trafilatura
-finds nothing in a page, or the page is too large for it, all visible text counts. Fragments and `--extract none` do not
-need a library, see `markup.py`.
+nor does the page's first heading, its title, because some sites place it above the text and others within it. If
+trafilatura finds nothing in a page, or the page is too large for it, all visible text counts. Fragments and
+`--extract none` do not need a library; see `markup.py`.
 
 `page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
 """
@@ -24,13 +24,13 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.markup import FORBIDDEN, character_of, is_markup, is_page, text_of_markup
 
 _LIBRARY = ("trafilatura", "html", "the main text of an HTML page")
-MAIN_TEXT_CHARACTERS = 4_000_000  # the longest page whose main text is looked for; that takes up to .5 s a million
+MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted, which takes up to 0.5 s per million
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
 _NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # errors of libxml2 after which it stops
 _FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
 _FORBIDDEN_ELSE = ("\ufffe".encode(), "\uffff".encode())
 _NUMBER = re.compile(rb"&#(?:[0-9]++|[xX][0-9a-fA-F]++);?+")
-# libxml2 compares each attribute of a tag with all before it. A page of less than this has too few to matter.
+# libxml2 compares each attribute of a tag with all before it. A page smaller than this has too few to matter.
 _FEW_ATTRIBUTES_BYTES = 128 << 10
 _KEPT_ATTRIBUTES = 200
 _NAME = rb"<[a-zA-Z][^\s/>]*+"
@@ -48,10 +48,10 @@ class Content(NamedTuple):
 
 
 def page_of(data: bytes, charset: str | None = None) -> str:
-    """Decode a page, or a text from the web, as a browser does; `charset` is the label that came with it.
+    """Decode a page, or another text from the web, as a browser does; `charset` is the label sent with it.
 
     Raises:
-        ValueError: there is too much of it.
+        ValueError: The page is too long.
     """
     if len(data) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
@@ -62,10 +62,11 @@ def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
     """Return the text of a value without HTML tags, or the value itself if it is a whole page.
 
     Args:
-        text: the value.
-        extract: `auto`: a page has the beginning of one, a fragment has tags or references, all else is plain text;
-            `none`: like `auto`, but all visible text of a page counts; `html`: a page or fragment; `text`: plain text.
-        has_fields: whether it is several values as `join_fields` joins them, each of which is read by itself.
+        text: The value.
+        extract: `auto`: a page is recognized by its beginning, a fragment by tags or references, all else is plain
+            text. `none`: like `auto`, but all visible text of a page counts. `html`: a page or fragment. `text`: plain
+            text.
+        has_fields: Whether `text` is several values joined by `join_fields`; each of them is then read separately.
     """
     if extract == "text":
         return Content(text)
@@ -84,7 +85,7 @@ def _text_of_value(value: str, extract: str) -> str:
 def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
     """Return the text of a page, or of several values, some of which are pages; empty if there is none.
 
-    A page of several values is known by its beginning, one by itself is one whatever it begins with.
+    Among several values, a page is recognized by its beginning. A single value is always treated as a page.
     """
     values = page.split(FIELD_SEPARATOR) if has_fields else [page]
     if len(values) > 1:
@@ -94,20 +95,20 @@ def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
 
 
 def require_page_library() -> None:
-    """Raise `ValueError` with what to install for main texts, or how to do without."""
+    """Raise `ValueError` if the library for main texts is missing, with how to install it or do without it."""
     try:
         if find_spec(_LIBRARY[0]) is not None:
             return
         needed(*_LIBRARY)
     except ValueError as error:
         without = Remedy('pass extract="none"', "pass --extract none")
-        raise ValueError(f"{error}, or " + without + ", which needs nothing and takes all visible text") from error
+        raise ValueError(f"{error}, or " + without + ", which needs no package and uses all visible text") from error
 
 
 def prepare_main_texts() -> None:
     """Load the libraries for main texts; see `require_page_library`."""
     require_page_library()
-    logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # else it writes to stderr about some pages
+    logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # otherwise it prints to stderr for some pages
     _text_of_page("<html><body><p>The first page loads the lists that the library needs.</p></body></html>", "auto")
 
 
@@ -117,15 +118,15 @@ def _text_of_page(page: str, extract: str) -> str:
 
 
 def _main_text(page: str) -> str:
-    """Return the main text of a page; nothing if the library finds none, or cannot read the page."""
+    """Return the main text of a page; empty if the library finds none or cannot read the page."""
     trafilatura = needed(*_LIBRARY)
     main_text = partial(trafilatura.extract, include_comments=False, prune_xpath=_TITLE)
     data = _readable(page)
-    try:  # what is doubtful is left out, unless nothing remains
+    try:  # exclude doubtful parts, unless nothing remains without them
         return str(main_text(_tree(data), favor_precision=True) or main_text(_tree(data)) or "")
     except MemoryError:
         raise
-    except Exception:  # of a library that was not made for any page; all visible text is left
+    except Exception:  # the library cannot handle every page; the caller falls back to all visible text
         return ""
 
 
@@ -133,11 +134,11 @@ def _tree(data: bytes) -> Any:
     """Return the tree of a page.
 
     Raises:
-        MemoryError: memory was not enough. libxml2 would go on with a part of the page.
-        ValueError: it is nested too deeply.
+        MemoryError: Memory was exhausted. libxml2 would continue with part of the page.
+        ValueError: The page is nested too deeply.
     """
     lxml = needed("lxml.html", *_LIBRARY[1:])
-    # Without `huge_tree` it would leave out, without a word, what is nested deeply or very long.
+    # Without `huge_tree`, lxml silently drops whatever is nested deeply or very long.
     parser = lxml.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     tree = lxml.document_fromstring(data, parser=parser)
     errors = {error.type_name for error in parser.error_log.filter_from_fatals()}
@@ -149,7 +150,7 @@ def _tree(data: bytes) -> Any:
 
 
 def _readable(page: str) -> bytes:
-    """Return a page in UTF-8 without what lxml refuses, or takes more than linear time for."""
+    """Return a page in UTF-8 without anything that lxml rejects or processes in more than linear time."""
     try:
         data = page.encode()
     except UnicodeEncodeError:  # surrogates
@@ -164,19 +165,19 @@ def _readable(page: str) -> bytes:
 
 @lru_cache(maxsize=1 << 12)
 def _reference(written: bytes) -> bytes:
-    """Return a numeric reference as browsers take it."""
+    """Return a numeric reference normalized to the character that browsers show."""
     return f"&#{ord(character_of(written.decode('ascii')))};".encode()
 
 
 def _with_few_attributes(data: bytes) -> bytes:
     """Return a page with excess attributes removed from its tags.
 
-    Linear: the patterns move forward only, and are called once for each tag that has too many. What is behind the last
-    `>` is no tag.
+    This takes linear time: the patterns only move forward, and are called once for each tag with too many attributes.
+    There are no tags after the last `>`.
     """
     parts, place, last = list[bytes](), 0, data.rfind(b">") + 1
     while place < last:
-        end = _SHORT_TAGS.match(data, place, last).end()  # type: ignore[union-attr]  # it matches nothing, too
+        end = _SHORT_TAGS.match(data, place, last).end()  # type: ignore[union-attr]  # it also matches nothing
         begun = _BEGUN_TAG.match(data, end, last)
         if begun is None:
             break

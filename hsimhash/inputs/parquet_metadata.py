@@ -1,7 +1,8 @@
 """Read sizes from the footer of a Parquet file and from its page headers.
 
-pyarrow does not expose page headers or, for an encrypted column, the footer: it ends the process instead. So both are
-read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
+pyarrow does not expose page headers, and it ends the process when asked for the footer entry of an encrypted column. So
+both are parsed here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) defines
+the format.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 _FOOTER_END = 8  # bytes: the footer's length and PAR1
-_FIRST_BYTES = 4 << 10  # read for a page header, which rarely has more than 100
-_MOST_BYTES = 64 << 20  # of a page header, with the statistics in it
+_FIRST_BYTES = 4 << 10  # first read for a page header, which rarely has more than 100 bytes
+_MOST_BYTES = 64 << 20  # longest page header, including statistics
 _DEPTH = 16
-_ROW_GROUPS, _COLUMNS = 4, 1  # the fields of the footer, and of a row group
-_COLUMN, _CRYPTO = 3, 8  # of a column in a row group
-_COLUMN_FIELDS = (5, 6, 7, 9, 11)  # those of `Chunk`
+_ROW_GROUPS, _COLUMNS = 4, 1  # field numbers: in the footer, in a row group
+_COLUMN, _CRYPTO = 3, 8  # field numbers in a column chunk
+_COLUMN_FIELDS = (5, 6, 7, 9, 11)  # field numbers of the values in `Chunk`
 _DICTIONARY_PAGE = 2  # a kind of page
-_DELTA_BYTE_ARRAY = 7  # an encoding: each value begins as the one before it
-_VALUES, _ENCODING = 1, 2  # of a page of each kind
-_HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # the field with what is said of a page of a kind: its field for encoding
+_DELTA_BYTE_ARRAY = 7  # an encoding in which each value may share a prefix with the one before it
+_VALUES, _ENCODING = 1, 2  # field numbers in the header for a kind of page
+_HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # field with the header for a kind of page -> its field for the encoding
 
 
 class Chunk(NamedTuple):
@@ -29,8 +30,8 @@ class Chunk(NamedTuple):
     values: int
     unpacked: int
     packed: int
-    data_at: int  # the offset of its first page with values
-    dictionary_at: int  # of its dictionary page; 0 if there is none
+    data_at: int  # offset of its first page with values
+    dictionary_at: int  # offset of its dictionary page; 0 if there is none
     is_encrypted: bool = False
 
 
@@ -41,19 +42,19 @@ class Page:
     unpacked: int
     packed: int
     values: int
-    is_shared: bool  # whether its values may repeat parts of it: a dictionary, or values as what they add to others
+    is_shared: bool  # whether its bytes may be part of several values: a dictionary, or delta-encoded values
 
     @property
     def longest(self) -> int:
-        """The bytes of the longest possible value, or of an average one if the page has all bytes of each."""
+        """The size of the longest possible value, or the average size if values do not share bytes."""
         return self.unpacked if self.is_shared else self.unpacked // max(self.values, 1)
 
 
 def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chunk]]:
-    """Return the footer's entries for some columns, by number, for each row group.
+    """Return, for each row group, the footer's entries for some columns, keyed by column number.
 
     Raises:
-        ValueError: the footer is invalid.
+        ValueError: The footer is invalid.
     """
     end = source.seek(0, 2)
     source.seek(end - _FOOTER_END)
@@ -69,7 +70,7 @@ def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chun
     try:
         _Thrift(_read(source, size)).struct({_ROW_GROUPS: take})
     except IndexError:
-        raise ValueError("the footer is cut off") from None
+        raise ValueError("the footer is truncated") from None
     return found
 
 
@@ -88,7 +89,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     """Yield the page headers of a column in a row group, as far as they can be read.
 
     Raises:
-        ValueError: a page extends beyond the file, for which Arrow would take as much memory as its header says.
+        ValueError: A page extends beyond the file. Arrow would allocate as much memory as the page header states.
     """
     size = source.seek(0, 2)
     offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
@@ -105,7 +106,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
 
 
 def _header_at(source: BinaryIO, offset: int) -> tuple[Page, int] | None:
-    """Return the page header at an offset and its length; None if there is none."""
+    """Return the page header at an offset and its length; None if it cannot be read."""
     size = _FIRST_BYTES
     while size <= _MOST_BYTES:
         source.seek(offset)
@@ -136,7 +137,7 @@ def _page(data: bytes) -> tuple[Page, int]:
 
 
 def _read(source: BinaryIO, size: int) -> bytes:
-    """Read `size` bytes, fewer only at the end; an unbuffered file may return fewer at once."""
+    """Read `size` bytes, fewer only at the end; a single read of an unbuffered file may return fewer."""
     parts: list[bytes] = []
     while size > 0 and (part := source.read(size)):
         parts.append(part)
@@ -145,16 +146,16 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 
 class _Thrift:
-    """Values in Thrift's compact protocol: `IndexError` if they end too soon, `ValueError` if they are invalid."""
+    """Parses Thrift's compact protocol; raises `IndexError` if the data is truncated, `ValueError` if invalid."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
 
     def struct(self, each: dict[int, Callable[[object], None]] | None = None, depth: int = 0) -> dict[int, object]:
-        """Return the fields of a struct by number: numbers, lists and structs; None for others.
+        """Return the fields of a struct by number: numbers, lists and structs; None for values of other types.
 
-        The elements of a list in `each` are passed to its function one by one instead.
+        If `each` has a function for a list field, the elements are passed to it one by one instead.
         """
         if depth > _DEPTH:
             raise ValueError("nested too deeply")
@@ -181,7 +182,7 @@ class _Thrift:
             if self.at > len(self._data):
                 raise IndexError
             return None
-        if kind in (1, 2):  # a truth value, which the kind has
+        if kind in (1, 2):  # a boolean, whose value is in the kind
             return None
         raise ValueError(f"unknown kind of value {kind}")
 
@@ -192,7 +193,7 @@ class _Thrift:
             count = self._number()
         values: list[object] = []
         for _ in range(count):
-            # A truth value in a list has a byte of its own.
+            # In a list, a boolean takes a byte.
             value = self._byte() if kind in (1, 2) else self._value(kind, depth + 1)
             (take or values.append)(value)
         return values

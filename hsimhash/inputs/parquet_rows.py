@@ -1,13 +1,13 @@
-"""Read Parquet as people write it into rows of named columns, from any row on. Positions count rows.
+"""Read Parquet, even if imperfect, into rows of named columns, from any row on. Positions count rows.
 
 Only the columns that a document needs are read, and only row groups after the position. A row group that cannot be read
 is rejected, with the numbers of its rows.
 
 **Memory.** Arrow unpacks whole pages, and a page of 2 GiB may take 2 KiB in the file. A dictionary page may hold one
 long value that a few bytes of the other pages repeat a million times. So the page headers decide how many rows a batch
-has: as many as would fit into memory if every value were the longest that its page allows. It takes about `BATCH_BYTES`
-per column and twice its largest page. A page that would take too much is not read. Rows are passed on in parts of about
-a block. A value over the limit is rejected before it becomes a Python object.
+has: as many as would fit into memory if every value were the longest that its page allows. Each column takes about
+`BATCH_BYTES` and twice its largest page. A page that would take too much memory is not read. Rows are passed on in
+parts of about one block. A value over the limit is rejected before it becomes a Python object.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
 from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
 
-BATCH_BYTES = 32 << 20  # of a column, in one batch
+BATCH_BYTES = 32 << 20  # bytes of one column in a batch
 ROWS_AT_ONCE = 1_024
-_PAGE_BYTES = 64 << 20  # that any page may unpack to
-_PAGE_RATIO = 64  # to which a larger page may be packed; text is rarely packed to a tenth
-_LARGE_PAGE_BYTES = 512 << 20  # that a page may unpack to if its values are over the limit on average
-_LEVELS = 4 << 20  # values in a page of a nested column that may take less than 1/64 byte each
-_VALUE_BYTES = 16  # that a nested value takes besides its bytes, about
+_PAGE_BYTES = 64 << 20  # unpacked size that is always accepted for a page
+_PAGE_RATIO = 64  # highest compression ratio of a larger page; text is rarely packed to a tenth
+_LARGE_PAGE_BYTES = 512 << 20  # largest unpacked size of a page whose values exceed the limit on average
+_LEVELS = 4 << 20  # most values in a page of a nested column if they take less than 1/64 byte each
+_VALUE_BYTES = 16  # approximate overhead of a nested value
 _SHORT_DICTIONARY_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The way to read a column in a row group."""
+    """How to read a column in a row group."""
 
-    why_not: str = ""  # why it cannot be
+    why_not: str = ""  # why it cannot be read
     rows_at_once: int = ROWS_AT_ONCE
-    has_long_dictionary: bool = False  # so that a row with many values may take much more than its pages
+    has_long_dictionary: bool = False  # if so, a row with many values may take much more memory than its pages
 
 
 def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
     """Return how to read a column in a row group, from its pages.
 
-    A value of a column that is not nested is never longer than `Page.longest`, but for a long one among short ones,
-    whose page then bounds it. Of a nested column, only the average is known before it is read.
+    A value of a column that is not nested is never longer than `Page.longest`, except for a long value among short
+    ones, which is bounded by its page. For a nested column, only the average is known before it is read.
     """
     total = values = longest = dictionary = 0
     for page in pages:
@@ -69,7 +69,7 @@ def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
 
 
 def _too_large(page: Page, is_nested: bool) -> str:
-    """Return why a page cannot be unpacked; nothing if it can."""
+    """Return why a page cannot be unpacked; empty if it can."""
     is_packed = page.unpacked > _PAGE_BYTES and page.unpacked > _PAGE_RATIO * page.packed
     is_long = page.unpacked > _LARGE_PAGE_BYTES and page.unpacked > RECORD_LIMIT_BYTES * page.values
     is_deep = is_nested and page.values > max(_LEVELS, _PAGE_RATIO * page.unpacked)
@@ -77,8 +77,8 @@ def _too_large(page: Page, is_nested: bool) -> str:
     return why if is_packed or is_long or is_deep else ""
 
 
-_READ_BYTES = 1 << 20  # of a column at once: a row group may be larger than memory
-_TRUSTED_BYTES = 256 << 20  # of a column in a row group behind a URL, of which only the first page is looked at
+_READ_BYTES = 1 << 20  # bytes of a column read at once, because a row group may be larger than memory
+_TRUSTED_BYTES = 256 << 20  # largest column chunk behind a URL of which only the first page header is checked
 
 
 class _UnreadableError(Exception):
@@ -86,14 +86,14 @@ class _UnreadableError(Exception):
 
 
 class _Part(NamedTuple):
-    """Rows that were read together, and the bytes that their values take."""
+    """Rows that were read together, and the size of their values in bytes."""
 
     rows: TableRows
     size: int
 
 
 class _Leaf(NamedTuple):
-    """A column of Parquet that is read: part of a column of the table, or all of it."""
+    """A Parquet column to read: a column of the table, or part of a nested one."""
 
     at: int
     path: str
@@ -106,7 +106,7 @@ def parquet_rows(
     """Yield rows of Parquet.
 
     Raises:
-        ValueError: the table lacks a column that is needed.
+        ValueError: The table lacks a required column.
     """
     with one.source() as source:
         table = _opened(one, source)
@@ -129,7 +129,7 @@ def parquet_column_names(one: Input) -> list[str] | None:
 
 
 def _in_blocks(parts: Iterator[_Part], block_bytes: int) -> Iterator[TableRows]:
-    """Yield rows in batches of about a block: where a page may have long values, few rows are read at once."""
+    """Yield rows in batches of about one block, because `parts` has few rows each if a page may have long values."""
     held = list[TableRecord]()
     size, end = 0, Place()
     for rows, added in parts:
@@ -146,7 +146,7 @@ def _in_blocks(parts: Iterator[_Part], block_bytes: int) -> Iterator[TableRows]:
 
 
 def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Sequence[str] = ()) -> Any:
-    """Return Arrow's reader of a file, or why it cannot be read."""
+    """Return Arrow's reader for a file, or a string with the reason why the file cannot be read."""
     _, parquet = arrow_needed(one.name)
     try:
         return parquet.ParquetFile(
@@ -157,12 +157,12 @@ def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Se
             buffer_size=_READ_BYTES,
             page_checksum_verification=True,
         )
-    except Exception as error:  # of Arrow's own classes, of Python's, of the file's
+    except Exception as error:  # Arrow raises its own classes, Python's, and those of the file object
         return _why(error)
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong with a file by an error of Arrow; one that is not about the file's bytes is raised again."""
+    """Return what is wrong with a file, from an error of Arrow; reraise errors that are not about the file's bytes."""
     if isinstance(error, HsimhashError) or (isinstance(error, OSError) and error.errno is not None):
         raise error
     return " ".join(str(error).split()) or type(error).__name__
@@ -177,7 +177,7 @@ class _Table:
         self._table = table
         self._needed = {column for column, is_needed in chosen.values() if is_needed}
         leaves = [table.schema.column(at) for at in range(len(table.schema))]
-        # Of a nested column only the part is read that has the field's whole name, if there is one.
+        # If part of a nested column has the field's full name, only that part is read.
         paths = {field if _leaves_of(field, leaves) else column for field, (column, _) in chosen.items()}
         self._paths = sorted(paths)
         wanted = {at for path in paths for at in _leaves_of(path, leaves)}
@@ -188,7 +188,7 @@ class _Table:
         self._values = ArrowValues(arrow)
 
     def parts(self, start: Place, block_bytes: int) -> Iterator[_Part]:
-        """Yield the rows after a position, in parts of at most about `block_bytes`, or of one row."""
+        """Yield the rows after a position, in parts of at most `block_bytes` or of one row."""
         last, metadata = 0, self._table.metadata
         for number in range(metadata.num_row_groups):
             first, last = last, last + max(0, metadata.row_group(number).num_rows)
@@ -206,7 +206,7 @@ class _Table:
             if (end := max(end, start.offset)) < last:
                 yield self._missing(last, f"rows {end + 1:,} to {last:,} cannot be read: {why}")
         if start.offset <= last < metadata.num_rows:
-            why = f"the footer says {metadata.num_rows:,} rows, but its row groups have {last:,}"
+            why = f"the footer states {metadata.num_rows:,} rows, but its row groups have {last:,}"
             yield self._missing(metadata.num_rows, f"rows are missing: {why}")
 
     def _missing(self, last: int, damage: str) -> _Part:
@@ -219,7 +219,7 @@ class _Table:
         """Yield the rows of a row group in batches that fit into memory.
 
         Raises:
-            _UnreadableError: the rest of them cannot be read.
+            _UnreadableError: The remaining rows cannot be read.
         """
         try:
             self._chunks = self._chunks or chunks_in(self._source, [leaf.at for leaf in self._leaves])
@@ -232,7 +232,7 @@ class _Table:
                 yield batch
         except _UnreadableError:
             raise
-        except Exception as error:  # of Arrow's own classes, of Python's, of the file's
+        except Exception as error:  # Arrow raises its own classes, Python's, and those of the file object
             raise _UnreadableError(_why(error)) from error
 
     def _plan(self, leaf: _Leaf, chunk: Chunk, rows: int) -> ReadPlan:
@@ -246,7 +246,7 @@ class _Table:
         return plan
 
     def _with_dictionaries(self, paths: Sequence[str]) -> Any:
-        """Return a reader that does not write out the values of dictionaries for each time that they are used."""
+        """Return a reader that keeps these columns as dictionaries instead of expanding each use of a value."""
         table = _opened(self._one, self._source, self._table.metadata, paths)
         if isinstance(table, str):
             raise _UnreadableError(table)
@@ -254,15 +254,15 @@ class _Table:
 
     def _pages(self, chunk: Chunk) -> Iterator[Page]:
         pages = pages_of(self._source, chunk)
-        if self._one.remote and chunk.unpacked <= _TRUSTED_BYTES:  # do not download it twice
+        if self._one.remote and chunk.unpacked <= _TRUSTED_BYTES:  # avoid downloading it twice
             return chain(islice(pages, 1), [Page(chunk.unpacked, chunk.unpacked, chunk.values, is_shared=False)])
         return pages
 
     def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[_Part]:
-        """Yield the rows of a batch, `first` being the number of rows before it, in parts of about `block_bytes`."""
+        """Yield the rows of a batch in parts of about `block_bytes`; `first` is the number of rows before it."""
         columns: dict[str, Any] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            columns.setdefault(name, column)  # the first of several with the same name
+            columns.setdefault(name, column)  # if a name is repeated, the first one counts
         sizes = {name: self._values.sizes(column) for name, column in columns.items()}
         ends = np.cumsum(sum(sizes.values(), start=np.zeros(len(batch), np.int64)))
         begin = 0
@@ -299,5 +299,5 @@ class _Table:
 
 
 def _leaves_of(path: str, leaves: Sequence[Any]) -> list[int]:
-    """Return the numbers of the columns of Parquet that a path names or is the beginning of."""
+    """Return the numbers of the Parquet columns at or below a path."""
     return [at for at, leaf in enumerate(leaves) if leaf.path == path or leaf.path.startswith(f"{path}.")]

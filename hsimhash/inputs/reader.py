@@ -1,4 +1,4 @@
-"""Read inputs in batches of documents from any position on; reread single texts, or records unchanged."""
+"""Read inputs in batches of documents, from any position; reread single texts, or unchanged records."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
-HELD_BYTES = 256 << 20  # of texts that are kept from a first reading for a second
-_KNOWN_PAGES = ("files", "warc")  # inputs whose pages are known by more than their text
-_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
+HELD_BYTES = 256 << 20  # texts kept from the first pass over the inputs for the second
+_KNOWN_PAGES = ("files", "warc")  # a file name or a media type marks the pages of these inputs
+_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # errors that concern this one file only
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """A position in the inputs."""
 
-    input: int = 0  # the number of the input, from 0
-    place: Place = field(default_factory=Place)  # where in it
-    formats: Formats = ()  # which its fingerprints may have by what came before; none: as at its beginning
+    input: int = 0  # number of the input, from 0
+    place: Place = field(default_factory=Place)  # position within that input
+    formats: Formats = ()  # possible formats of its fingerprints, given the values read so far; empty: as at its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class Batch:
 
 
 class HeldBatches:
-    """The first batches of inputs that are read twice, with their HTML as it is: they need not be parsed again.
+    """The first batches of inputs that are read twice, HTML unchanged, so that they are parsed only once.
 
     Args:
-        fields: as for `read_batches`, which the second reading wants.
-        most_bytes: of texts that are held.
+        fields: JSON fields that the second pass needs, as for `read_batches`.
+        most_bytes: Most bytes of text to hold.
     """
 
     def __init__(self, fields: Sequence[str] = (), most_bytes: int = HELD_BYTES) -> None:
@@ -74,14 +74,14 @@ class HeldBatches:
         self._batches = deque[Batch]()
 
     def take(self, batch: Batch) -> None:
-        """Keep a batch of the first reading, unless it is too large or follows one that was."""
-        if self._left > 0:  # of a long job the rest is not even measured
+        """Keep a batch of the first pass, unless it or an earlier batch exceeded the limit."""
+        if self._left > 0:  # once the limit is exceeded, later batches are not even measured
             self._left -= sum(map(sys.getsizeof, batch.documents.texts))
             if self._left >= 0:
                 self._batches.append(batch)
 
     def release(self) -> Iterator[Batch]:
-        """Yield the batches, in order; each is forgotten."""
+        """Yield the batches in order, and drop each one."""
         while self._batches:
             yield self._batches.popleft()
 
@@ -96,18 +96,19 @@ def read_batches(
     block_bytes: int = BLOCK_BYTES,
     workers: int | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches of documents from a position on, in order. The end of an input equals the next one's beginning.
+    """Yield batches of documents in order, from a position on. The end of an input equals the start of the next one.
 
-    Of pages in HTML the texts are taken, as the options say, by processes that work a little ahead.
+    Worker processes extract the texts of HTML pages a little ahead, as the options request.
 
     Args:
-        inputs: what to read.
-        options: how.
-        start: where to begin.
-        stop: asked before each batch, and while a stream is silent.
-        fields: fields of JSON records to read beside the document's own.
-        block_bytes: about so much of an input comes in one batch.
-        workers: processes that take texts of pages; by default one per core, for little to do this process alone.
+        inputs: Inputs to read.
+        options: How to read them.
+        start: Position to start from.
+        stop: Called before each batch and while a stream is silent; reading ends when it returns True.
+        fields: JSON fields to read in addition to the document's own.
+        block_bytes: Approximate bytes of input per batch.
+        workers: Number of processes that extract texts of pages. Default: one per core, or only this process if the
+            inputs are small.
     """
     batches = _batches(inputs, options, start, stop, fields, block_bytes)
     return _with_texts(inputs, batches, options, workers or usual_workers(inputs))
@@ -120,9 +121,9 @@ def raw_batches(
     stop: Callable[[], bool] = lambda: False,
     held: HeldBatches | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches of documents with their HTML as it is; `texts_of_raw` takes the texts of some of them.
+    """Yield batches of documents with unchanged HTML; `texts_of_raw` extracts the texts of some of them.
 
-    The first ones are kept in `held` too, for `read_again`.
+    The first batches are also kept in `held`, for `read_again`.
     """
     held = held or HeldBatches(most_bytes=0)
     for batch in _batches(inputs, options, None, stop, held.fields, BLOCK_BYTES, is_raw=True):
@@ -133,7 +134,7 @@ def raw_batches(
 def read_again(
     inputs: Sequence[Input], options: InputOptions, held: HeldBatches, workers: int | None = None
 ) -> Iterator[Batch]:
-    """Yield all batches as `read_batches` does, those that `raw_batches` left in `held` from memory."""
+    """Yield all batches as `read_batches` does, but take those that `raw_batches` left in `held` from memory."""
 
     def batches() -> Iterator[Batch]:
         end, is_told = Position(), False
@@ -146,7 +147,7 @@ def read_again(
 
 
 def _with_pages(batch: Batch, one: Input, options: InputOptions) -> Batch:
-    """Return a batch of `raw_batches` as `read_batches` reads it, before the texts of pages are taken."""
+    """Return a batch of `raw_batches` as `read_batches` reads it, before the texts of pages are extracted."""
     documents = batch.documents
     if one.kind in _KNOWN_PAGES or options.has_features or options.extract == "text":
         return batch
@@ -156,7 +157,7 @@ def _with_pages(batch: Batch, one: Input, options: InputOptions) -> Batch:
 
 
 def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Sequence[int]) -> Sequence[str | NoResult]:
-    """Return the texts of the documents at some places, which `raw_batches` read."""
+    """Return the texts of the documents at the given indices of a batch that `raw_batches` read."""
     values = [documents.texts[place] for place in places]
     if one.kind not in _KNOWN_PAGES:
         return pages.texts_of(values)
@@ -176,7 +177,7 @@ def _batches(
     is_raw: bool = False,
     is_told: bool = False,
 ) -> Iterator[Batch]:
-    """Yield batches from a position on; `is_told`: that ids stand for places has been said before it."""
+    """Yield batches from a position on; `is_told`: the user already knows that records without an id are numbered."""
     start = start or Position()
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
@@ -194,17 +195,20 @@ def _batches(
 
 
 def _behind(number: int, documents: Documents, end: Place) -> Position:
-    """Return the position after documents of an input; a job that resumes must not report its damage again."""
+    """Return the position after documents of an input, past the whole input if it is damaged.
+
+    A resumed job must not report the same damage again.
+    """
     return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
 
 
 def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[tuple[Documents, Place]]:
-    """Yield what is read of an input; an error that nobody foresaw ends this input, not the job."""
+    """Yield what is read from an input; an unexpected error ends this input, not the job."""
     end = start
     try:
         for documents, end in read:
             yield documents, end
-    except (HsimhashError, OSError, ValueError):  # with messages of their own
+    except (HsimhashError, OSError, ValueError):  # expected errors, with their own messages
         raise
     except Exception as error:
         place = replace(end, line=end.line + 1)
@@ -213,7 +217,7 @@ def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[
 
 
 def _numbered(documents: Documents) -> str:
-    """Return the first id of documents that stands for a place."""
+    """Return the first id that was made from an input's name and a line."""
     pairs = zip(documents.doc_ids, documents.lines, strict=True)
     return next(doc_id for doc_id, line in pairs if doc_id.endswith(f":{line}"))
 
@@ -225,7 +229,7 @@ def documents_of(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield batches of an input's documents from a position on, pages unchanged, each with the position after it."""
+    """Yield batches of an input's documents from a position on, each with the position after it; pages unchanged."""
     start = start or Place()
     if one.problem:
         return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
@@ -242,7 +246,7 @@ def documents_of(
 def _with_texts(
     inputs: Sequence[Input], batches: Iterator[Batch], options: InputOptions, workers: int
 ) -> Iterator[Batch]:
-    """Yield batches with the texts of pages instead of the pages, in order; a page without one is a reject."""
+    """Yield batches in order, with each page replaced by its text; a page without a text becomes a reject."""
     waiting: deque[tuple[Batch, Future[list[str | NoResult]] | None]] = deque()
 
     def finished() -> Batch:
@@ -264,7 +268,7 @@ def _with_texts(
 
 
 def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Batch:
-    """Return a batch with the texts found in its pages, in order."""
+    """Return a batch with its pages replaced by the texts found in them, given in order."""
     documents, rest = batch.documents, iter(found)
     pairs = zip(documents.texts, documents.is_page, strict=True)
     texts = [next(rest) if is_one else text for text, is_one in pairs]
@@ -274,7 +278,7 @@ def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Bat
 
 
 def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]) -> Documents:
-    """Remove the documents that have a reason from those with texts, and add them to the rejects."""
+    """Turn the documents at the indices in `reasons` into rejects."""
     if not reasons:
         return documents
     kept = [at not in reasons for at in range(len(documents.doc_ids))]
@@ -292,7 +296,7 @@ def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]
 
 
 def reject_of(one: Input, documents: Documents, at: int, reason: str) -> Reject:
-    """Return the reject for a document with a text."""
+    """Return the reject for the document with index `at`, which has a text."""
     is_file = one.kind == "files"
     beginning = documents.texts[at][:PREVIEW_BYTES].encode(errors="replace")
     path = one.path_of(documents.doc_ids[at]) if is_file else ""
@@ -323,7 +327,7 @@ def parsed_blocks(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Block, Documents]]:
-    """Yield the lines of an input other than a folder from `start` on, with the documents among them."""
+    """Yield blocks of lines of an input other than a folder from `start` on, each with its documents."""
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):
@@ -347,9 +351,9 @@ def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYT
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, id, text) of the documents at ascending `lines`; stops after the last.
+    """Yield (line, id, text) of the documents at ascending `lines`, and stop after the last.
 
-    A document that has changed since, so that it has no text any more, is left out.
+    Documents that have changed since and no longer have a text are skipped.
     """
     readers = {
         "jsonl": _contents_of_lines,
@@ -394,21 +398,21 @@ def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) 
     wanted = set(lines)
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number in wanted:
-            with suppress(ValueError):  # it has changed since
+            with suppress(ValueError):  # the file has changed since
                 yield number, doc_id, _content_of_file(path, one, options.extract)[0]
 
 
 def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
-    """Return what a file holds, and how many bytes of it were read; `ValueError` if it cannot be a document."""
+    """Return a file's content, and how many bytes were read; raise `ValueError` if it cannot be a document."""
     data, size = _bytes_of_file(path, one)
     return content_of_file(path, data, extract), size
 
 
 def content_of_file(path: str, data: bytes, extract: str) -> Content:
-    """Return the content of a file as a page, by its name or beginning, or as a text.
+    """Return the content of a file: a page if its name or its beginning is one of a page, else a text.
 
     Raises:
-        ValueError: it is neither, or too long.
+        ValueError: The file is neither, or is too long.
     """
     if extract != "text" and (is_page_name(path) or is_page(data[:PAGE_BEGINNING_BYTES].decode("latin-1"))):
         return Content(page_of(data), is_page=True)

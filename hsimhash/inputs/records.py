@@ -1,4 +1,4 @@
-"""Parse blocks of lines into columns of documents; invalid records are rejected with a reason and never raise."""
+"""Parse blocks of lines into columns of documents; an invalid record never raises but is rejected with a reason."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
 _MISSING = object()
-_BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # a tab may separate fields, and is what an error is about then
-PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
-_HEAVIEST = 192  # bytes that a character of JSON may need at most, whatever the values are
+_BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # where a tab separates fields, a line with only a tab is an error
+PARSED_LIMIT_BYTES = 192 << 20  # memory for the parsed values of one JSON record
+_HEAVIEST = 192  # upper bound on the bytes of memory per character of JSON, whatever the values are
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_JSON_PIECES = re.compile(rf'(?:[^"]++|{_JSON_STRING.pattern}){{1,65536}}+', re.DOTALL)  # so many are held at once
-_PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
+_JSON_PIECES = re.compile(rf'(?:[^"]++|{_JSON_STRING.pattern}){{1,65536}}+', re.DOTALL)  # the count bounds memory
+_PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # bytes of memory: object with fields, array with values, value
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
 )
@@ -47,7 +47,7 @@ _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """An invalid record; `preview` is its beginning as printable text, `path` its file in a folder."""
+    """An invalid record; `preview` is its beginning as printable text, `path` its file if the input is a folder."""
 
     line: int
     reason: str
@@ -56,38 +56,38 @@ class Reject:
 
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
-        """Describe an invalid record; keeps the beginning of `record`."""
-        return cls(line, in_shell(reason), preview(record), path)  # the lists of rejects are of commands
+        """Describe an invalid record, and keep the beginning of `record`."""
+        return cls(line, in_shell(reason), preview(record), path)  # only commands list rejects
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
     """Documents in the order of their records: ids, and either texts or signatures."""
 
-    doc_ids: Sequence[str] = ()  # checked
-    texts: Sequence[str] = ()  # one for each id, or none at all
-    signatures: Signatures = _NO_SIGNATURES  # one for each id, or none at all
-    lines: Sequence[int] = ()  # where the texts stand, from 1
-    first_seen: Sequence[int | None] = ()  # ms since 1970 for each id, None for now; or none at all: now for every one
-    rejects: Sequence[Reject] = ()  # the records between them that are no documents
-    damage: str = ""  # why the input ends here, before its end
-    # What else was asked for of JSON records: by name one value for each id, None where a record lacks it.
+    doc_ids: Sequence[str] = ()  # already checked
+    texts: Sequence[str] = ()  # one for each id; empty if there are signatures
+    signatures: Signatures = _NO_SIGNATURES  # one for each id; empty if there are texts
+    lines: Sequence[int] = ()  # line of each record, from 1
+    first_seen: Sequence[int | None] = ()  # ms since 1970 for each id; None means now; empty means now for all
+    rejects: Sequence[Reject] = ()  # the invalid records among them
+    damage: str = ""  # why reading stopped here, before the end of the input
+    # Further JSON fields that were requested: name -> one value for each id, None where a record lacks the field.
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    formats: Formats = ()  # which the input's fingerprints may have, as far as it was read
-    note: str = ""  # what was found out about the input here, for the user
-    # Whether each text is an HTML page, or has been one before its own text was taken; or none at all: no text is.
+    formats: Formats = ()  # possible formats of the input's fingerprints, given the values read so far
+    note: str = ""  # a finding about the input, for the user
+    # Whether each text is an HTML page, or was one before its text was extracted; empty if no text is a page.
     is_page: Sequence[bool] = ()
-    numbered: int = 0  # how many of the ids stand for a place, for records without an id
+    numbered: int = 0  # number of ids made from a line, for records without an id
 
     def warning(self, name: str) -> str:
-        """Return an immediate warning about the input `name`; usually empty."""
+        """Return the warning to print now about the input `name`; usually empty."""
         if self.damage:
             return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 
 class Columns:
-    """Collects documents one by one; `fields` of JSON records are kept with them."""
+    """Collects documents one by one, with the `fields` of their JSON records."""
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._doc_ids: list[str] = []
@@ -101,7 +101,7 @@ class Columns:
         self.text_characters = self.numbered = 0
 
     def __len__(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records, rejects included."""
         return len(self._doc_ids) + len(self.rejects)
 
     def take(
@@ -114,7 +114,7 @@ class Columns:
         *,
         is_page: bool = False,
     ) -> None:
-        """Add a document with its text, perhaps in HTML, or its signature; raise `ValueError` for an invalid id."""
+        """Add a document with its text, which may be HTML, or its signature; raise `ValueError` for an invalid id."""
         check_doc_id(doc_id)
         self._doc_ids.append(doc_id)
         self._lines.append(line)
@@ -153,7 +153,7 @@ class Columns:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a record is rejected: the text of our `ValueError`, or the kind of any other error."""
+    """Return why a record is rejected: the message of a `ValueError`; any other error with its type."""
     return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
@@ -169,7 +169,7 @@ def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> 
 
 
 def _records(block: Block, blanks: bytes = _BLANKS) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, each with its number."""
+    """Yield (number, line) of the lines that are not blank."""
     return ((number, line) for number, line in block.numbered() if line.strip(blanks))
 
 
@@ -198,7 +198,7 @@ def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
 
 
 def numbered_id(one: Input, number: int) -> str:
-    """Return the id for a record without one: the name of its input, and its number there."""
+    """Return the id for a record without one: the label of its input and its number there."""
     return f"{one.label}:{number}"
 
 
@@ -214,9 +214,9 @@ class _FingerprintLines:
 
 
 def _usual_lines(block: Block) -> Documents | None:
-    """Return the documents of a block whose lines are all an id, a tab and 16 hex digits; None for any other.
+    """Return the documents of a block in which every line is an id, a tab and 16 hex digits; None for other blocks.
 
-    One by one (`_each_line`, which alone would do) `dedup` of such lines takes an eighth more time, `ingest` a seventh.
+    This is only a fast path for `_each_line`, with which `dedup` takes an eighth and `ingest` a seventh more time.
     """
     with suppress(UnicodeDecodeError):
         found = _USUAL.findall(block.data.decode())
@@ -241,11 +241,11 @@ def _each_line(block: Block, formats: Formats) -> Documents:
 
 
 class RecordReader:
-    """Turns an input's records with named fields into documents, one after the other."""
+    """Turns an input's records with named fields into documents, block by block."""
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
-        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # records still to be checked
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # to check their fields
         self._fields = fields
         self._options = options
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
@@ -254,11 +254,11 @@ class RecordReader:
         self._narrowing = Narrowing(one.formats)
 
     def parse(self, block: Block) -> Documents:
-        """Return the documents of lines that are JSON objects."""
+        """Return the documents of a block whose lines are JSON objects."""
         return self.documents([(number, _object_or_error(line), line) for number, line in _records(block)])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
-        """Return the documents of records, each given as number, fields or an error, and bytes."""
+        """Return the documents of records, each given as (number, fields or an error, bytes)."""
         found = Columns(self._fields)
         by_number = {number: record for number, record, _ in records}
         objects = [record for record in by_number.values() if isinstance(record, Mapping)]
@@ -280,7 +280,7 @@ class RecordReader:
         return replace(documents, formats=self._narrowing.formats, note=note)
 
     def _check_stream(self, objects: Sequence[Mapping[str, object]]) -> None:
-        """Raise `ValueError` if the first records of a stream all lack a field, as `find_inputs` does of a file."""
+        """Raise `ValueError` if the first records of a stream all lack a field; for files `find_inputs` checks this."""
         if self._first is None:
             return
         self._first += objects
@@ -290,7 +290,7 @@ class RecordReader:
                 raise ValueError(f"input {self._input.label}: " + problem)
 
     def _doc_id(self, record: Mapping[str, object]) -> str | None:
-        """Return the id of a record, or None if it goes by its number."""
+        """Return the id of a record, or None if its number serves as its id."""
         name, is_asked = self._options.named_id_field, self._options.id_field is not None
         value = field_value(record, name) if is_asked else value_at(record, name)
         return None if value is None and not is_asked else doc_id_of(value, name)
@@ -324,7 +324,7 @@ def field_value(record: Mapping[str, object], field: str) -> object:
 
 def json_object(text: str) -> Mapping[str, object]:
     """Parse a JSON object; raise `ValueError` for anything else, or if its values need too much memory."""
-    text = text.removeprefix("\ufeff")  # of a file that was appended to another one
+    text = text.removeprefix("\ufeff")  # a file with a byte order mark may have been appended to another
     check_values(text, PARSED_LIMIT_BYTES)
     try:
         record = json.loads(text)
@@ -340,17 +340,17 @@ def json_object(text: str) -> Mapping[str, object]:
 
 
 def check_values(text: str | bytes, most_bytes: int) -> None:
-    """Raise `ValueError` if the parsed values of a JSON text may need too much memory."""
+    """Raise `ValueError` if the parsed values of a JSON text may need more than `most_bytes` of memory."""
     if len(text) * _HEAVIEST <= most_bytes:
         return
     text = text if isinstance(text, str) else text.decode(errors="replace")
-    # Strings count at first too, because leaving them out is slow and other threads wait for it.
+    # The first estimate also counts marks within strings: removing strings is slow and blocks other threads.
     if _marked_bytes(text) > most_bytes and _parsed_bytes(text) > most_bytes:
         raise ValueError(f"invalid JSON: its values need more than {most_bytes >> 20} MiB of memory")
 
 
 def _parsed_bytes(text: str) -> int:
-    """Return about how much memory the values of a JSON text need once they are parsed, without the long strings."""
+    """Estimate the bytes of memory that the parsed values of a JSON text need, string contents excluded."""
     place = needed = 0
     while place < len(text):
         pieces = _JSON_PIECES.match(text, place)
@@ -365,26 +365,26 @@ def _marked_bytes(text: str) -> int:
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return a record's text, its fields joined into one, or its features as JSON; for a page the main text.
+    """Return a record's text, its fields joined into one text, or its features as JSON; for a page its main text.
 
     Raises:
-        ValueError: it has none, or it is a page over the limits.
+        ValueError: The record does not have content, or is a page that exceeds the limits.
     """
     content = _content_in(record, options)
     return text_of_page(content.text, options) if content.is_page else content.text
 
 
 def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
-    """Return the text of a record, or the page that it is; `ValueError` if it has neither."""
+    """Return the text or the page in a record; raise `ValueError` if it has neither."""
     text = written_content(record, options)
     return Content(text) if options.has_features else content_in(text, options.extract, has_fields=bool(options.fields))
 
 
 def written_content(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return a record's text, which may be a page, its fields joined into one, or its features as JSON.
+    """Return a record's text, which may be a page, its fields joined into one text, or its features as JSON.
 
     Raises:
-        ValueError: it has none.
+        ValueError: The record does not have content.
     """
     if options.fields:
         if not any(has_field(record, name) for name in options.fields):
@@ -395,7 +395,7 @@ def written_content(record: Mapping[str, object], options: InputOptions) -> str:
 
 
 def _field_text(value: object, field: str) -> str:
-    """Return the text of one of several fields: several texts, such as headings, a line each; of null an empty one."""
+    """Return the text of one of several fields: an array of texts, such as headings, as lines; null as no text."""
     if isinstance(value, list):
         return "\n".join([text_of(one, field) for one in value])
     return "" if value is None else text_of(value, field)
@@ -407,10 +407,10 @@ def signature_of(
     """Return a record's fingerprint, with sketch and key if it has a sketch; raise `ValueError` if one is invalid.
 
     Args:
-        record: a JSON object.
-        field: where its fingerprint is.
-        formats: which that may have; a sketch and a key have 16 hexadecimal digits.
-        reads_signatures: whether sketch and key are read. Without a sketch a field `key` means something else.
+        record: JSON object.
+        field: Field that holds the fingerprint.
+        formats: Formats that the fingerprint may have; a sketch and a key always have 16 hexadecimal digits.
+        reads_signatures: Whether to read sketch and key. Without a sketch, a field named `key` means something else.
     """
     fingerprint = fingerprint_of(field_value(record, field), field, formats)
     if reads_signatures and record.get("sketch") is not None:

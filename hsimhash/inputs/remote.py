@@ -1,8 +1,8 @@
-"""Read files behind URLs block by block through fsspec; resumes at a byte if the server supports ranges.
+"""Read files behind URLs block by block through fsspec, and resume at any byte if the server supports ranges.
 
 Only the parts of a URL that are not secret are ever shown or stored: no user, no password, no query (a signed URL has
-its signature there). So a file whose URL was signed again is the same input. Its size shows whether it changed, with
-the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its password ends,
+its signature there). So a file is the same input after its URL was signed again. A change is detected by its size, and
+by the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its password ends,
 because the rest of the password would be taken for a host and a path.
 """
 
@@ -20,15 +20,16 @@ from hsimhash.errors import InputUnavailableError
 from hsimhash.extras import needed
 from hsimhash.store.urls import masked, user_in
 
-READ_AHEAD_BYTES = 4 << 20  # fetched in one request, and held
+READ_AHEAD_BYTES = 4 << 20  # bytes fetched in one request and held in memory
 SILENT_S = 60  # how long a server may send nothing
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _URL_IN_TEXT = re.compile(_URL.pattern + r"\S+")
 _STATES = ("ETag", "etag", "Last-Modified", "LastModified", "Content-MD5", "mtime", "modified", "md5", "crc32c")
-_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # before the @ of whose URLs a container stands
+_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a container before the @
 _HTTP = ("http", "https")
 _WORTH_A_RETRY = (408, 429)
-_SECRET_PART = re.compile(r"[A-Za-z0-9]{4,}|[^\x00-\x7f]+")  # which a library may quote alone; less is in any message
+# Part of a secret that a library's message may contain alone. Shorter parts would also match ordinary words.
+_SECRET_PART = re.compile(r"[A-Za-z0-9]{4,}|[^\x00-\x7f]+")
 
 
 def is_remote(name: str) -> bool:
@@ -54,9 +55,9 @@ def shown_url(url: str) -> str:
 class RemoteSource:
     """A file behind a URL, as found."""
 
-    url: str = field(repr=False)  # with its secrets
-    name: str  # as it is shown and stored
-    size_bytes: int | None  # None: the server does not tell
+    url: str = field(repr=False)  # URL with its secrets
+    name: str  # URL as it is shown and stored
+    size_bytes: int | None  # None if the server does not report it
     mark: str  # changes when the file does
     has_ranges: bool  # whether it can be read from any byte on
 
@@ -71,8 +72,8 @@ class RemoteSource:
             ""
             if self.has_ranges
             else (
-                f"{self.name}: its server gives no byte ranges, so a run that resumes downloads again what was read "
-                f"before; to spare that, download the file and name the copy"
+                f"{self.name}: its server does not support byte ranges, so a resumed run downloads it again from the "
+                f"start; to avoid this, download the file and pass the copy"
             )
         )
 
@@ -81,9 +82,9 @@ def matching_urls(url: str) -> list[str]:
     """Return the URLs that match a pattern with `*` or `[…]`, in order; any other URL unchanged.
 
     Raises:
-        ValueError: nothing matches, the protocol needs a package that is missing, or it is not clear where a password
-            ends.
-        InputUnavailableError: the server cannot be reached.
+        ValueError: Nothing matches, the protocol needs a package that is missing, or it is not clear where the
+            password ends.
+        InputUnavailableError: The server cannot be reached.
     """
     user, is_clear = user_in(url)
     if ":" in user and not is_clear:
@@ -98,16 +99,16 @@ def matching_urls(url: str) -> list[str]:
     try:
         found = sorted(system.glob(pattern))
     except NotImplementedError:
-        raise ValueError(f"input {name}: its protocol lists no files; name each of them") from None
+        raise ValueError(f"input {name}: its protocol does not list files; name each of them") from None
     except Exception as error:
         raise _failure(url, error) from None
     if not found:
-        raise ValueError(f"input {name}: no file matches, or its server lists none; name files that are there")
+        raise ValueError(f"input {name}: no file matches, or its server does not list files; name existing files")
     return [_url_of(url, system, path) for path in found]
 
 
 def _url_of(url: str, system: Any, path: str) -> str:
-    """Return the URL of a path that was found by another one, on the same host."""
+    """Return the URL of a path that the pattern `url` matched, on the same host."""
     if is_remote(path):
         return path
     scheme, _, rest = url.partition("://")
@@ -120,8 +121,8 @@ def find_remote(url: str) -> RemoteSource:
     """Look up the file behind a URL.
 
     Raises:
-        ValueError: there is none, it may not be read, or the protocol needs a package that is missing.
-        InputUnavailableError: the server cannot be reached.
+        ValueError: The file does not exist or may not be read, or the protocol needs a package that is missing.
+        InputUnavailableError: The server cannot be reached.
     """
     name = shown_url(url)
     system, path = _system(url)
@@ -139,23 +140,23 @@ def find_remote(url: str) -> RemoteSource:
 
 
 def _has_ranges(url: str, system: Any, path: str, size: int) -> bool:
-    """Ask for the last byte: servers without ranges often do not say so."""
+    """Whether the server supports ranges, tested by requesting the last byte; headers are often wrong about it."""
     if url.partition("://")[0].lower() not in _HTTP or size < 2:
         return True
     with system.open(path, "rb", block_size=1, cache_type="none", size=size) as file:
         file.seek(size - 1)
         try:
             return len(file.read(1)) == 1
-        except ValueError:  # fsspec's own, for all of the file comes instead
+        except ValueError:  # from fsspec, if the server sends the whole file instead
             return False
 
 
 def _system(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path in it."""
+    """Return fsspec's file system for a URL, and the file's path in it."""
     name = shown_url(url)
     core = needed("fsspec.core", "remote", f"input {name}")
     how: dict[str, Any] = {}
-    if (scheme := url.partition("://")[0].lower()) in _HTTP:  # aiohttp's own limit is 5 minutes for all of a file
+    if (scheme := url.partition("://")[0].lower()) in _HTTP:  # aiohttp's default: 5 minutes for a whole file
         http, own = (
             needed("aiohttp", "remote", f"input {name}"),
             needed("fsspec.config", "remote", f"input {name}").conf,
@@ -164,7 +165,7 @@ def _system(url: str) -> tuple[Any, str]:
         how = {"client_kwargs": {"timeout": timeout, **own.get(scheme, {}).get("client_kwargs", {})}}
     try:
         system, path = core.url_to_fs(url, **how)
-    except ImportError as error:  # which names the package
+    except ImportError as error:  # its message names the package
         raise ValueError(f"input {name} cannot be read: {_reason(url, error)}") from None
     except Exception as error:
         raise _failure(url, error) from None
@@ -172,8 +173,9 @@ def _system(url: str) -> tuple[Any, str]:
 
 
 def _failure(url: str, error: Exception) -> Exception:
-    """Return what to raise where a file was not found: `ValueError` unless another try may help."""
-    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):  # fsspec's, of any failure
+    """Return the exception to raise for a file that was not found: `ValueError` unless a retry may help."""
+    # fsspec raises FileNotFoundError for any failure.
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     status = getattr(error, "status", None)
     is_refused = isinstance(status, int) and 400 <= status < 500 and status not in _WORTH_A_RETRY
@@ -186,12 +188,12 @@ def _failure(url: str, error: Exception) -> Exception:
 def _unavailable(url: str, error: Exception) -> InputUnavailableError:
     return InputUnavailableError(
         f"input {shown_url(url)} cannot be read now: {_reason(url, error)}; check the network, the server and the "
-        f"credentials, and run the same command again: what was acknowledged is kept"
+        f"credentials, and run the same command again: acknowledged data is kept"
     )
 
 
 def _reason(url: str, error: Exception) -> str:
-    """Return what an error says, without the URL's secrets: whole or in part, percent-encoded or not."""
+    """Return an error's message without the URL's secrets: whole or in part, percent-encoded or not."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     said = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error))
@@ -201,9 +203,9 @@ def _reason(url: str, error: Exception) -> str:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; without ranges, seeking back downloads it again from the beginning.
+    """The bytes of a remote file; without ranges, seeking back downloads the file again from the beginning.
 
-    Every failure is an `InputUnavailableError`: none of them is the fault of a record, or damage of the file.
+    Every failure is an `InputUnavailableError`, because none is due to a bad record or a damaged file.
     """
 
     def __init__(self, source: RemoteSource) -> None:

@@ -1,4 +1,4 @@
-"""Turn rows of Parquet and CSV into columns of documents, from any row on."""
+"""Turn rows of Parquet and CSV files into columns of documents, from any row on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_rows(
     """Yield batches of a table's documents from `start` on, each with the position after it.
 
     Raises:
-        ValueError: the table has no column with the id that was named, or none with the text.
+        ValueError: The table does not have the column that was named for the id, or any column for the content.
     """
     reader = RecordReader(one, options, fields)
     rows = csv_rows if one.kind == "csv" else parquet_rows
@@ -36,6 +36,6 @@ def column_names(one: Input, options: InputOptions) -> list[str] | None:
     """Return a table's column names without reading rows, or None if the table is damaged before its rows.
 
     Raises:
-        ValueError: the header is not valid.
+        ValueError: The header is invalid.
     """
     return csv_column_names(one, options) if one.kind == "csv" else parquet_column_names(one)

@@ -1,6 +1,6 @@
 """Decide which documents of a batch have a near-duplicate, as if they had arrived one by one.
 
-A document is compared with the index as it was before the batch, and with the accepted documents before it in the
+Each document is compared with the index as it was before the batch, and with the documents accepted earlier in the
 batch. If a document is accepted again, its old entry in the index no longer counts. A document never matches itself.
 """
 
@@ -24,23 +24,23 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
 from hsimhash.store.base import Claim, Match
 
-_MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # of a line of JSON
+_MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # in a line of JSON
 
 
 class Verdict(StrEnum):
     """The decision on a document."""
 
     ADDED = "added"  # new
-    CHANGED = "changed"  # there already with another signature
-    UNCHANGED = "unchanged"  # there already with this signature
-    DUPLICATE = "duplicate"  # near another one, hence left out
+    CHANGED = "changed"  # already in the index with another signature
+    UNCHANGED = "unchanged"  # already in the index with this signature
+    DUPLICATE = "duplicate"  # near another document, and therefore skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A document, its verdict, and its nearest earlier match, by (distance, id), if there is one.
+    """A document, its verdict, and its nearest earlier match by (distance, id), if there is one.
 
-    When the match was first seen is not part of the line: 0 stands for it where a line was read.
+    A line of JSON does not contain the time at which the match was first seen; it is 0 after parsing.
     """
 
     doc_id: str
@@ -49,11 +49,11 @@ class Decision:
     match: Match | None
 
     def to_line(self) -> str:
-        """Return it as a line of JSON."""
+        """Return the decision as a line of JSON."""
         return json.dumps({**self._fields(), "verdict": self.verdict}, ensure_ascii=False)
 
     def to_tag(self) -> str:
-        """Return the document and its match as a line of JSON."""
+        """Return the document and its match as a line of JSON, without the verdict."""
         return json.dumps(self._fields(), ensure_ascii=False)
 
     def _fields(self) -> dict[str, object]:
@@ -62,14 +62,18 @@ class Decision:
         return {"id": self.doc_id, **self.signature.to_json(), "match": shown}
 
     def claimed(self, claim: Claim) -> Decision:
-        """Return the final decision after the claim; this is the decision if the document is new."""
+        """Return the final decision after the claim; `self` is the decision in case the claim finds no match."""
         if claim.match is None:
             return self
         return replace(self, verdict=Verdict.DUPLICATE, match=claim.match)
 
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
-        """Parse what `to_line` wrote, also before format 2; raise `ValueError` or `KeyError` for anything else."""
+        """Parse a line of `to_line`, including those from before format 2.
+
+        Raises:
+            ValueError, KeyError: The line is anything else.
+        """
         fields = json.loads(line)
         match = fields["match"]
         nearest = match and Match(
@@ -85,7 +89,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRule:
-    """Decides when a document has a match, and whether it is then left out."""
+    """Decides when a document has a match, and whether documents with a match are skipped."""
 
     max_distance: int
     max_sketch: int | None
@@ -93,7 +97,7 @@ class DuplicateRule:
 
 
 def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
-    """Decide on documents in order; only reads the index. Quadratic in their number, in numpy."""
+    """Decide on documents in order; only reads the index. Takes time quadratic in their number, but in numpy."""
     stored = index.get_many(doc_ids)
     found = index.query_many(
         signatures, max_distance=rule.max_distance, max_sketch=rule.max_sketch, limit=1, exclude=doc_ids
@@ -106,7 +110,10 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rul
 
 
 def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures) -> list[Decision]:
-    """Return the decision on each document if it has no match; recorded before claiming, to keep counts exact."""
+    """Return the decision on each document in case it does not have a match.
+
+    They are recorded before claiming, to keep counts exact.
+    """
     documents = zip(doc_ids, index.get_many(doc_ids), strict=True)
     known = {doc_id: document.signature for doc_id, document in documents if document}
     expected = []
@@ -118,17 +125,17 @@ def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures
 
 
 def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
-    """Return the decision on a document that is not left out, given the current signature of its id."""
+    """Return the verdict on a document that is not skipped, given the signature now stored under its id."""
     if stored is None:
         return Verdict.ADDED
     return Verdict.UNCHANGED if stored == signature else Verdict.CHANGED
 
 
 class _Listed:
-    """The matches of one signature in the index, nearest first, read as far as they were asked for.
+    """The matches of one signature in the index, nearest first, read only as far as needed.
 
-    What was passed over is not looked at again: where a batch brings back thousands of documents of one signature,
-    each would otherwise pass over all those before it.
+    Matches that were skipped are never examined again. Otherwise, if a batch updates thousands of documents with one
+    signature, each document would skip all those before it.
     """
 
     def __init__(self, index: HSimIndex, signature: Signature, rule: DuplicateRule) -> None:
@@ -140,7 +147,7 @@ class _Listed:
         self._is_read = False
 
     def first(self, replaced: Container[str], own: str) -> Match | None:
-        """Return the first document that is neither replaced nor `own`; replaced ones stay replaced."""
+        """Return the first document that is neither replaced nor `own`; `replaced` may only grow between calls."""
         while True:
             while self._matches and self._matches[0].doc_id in replaced:
                 self._matches.popleft()
@@ -169,10 +176,10 @@ class _Batch:
         self._signatures = signatures
         self._rule = rule
         self._values, self._key_parts = list(signatures), signatures.key_parts
-        self._rank = np.empty(len(doc_ids), np.int64)  # places of the ids in their order, to compare in numpy
+        self._rank = np.empty(len(doc_ids), np.int64)  # rank of each id in sorted order, for numpy
         self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
-        self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not accepted again since
-        self._place: dict[str, int] = {}  # of the accepted document in force of each id
+        self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not replaced since
+        self._place: dict[str, int] = {}  # id -> index of its accepted document in force
         self._listed: dict[Signature, _Listed] = {}
 
     def decide(self, number: int, stored: Signature | None, matches: Sequence[Match]) -> Decision:
@@ -192,7 +199,7 @@ class _Batch:
         return Decision(doc_id, signature, _verdict(stored, signature), nearest)
 
     def _in_batch(self, number: int) -> Match | None:
-        """Return the nearest earlier document of the batch."""
+        """Return the nearest earlier document in the batch."""
         fingerprints, value = self._signatures.fingerprints, self._values[number]
         distance = np.bitwise_count(fingerprints[:number] ^ fingerprints[number])
         near = np.flatnonzero(self._is_match(number, distance) & self._is_in_force[:number])
@@ -210,7 +217,7 @@ class _Batch:
         )
 
     def _is_match(self, number: int, distance: Uint8s) -> Bools:
-        """Return which of the earlier documents match one, as `matching.Rule` has it."""
+        """Return which of the earlier documents match document `number`, as `matching.Rule` does."""
         value, earlier = self._values[number], self._signatures[:number]
         is_near: Bools = distance <= self._rule.max_distance
         is_match = is_near | earlier.keying.sharing(self._key_parts[:number], value.key) if value.key else is_near
@@ -220,7 +227,7 @@ class _Batch:
         return is_match
 
     def _in_index(self, number: int, matches: Sequence[Match]) -> Match | None:
-        """Return the nearest document of the index that no earlier one of the batch replaces."""
+        """Return the nearest document in the index that no earlier document of the batch replaces."""
         first = matches[0] if matches else None
         if first is not None and first.doc_id in self._place:
             value = self._values[number]
@@ -231,7 +238,7 @@ class _Batch:
 
 
 class DecisionLog:
-    """Decisions in the order of their documents; those not acknowledged before a kill are `ahead`."""
+    """Log of decisions in the order of their documents; decisions not acknowledged before a kill are `ahead`."""
 
     def __init__(self, path: Path, acknowledged: int) -> None:
         self.acknowledged = acknowledged
@@ -242,9 +249,10 @@ class DecisionLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
-        """Return the recorded decisions on the first of these documents; none if they were never made.
+        """Return the recorded decisions on the first of these documents; empty if there are none.
 
-        Where other documents come now, for a file of a folder could not be read before, the rest ahead is dropped.
+        If the documents differ from the recorded ones, because a file of a folder could not be read before, the
+        remaining decisions ahead are dropped.
         """
         taken: list[Decision] = []
         for document in zip(doc_ids, signatures, strict=True):
@@ -260,20 +268,20 @@ class DecisionLog:
         return taken
 
     def append(self, decisions: Iterable[Decision]) -> None:
-        """Write decisions, durable on return."""
+        """Write decisions; they are durable on return."""
         self._log.append(decision.to_line() for decision in decisions)
         self._log.sync()
         self.acknowledged = self._log.size
 
     def drop(self, after: int = 0) -> None:
-        """Forget the decisions ahead after the first `after`."""
+        """Drop all decisions ahead except the first `after`."""
         if len(self._ahead) > after:
             self._ahead = deque(islice(self._ahead, after))
             self.close()
             self._log = self._opened(self._log.path)
 
     def rewind(self, acknowledged: int) -> None:
-        """Return to the earlier position; the decisions written since are ahead."""
+        """Go back to an earlier position; the decisions written since are then ahead."""
         self.close()
         self.acknowledged = acknowledged
         self._ahead = deque(_decisions_behind(self._log.path, acknowledged))
@@ -285,7 +293,7 @@ class DecisionLog:
 
 
 def _decisions_behind(path: Path, offset: int) -> Iterator[tuple[Decision, int]]:
-    """Yield the whole decisions after `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
+    """Yield (decision, size in bytes) of each complete line after `offset`; a truncated one was never acknowledged."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError), path.open("rb") as file:
         file.seek(offset)
         for line in file:

@@ -18,7 +18,7 @@ from hsimhash.progress import UNWATCHED, Observer
 
 
 class Fitted(NamedTuple):
-    """A table, and how many documents were read for it."""
+    """A table, and the number of documents read for it."""
 
     table: RarityTable
     read: int
@@ -37,20 +37,20 @@ def fit_inputs(
 ) -> Fitted:
     """Read the inputs once, and fit a table to a sample of their texts; see `Fit`.
 
-    HTML is read only in the sample.
+    Only HTML pages in the sample are parsed.
 
     Args:
-        inputs: texts.
-        reading: how they are read.
-        profile: whose features; one with weights by rarity.
-        sample: the most texts that count; by default see `sample_size`.
-        workers: processes that look at them.
-        observer: watches; if its `stop` asks to end, `StopAskedError` is raised.
-        on_rejected: called with the file and line, and the reason, of each record without a text that can be used.
-        held: takes what was read, for `read_again`.
+        inputs: Inputs with texts.
+        reading: How to read them.
+        profile: Profile that defines the features and weighs them by rarity.
+        sample: Most texts in the sample. Default: see `sample_size`.
+        workers: Number of processes that handle the sample.
+        observer: Receives progress; if its `stop` returns True, `StopAskedError` is raised.
+        on_rejected: Called with (file and line, reason) of each record without a usable text.
+        held: Keeps what was read, for `read_again`.
 
     Raises:
-        ValueError: there is nothing to learn, or the profile does not weigh features by their rarity.
+        ValueError: There is nothing to learn, or the profile does not weigh features by their rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
     with PageTexts(reading, workers) as pages:
@@ -67,7 +67,7 @@ def fit_inputs(
                     fit.take(hashed, text, _name_of(one, batch, place))
             observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
     if observer.stop():
-        raise StopAskedError("asked to end while fitting")
+        raise StopAskedError("asked to stop while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
 
 
@@ -84,19 +84,19 @@ def fitted_profile(
     """Return the profile with a rarity table.
 
     Args:
-        inputs: what is to be fingerprinted.
-        reading: how they are read.
-        profile: as it was asked for.
-        fit: the file of a table; `FIT_OFF`: the profile's own, of general text; `FIT_AUTO`: one fitted to the inputs,
-            unless that is not possible or of no use: where the profile does not weigh by rarity, or has a table of the
-            user's; where the inputs are fingerprints, or a stream, which cannot be read twice; and where there are
+        inputs: Inputs to be fingerprinted.
+        reading: How to read them.
+        profile: Profile that the user chose.
+        fit: Path of a table, `FIT_OFF` for the profile's own table of general text, or `FIT_AUTO` for a table fitted to
+            the inputs. `FIT_AUTO` leaves the profile unchanged if it does not weigh by rarity or has a table of the
+            user's; if the inputs have fingerprints or include a stream, which cannot be read twice; or if there are
             fewer than `LEAST_DOCUMENTS`.
-        workers: processes that look at the sample.
-        observer: watches.
-        held: takes what was read, for `read_again`.
+        workers: Number of processes that handle the sample.
+        observer: Receives progress.
+        held: Keeps what was read, for `read_again`.
 
     Raises:
-        ValueError: the file cannot be read or holds no table, or the profile does not weigh by one.
+        ValueError: The file cannot be read or does not contain a table, or the profile does not weigh by rarity.
     """
 
     def learn() -> RarityTable | None:
@@ -108,7 +108,7 @@ def fitted_profile(
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:
-    """Name the text at a place in a batch by its file and line."""
+    """Return the file and line of the text at an index of a batch."""
     documents = batch.documents
     is_file = one.kind == "files"
     return f"{one.path_of(documents.doc_ids[place])}:1" if is_file else f"{one.name}:{documents.lines[place]}"

@@ -1,15 +1,17 @@
 """Ingest documents: read, fingerprint, then add them in bulk or decide on each as if they arrived one by one.
 
-Every way to end keeps what the last checkpoint acknowledged, and the same call continues there (where a stream is read,
-it begins anew):
+However a job ends, everything that its last checkpoint acknowledged is kept, and the same call continues from there. A
+job that reads a stream starts over instead.
 
-- `add`: documents are collected into sorted runs; a run is durable, then its checkpoint. At the end all are merged.
-- `skip`, `tag`: for each batch its decisions are durable, then its documents, then its tags, then its checkpoint. A
-  resume carries out the decisions that it finds beyond the checkpoint instead of making them anew: the index that they
-  were made against is no longer there. Where the store does all of a batch or nothing, those that it does not remember
-  were not carried out, and are made anew: others may have written meanwhile.
-- `skip` with claims, where the store does not do all of a batch or nothing: what each document would be if it is new is
-  durable, then the batch claims, then its checkpoint. A resume claims again: a document is no duplicate of itself.
+- `add`: documents are collected into sorted runs. Each run is made durable before its checkpoint. At the end all runs
+  are merged.
+- `skip`, `tag`: for each batch, its decisions become durable first, then its documents, its tags, and its checkpoint. A
+  resumed job carries out the decisions that it finds beyond the checkpoint. It cannot make them again, because the
+  index has changed since. If the store applies batches atomically, decisions that it does not remember were not carried
+  out. These are made again, because others may have written meanwhile.
+- `skip` with claims, if the store does not apply batches atomically: the decision on each document in case it is new
+  becomes durable first, then the batch is claimed, then its checkpoint is written. A resumed job claims again, which is
+  harmless because a document is not a duplicate of itself.
 """
 
 from __future__ import annotations
@@ -51,17 +53,19 @@ OnDuplicate = Literal["add", "skip", "tag"]
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """Limits on what is held in memory, and so may be lost to a kill, before it is acknowledged."""
+    """Limits on what is held in memory before it is acknowledged, and so may be lost if the process is killed."""
 
-    run_documents: int = 1_000_000  # of `add`, in one sorted run, or
-    run_id_characters: int = 64 << 20  # so much of ids, or
-    run_s: float = 30.0  # what came in this time, or
-    run_share: float = 0.02  # in this share of the time so far: a job of days must not leave thousands of runs
-    gathered_documents: int = 1_000  # of `skip` and `tag`, for one checkpoint, or
-    gathered_s: float = 1.0  # what came in this time
-    decided_at_once: int = 2_000  # each is compared with all of them
-    block_bytes: int = BLOCK_BYTES  # of an input, about, read at once
-    step_documents: int | None = None  # of a merge, written at once; None: as many as suit the store
+    # `add` ends a sorted run at the first of these limits.
+    run_documents: int = 1_000_000  # documents
+    run_id_characters: int = 64 << 20  # characters of ids
+    run_s: float = 30.0  # age of the run, unless the next limit is higher
+    run_share: float = 0.02  # age as a share of the time so far, so that a job of days does not leave thousands of runs
+    # `skip` and `tag` write a checkpoint at the first of these limits.
+    gathered_documents: int = 1_000  # documents
+    gathered_s: float = 1.0  # age of the batch
+    decided_at_once: int = 2_000  # documents decided together; each is compared with all of them
+    block_bytes: int = BLOCK_BYTES  # approximate bytes of an input read at once
+    step_documents: int | None = None  # documents that a merge writes at once; None: as many as suit the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +73,20 @@ class IngestOptions:
     """Options of an ingest.
 
     Args:
-        on_duplicate: `add` every document; `skip` those with a match; or `tag`: add all, and list each one's nearest
-            earlier match.
-        max_distance: the distance of a match for `skip` and `tag`, in bits; by default the index's own.
-        max_sketch: for `skip` and `tag`, as for `HSimIndex.query`.
-        reading: how to read the inputs.
-        workers: processes that fingerprint texts; by default one per core.
-        job: the job folder; by default `default_job`.
-        tags: the file for `tag`; by default `tags.jsonl` in the job folder.
-        fresh: ignore what an earlier call left in the job folder.
-        rate: at most so many documents per second are read, or, in bulk on HBase, written.
-        stage: on HBase, load finished files.
-        claims: with `skip`, decide by claims if the store does not lock out other writers; other processes can then
+        on_duplicate: `add` adds every document, `skip` leaves out those with a match, and `tag` adds every document
+            and lists each one's nearest earlier match.
+        max_distance: Largest distance of a match for `skip` and `tag`, in bits. Default: the index's distance.
+        max_sketch: For `skip` and `tag`, as for `HSimIndex.query`.
+        reading: How to read the inputs.
+        workers: Number of processes that fingerprint texts. Default: one per core.
+        job: Job folder. Default: `default_job`.
+        tags: File for the tags of `tag`. Default: `tags.jsonl` in the job folder.
+        fresh: Whether to ignore what an earlier call left in the job folder.
+        rate: Most documents per second to read; for a bulk load into HBase, to write.
+        stage: On HBase, load finished files.
+        claims: With `skip`, decide by claims if the store does not lock out other writers. Other processes can then
             ingest at the same time, if all of them claim. See `HSimIndex.claim_many`.
-        limits: of memory, and of what a kill may lose.
+        limits: Limits on memory and on what a kill may lose.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -100,12 +104,12 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
+            raise ValueError(f"rate {self.rate} must be more than 0 documents per second")
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate must be add, skip or tag, got {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
-            raise ValueError("stage needs on_duplicate add, and no rate")
+            raise ValueError("stage needs on_duplicate add, and cannot be combined with rate")
         if self.claims and self.on_duplicate != "skip":
             raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -118,9 +122,9 @@ def ingest(
     """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
     Raises:
-        ValueError: bad arguments, or an unfinished job that was begun otherwise; nothing was written.
-        StoreBusyError: another process works on the same job, or writes the index.
-        StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
+        ValueError: An argument is invalid, or an unfinished job was begun with other arguments. Nothing was written.
+        StoreBusyError: Another process is working on the same job or writing to the index.
+        StoreUnavailableError: A disk is full or read-only. Once that is fixed, the same call continues.
     """
     index.backend.refuse_writes(index.url)
     folder = options.job or default_job(index.full_url, inputs)
@@ -131,18 +135,18 @@ def ingest(
     reading = replace(options.reading, has_signatures=has_signatures).for_profile(index.profile)
     options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
     if options.claims:
-        index.claim_many([], [])  # which a store without claims refuses
+        index.claim_many([], [])  # fails if the store does not support claims
     if options.tags is not None and index.backend.is_own_file(index.full_url, options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
+        raise ValueError(f"input {read[0]} is a list of job {folder} and would be overwritten; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
-            observer.say("the index does not remember this job, which had ended: its inputs are ingested again")
+            observer.say("the index does not remember this finished job, so its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
-        if job.was_done:  # and perhaps killed before its end
+        if job.was_done:  # it may have been killed before it cleaned up
             if job.runs_folder.exists():
                 index.bulk(job.runs_folder, stage=options.stage).delete()
             return run.end()
@@ -150,12 +154,12 @@ def ingest(
             run.say_resumed()
         try:
             return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
-        except StopAskedError:  # while another process was writing
+        except StopAskedError:  # asked to stop while waiting for another writer
             return run.summary(is_complete=False)
 
 
 def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> None:
-    """Raise `ValueError` for options that an index with this layout or the disk does not allow."""
+    """Raise `ValueError` if an option is impossible with this layout, or the tags cannot be written."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
     if options.max_distance is not None:
@@ -167,7 +171,7 @@ def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
     if not tags.parent.is_dir():
         reason = f"there is no folder {tags.parent}"
     elif os.path.lexists(tags) and not tags.is_file():
-        reason = "it is no file"
+        reason = "it is not a file"
     elif not os.access(tags if tags.exists() else tags.parent, os.W_OK):
         reason = "permission denied"
     elif read := [one.name for one in inputs if one.reads(tags)]:
@@ -191,10 +195,10 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
         "id_field": options.reading.named_id_field,
     }
-    del settings["fingerprint_format"]  # what it came to stands with each input
-    for name in ("has_signatures", "fields", "has_features"):  # the profile's matter
+    del settings["fingerprint_format"]  # the mark of each input has the detected format
+    for name in ("has_signatures", "fields", "has_features"):  # determined by the profile
         del settings[name]
-    if options.reading.extract == "auto":  # as jobs of earlier releases have it
+    if options.reading.extract == "auto":  # jobs of earlier releases lack this setting
         del settings["extract"]
     marks = []
     for one in inputs:
@@ -204,7 +208,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
 
 
 def _refuse_numbered(one: Input, count: int) -> None:
-    """Raise if records of a stream lack ids: their numbers would repeat in the next stream."""
+    """Raise `ValueError` if records of a stream lack ids, because the next stream would reuse their numbers."""
     if one.is_stream and count:
         raise ValueError(
             f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
@@ -226,15 +230,15 @@ class _Run:
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
-        self._marked = 0  # decisions that the index remembers as carried out
-        self._is_recalled = False  # whether that is what it remembers
-        self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
+        self._marked = 0  # number of decisions that the index remembers as carried out
+        self._is_recalled = False  # whether `_marked` was read from the index
+        self._began_at = time.monotonic() - job.checkpoint.seconds  # includes the working time of earlier calls
         self._pace = Pace(options.rate, observer.stop)
         self._is_paced_by_merge = options.on_duplicate == "add" and not index.backend.is_embedded
-        self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
+        self._merged: int | None = None  # documents merged so far; the first report includes those of earlier calls
 
     def say_resumed(self) -> None:
-        """Say where the job continues."""
+        """Report where the job continues."""
         done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         share = f" at {done / total:.0%}" if total else ""
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
@@ -263,7 +267,7 @@ class _Run:
         return summary
 
     def _merge(self, bulk: BulkLoad, counts: Counts) -> Summary:
-        """Merge all runs; `counts` are of what was read."""
+        """Merge all runs; `counts` are those of the records read."""
         with self._index.store.writing(stop=self._observer.stop):
             added = metrics.measured("merge")(bulk.merge)(Observer(self._observer.stop, self._report_merge))
             if added is None:
@@ -290,7 +294,7 @@ class _Run:
         return self._finish() if self._is_all_read() else self.summary(is_complete=False)
 
     def _recall(self) -> None:
-        """Learn how far a writer came that was killed, or lost the right to write."""
+        """Read from the index what was carried out before a kill or before the right to write was lost."""
         self._marked = self._index.store.marked(self._job.checkpoint.token)
         if self._index.store.is_atomic:
             self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
@@ -305,13 +309,14 @@ class _Run:
         counts: Counts,
         acknowledged: int,
     ) -> int:
-        """Decide about the first of these documents, and carry that out; return how many they are.
+        """Decide on the first of these documents, and carry out the decisions; return how many documents.
 
-        A loss of the right to write brings `counts` and the decisions back to where they were before: resumed, it asks
-        the index what was carried out, as after a kill.
+        If the right to write is lost, the counts and the decisions are reset to `counts` and `acknowledged`. The next
+        attempt then reads from the index what was carried out, as after a kill.
         """
         try:
-            with self._index.store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
+            # Nobody else may write meanwhile, because the decisions would not take these documents into account.
+            with self._index.store.writing(stop=self._observer.stop):
                 if not self._is_recalled:
                     self._recall()
                 if self._options.claims:
@@ -327,7 +332,7 @@ class _Run:
         return len(decisions)
 
     def summary(self, *, is_complete: bool) -> Summary:
-        """Return the progress."""
+        """Return the counts and progress so far."""
         done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         return Summary(
             self._counts,
@@ -341,15 +346,15 @@ class _Run:
         )
 
     def end(self) -> Summary:
-        """Return the result of the finished job, and write it down."""
+        """Return the summary of the finished job, and write it to the job folder."""
         summary = self.summary(is_complete=True)
         self._job.end(summary)
         return summary
 
-    # From inputs to what is acknowledged at once.
+    # From inputs to the portions that are acknowledged together.
 
     def _gathered(self, is_enough: Callable[[Gathering], bool]) -> Iterator[Gathering]:
-        """Yield what comes in, in portions; the last one when the inputs end, or when `stop` ends them."""
+        """Yield what is read in portions; the last one when the inputs end or `stop` requests it."""
         workers = self._options.workers or usual_workers(self._inputs)
         profile = self._index.profile
         if not all(one.has_fingerprints for one in self._inputs):
@@ -396,11 +401,11 @@ class _Run:
         return len(gathering.doc_ids) >= limits.gathered_documents or gathering.is_older_than(limits.gathered_s)
 
     def _decisions(self, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
-        """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
+        """Return decisions made on the first of these documents before a kill, else new ones on all of them."""
         log = self._job.decisions
         decisions = log.take(doc_ids, signatures)
         if not decisions:
-            if self._marked > self._counts.settled:  # of decisions about others than come now
+            if self._marked > self._counts.settled:  # the mark counts decisions on documents other than these
                 self._remember()
             decisions = decide(self._index, doc_ids, signatures, rule)
             log.append(decisions)
@@ -435,26 +440,26 @@ class _Run:
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )
-        if self._options.claims:  # which stored them
+        if self._options.claims:  # claiming has already stored them
             self._remember()
-        elif self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
+        elif self._counts.settled > self._marked:  # else they were stored before a kill, and may have changed since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
     @metrics.measured("add_many")
     def _insert(self, signatures: Signatures, doc_ids: Sequence[str], first_seen: Int64s) -> None:
-        """Add documents, and let the index remember how many are settled with them."""
+        """Add documents, and record in the index how many are settled, including these."""
         signatures, encoded, times = check_documents(signatures, doc_ids, first_seen)
         mark = Mark(self._job.checkpoint.token, self._counts.settled)
         self._index.store.insert(encoded, signatures, times, mark=mark)
         self._marked = mark.count
 
     def _remember(self) -> None:
-        """Let the index remember how many documents are settled."""
+        """Record in the index how many documents are settled."""
         self._insert(Signatures.of([]), [], np.empty(0, np.int64))
 
-    # What is said and kept.
+    # Checkpoints and reports.
 
     def _acknowledge(self, gathered: Gathering, *, runs: int = 0) -> None:
         self._job.lists["rejects"].append(gathered.rejects)
@@ -470,7 +475,7 @@ class _Run:
         return self.end()
 
     def _seconds(self) -> float:
-        """Return the time of work, of all calls."""
+        """Return the working time of all calls, in seconds."""
         is_done = self._job.checkpoint.state is State.DONE
         return self._job.checkpoint.seconds if is_done else time.monotonic() - self._began_at
 

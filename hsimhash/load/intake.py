@@ -1,4 +1,4 @@
-"""Turn batches of records into documents with signatures, and lines for the lists of the others."""
+"""Turn batches of records into documents with signatures, and into lines for the lists of rejects and short texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hsimhash.load.job import Counts
 
 NO_TEXT = "no text was found in the page"
 _WHY = {
-    int(EXACT): "too few features for a vote: it matches only its equals",
+    int(EXACT): "too few features for a vote: it matches only identical texts",
     int(TOO_SHORT): "nothing to fingerprint",
 }
 
 
 def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]:
-    """Return the bytes of the inputs before a position, and in all; 0 in all if that is unknown."""
+    """Return the bytes of the inputs before a position, and their total size; (0, 0) if that is unknown."""
     if any(one.is_stream for one in inputs):
         return 0, 0
     done = sum(one.size_bytes for one in inputs[: position.input]) + position.place.read_bytes
@@ -35,9 +35,9 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
 
 
 def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int] | None:
-    """Estimate how many documents the inputs have and the bytes of an id, from their first batch.
+    """Estimate the number of documents and the bytes per id from the first batch.
 
-    None where it has none, or of a stream, which cannot be read again.
+    Returns None if that batch does not have documents, or if an input is a stream, which cannot be read again.
     """
     if any(one.is_stream for one in inputs):
         return None
@@ -52,9 +52,9 @@ def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int]
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[tuple[Batch, Signatures | None], None, None]:
-    """Yield each batch in order with the signatures of its texts, or None if it came with fingerprints.
+    """Yield each batch in order with the signatures of its texts, or None if its input has fingerprints.
 
-    A text that cannot be fingerprinted is a reject of its batch, and not among its documents.
+    A text that cannot be fingerprinted is moved from the documents of its batch to the rejects.
     """
     for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
         if has_fingerprints:
@@ -102,7 +102,7 @@ def _line(**fields: object) -> str:
 class Gathering:
     """Collects documents and lines for the lists from batches, until there is enough to add.
 
-    `counts` lack the results of adding the documents; `end` is the position after the last batch.
+    `counts` do not include the results of adding the documents; `end` is the position after the last batch.
     """
 
     doc_ids: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Gathering:
         """Add a batch of an input with the signatures of its texts."""
         self.end, documents = batch.end, batch.documents
         records = len(documents.doc_ids) + len(documents.rejects)
-        if not records:  # a silent stream brings nothing, again and again
+        if not records:  # a silent stream yields empty batches
             return
         self._began_at = self._began_at or time.monotonic()
         self.rejects += [reject_line(one, reject) for reject in documents.rejects]
@@ -139,11 +139,11 @@ class Gathering:
         self._first_seen.append(first_seen)
 
     def is_older_than(self, seconds: float) -> bool:
-        """Whether its first record came longer ago than that."""
+        """Whether the first record was added at least `seconds` ago."""
         return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
     def columns(self) -> tuple[Signatures, Int64s]:
-        """Return the signatures and first seen of all of `doc_ids`."""
+        """Return the signatures and the times first seen, in ms, one for each of `doc_ids`."""
         return Signatures.joined(self._signatures), np.concatenate([np.empty(0, np.int64), *self._first_seen])
 
 

@@ -6,21 +6,21 @@
 | `checkpoint.json` | the progress: state, position in the inputs, counts, runs, sizes of the lists |
 | `rejects.jsonl` | `{"file", "line", "reason", "record"}`: invalid records |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
-| `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: of `skip` and `tag`, until the job is done |
-| `tags.jsonl` | `{"id", "fingerprint", "match"}`: each document's nearest earlier match, of `tag`; or elsewhere |
-| `runs/` | of `add`: sorted documents that are not in the index yet |
+| `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: for `skip` and `tag`, until the job is done |
+| `tags.jsonl` | `{"id", "fingerprint", "match"}`: for `tag`, each document's nearest earlier match; or elsewhere |
+| `runs/` | for `add`: sorted documents that are not in the index yet |
 | `summary.json` | the result |
-| `lock` | held by the process at work; holds its pid |
+| `lock` | locked by the process that runs the job; contains its pid |
 
 A list grows before the checkpoint records its new size; a resumed job truncates the rest. If a document has a sketch
-or a key, its decision and tag have a "sketch" and a "key" too.
+or a key, its decision and tag also have "sketch" and "key".
 
-The index also remembers, by the token in the checkpoint, how many documents of the job are decided: never fewer than
-the checkpoint counts. If it remembers fewer, it is not the index that the job wrote: it was created anew, or an older
-backup was restored.
+The index also remembers, under the token in the checkpoint, how many documents of the job are decided. In the index
+that the job wrote to, this number is never lower than the checkpoint's count. If it is lower, the index was created
+anew, or an older backup was restored.
 
-A folder of 0.1.0 has no token, and no formats of fingerprints in the inputs' marks. A finished one counts as done
-unless the index is empty; an unfinished one is rejected.
+A folder from 0.1.0 does not have a token, nor formats of fingerprints in the inputs' marks. A finished job from 0.1.0
+counts as done unless the index is empty; an unfinished one is rejected.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ JOB_VERSION = 1  # on disk: never reuse
 JOB_LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
-_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # as they are deleted
-_WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark says since 0.1.0
+_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # in the order of deletion
+_WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # part of an input's mark after 0.1.0
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
-    """Return the default job folder, one per store and inputs.
+    """Return the default job folder for an index and its inputs.
 
-    It is within an embedded index, and below `.hsimhash/jobs` in the working folder for one on a server; `ValueError`
-    for others.
+    For an embedded index it is within the index, and for an index on a server below `.hsimhash/jobs` in the working
+    folder. Other stores raise `ValueError`.
     """
     jobs = backend_of(url).jobs_of(url)
     names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
@@ -68,7 +68,7 @@ class State(StrEnum):
     """The state of a job."""
 
     RUNNING = "running"
-    MERGING = "merging"  # all was read; the runs go into the index
+    MERGING = "merging"  # all inputs have been read; the runs are merged into the index
     DONE = "done"
 
 
@@ -76,27 +76,27 @@ class State(StrEnum):
 class Counts:
     """Records so far. `documents` = added + unchanged + duplicates + rejected + short + those in runs."""
 
-    documents: int = 0  # records read, blank lines left out
-    added: int = 0  # new in the index, or changed
-    # There already with the same signature; of `add` also those that a later record of the job with the same id
-    # replaced.
+    documents: int = 0  # records read, not counting blank lines
+    added: int = 0  # new or changed in the index
+    # Already in the index with the same signature; with `add` also those replaced by a later record of the job with the
+    # same id.
     unchanged: int = 0
-    duplicates: int = 0  # left out, for a near-duplicate was there
-    rejected: int = 0  # no documents
-    short: int = 0  # without a feature, so without a fingerprint; left out
-    # Of those with a fingerprint, how many have too few features for a vote: they match only their equals.
+    duplicates: int = 0  # skipped because of a near-duplicate
+    rejected: int = 0  # invalid records
+    short: int = 0  # skipped because they have no feature and so no fingerprint
+    # Documents whose fingerprint comes from too few features for a vote; they match only identical ones.
     exact: int = 0
-    # How many documents a later record with the same id replaced: with `add` records of this job, with `skip` and `tag`
-    # documents in the index, whichever job they are from, but for those with the same signature.
+    # Documents replaced by a later record with the same id: with `add` records of this job, with `skip` and `tag`
+    # documents in the index with another signature, whichever job they are from.
     replaced: int = 0
 
     @property
     def settled(self) -> int:
-        """The number of documents whose fate in the index is known; 0 for an unfinished `add`."""
+        """The number of documents whose outcome in the index is known; 0 for an unfinished `add`."""
         return self.added + self.unchanged + self.duplicates
 
     def plus(self, **more: int) -> Counts:
-        """Return the counts with additions."""
+        """Return the counts, each increased by the given number."""
         return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def sum(self, other: Counts) -> Counts:
@@ -106,10 +106,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of an ingest: `counts` (see `Counts`); `is_complete` is false if `stop` ended it early.
+    """The result of an ingest.
 
-    `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
-    the inputs that was read, None where their size is unknown or all was read.
+    `rejects` and `tags` are the paths of these lists, if they exist. `seconds` is the working time of all calls.
+    `is_complete` is false if `stop` ended the job early. `done` is the share of the inputs that was read, or None if
+    their size is unknown or all was read.
     """
 
     counts: Counts
@@ -122,7 +123,7 @@ class Summary:
     done: float | None
 
     def to_json(self) -> dict[str, object]:
-        """Return the counts, seconds, documents per second, the job folder, and existing lists."""
+        """Return the counts, seconds, documents per second, job folder, and paths of existing lists."""
         rate = round(self.counts.documents / self.seconds) if self.seconds else 0
         places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
         named = {name: str(path) for name, path in places.items() if path is not None}
@@ -132,9 +133,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The acknowledged state: `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
+    """The acknowledged state: `sizes` of the lists in bytes, working `seconds`, `token` of the mark in the index.
 
-    The token is empty in the checkpoint of 0.1.0.
+    The token is empty in checkpoints from 0.1.0.
     """
 
     state: State
@@ -148,9 +149,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """The start of a job: settings by name, and the inputs' marks by absolute name, in order.
+    """The start of a job: settings by name, and (absolute name, mark) of each input, in order.
 
-    With `is_stream` an input cannot be looked at again: such a job always begins anew.
+    `is_stream` means that an input cannot be read twice; such a job always starts over.
     """
 
     settings: Mapping[str, object]
@@ -158,11 +159,11 @@ class JobSpec:
     is_stream: bool
 
     def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
+        """Return JSON values for `job.json`."""
         return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
-        """Return the differences from the start of the job, for the user; jobs of 0.1.0 lack formats."""
+        """Return the differences from a job that was begun earlier, for the user; jobs from 0.1.0 lack formats."""
         now = _flat(self.to_json())
         if not has_formats:
             now |= {name: _WITH_FORMATS.sub("with fingerprints", one) for name, one in now.items() if type(one) is str}
@@ -185,14 +186,14 @@ def _read_begun(folder: Path) -> dict[str, object]:
 
 
 def _read_checkpoint(folder: Path) -> Checkpoint:
-    """Read what `Job` wrote; `ValueError` for anything else."""
-    from pydantic import TypeAdapter  # not needed where there is no checkpoint
+    """Read a checkpoint that `Job` wrote; raise `ValueError` for anything else."""
+    from pydantic import TypeAdapter  # needed only if there is a checkpoint
 
     return TypeAdapter(Checkpoint).validate_json((folder / _CHECKPOINT).read_text(encoding="utf-8"))
 
 
 def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
-    """Whether the index does not remember all that the job wrote; of one of 0.1.0: whether it is empty."""
+    """Whether the index does not remember everything that the job wrote; for a job from 0.1.0, whether it is empty."""
     counts = checkpoint.counts
     if checkpoint.token:
         return counts.settled > store.marked(checkpoint.token)
@@ -200,7 +201,7 @@ def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
 
 
 def _verify_size(path: Path, size: int) -> None:
-    """Raise `CorruptionError` where a list has less than the `size` bytes that its job wrote."""
+    """Raise `CorruptionError` if a list has fewer than the `size` bytes that its job wrote."""
     if size and not path.exists():
         raise CorruptionError(f"{path} is missing, although its job wrote it; " + START_OVER)
     if size and path.stat().st_size < size:
@@ -208,7 +209,7 @@ def _verify_size(path: Path, size: int) -> None:
 
 
 class Job:
-    """A running job in its folder, which no other process may use. Made by `open`."""
+    """A running job and its folder, which no other process may use. Created by `open`."""
 
     _lock: HeldLock
 
@@ -218,8 +219,8 @@ class Job:
         self.checkpoint = Checkpoint(State.RUNNING, token=uuid.uuid4().hex)
         self.is_resumed = False
         self.was_done = False
-        self.was_forgotten = False  # by the index, though it had ended; so it begins anew
-        self.paths = {name: folder / f"{name}.jsonl" for name in JOB_LISTS}  # of the lists, by name
+        self.was_forgotten = False  # the job had ended but the index does not remember it, so it starts over
+        self.paths = {name: folder / f"{name}.jsonl" for name in JOB_LISTS}  # list name -> path
         self.paths["tags"] = tags or self.paths["tags"]
 
     @classmethod
@@ -228,17 +229,17 @@ class Job:
         """Begin a job for the block, or continue the one in the folder.
 
         Args:
-            folder: where it is, or is made.
-            spec: what it is begun with.
-            tags: the list of tags, where it is not in the folder.
-            fresh: forget what is in the folder.
-            store: of the index, which is asked what it remembers of the job.
+            folder: Job folder, created if needed.
+            spec: Settings and inputs of the job.
+            tags: File for the list of tags if it is not in the folder.
+            fresh: Whether to discard an earlier job in the folder.
+            store: Store of the index; it remembers how much of the job was carried out.
 
         Raises:
-            ValueError: the job there was begun otherwise, or the folder's files are not a job's.
-            HsimhashError: the index does not remember all that the unfinished job there wrote, or 0.1.0 began it, or
-                files of it vanished.
-            StoreBusyError: another process works on it.
+            ValueError: The folder has a job that was begun with another spec, or files that are not from a job.
+            HsimhashError: The folder has an unfinished job that the index does not fully remember, that was begun by
+                0.1.0, or whose files are missing.
+            StoreBusyError: Another process is working on the job.
         """
         job = cls(folder, tags)
         with ExitStack() as resources:
@@ -274,7 +275,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:
-        if not (self.folder / _CHECKPOINT).exists():  # killed as the job was begun, or deleted
+        if not (self.folder / _CHECKPOINT).exists():  # killed while the job was starting, or deleted
             return None
         try:
             return _read_begun(self.folder), _read_checkpoint(self.folder)
@@ -283,27 +284,27 @@ class Job:
             raise CorruptionError(f"job {self.folder} cannot be read ({reason}); " + START_OVER) from error
 
     def _refuse(self, differences: Sequence[str], spec: JobSpec, checkpoint: Checkpoint, *, has_lost: bool) -> None:
-        """Raise an error where the unfinished job there cannot be continued."""
+        """Raise an error if the unfinished job in the folder cannot be continued."""
         if differences:
             raise ValueError(
                 f"job {self.folder} is unfinished and was begun with other options: {'; '.join(differences)}; "
                 f"use those, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
-            lost = "the index does not remember all that it wrote: it was made anew or restored since"
+            lost = "the index does not remember all that it wrote, because it was created anew or restored since"
             reason = lost if checkpoint.token else "an earlier release began this job"
             raise HsimhashError(f"job {self.folder} is unfinished, and {reason}; " + START_OVER)
 
     def _refuse_foreign(self) -> None:
-        """Raise `ValueError` where files of a job's names are there, but no job of ours."""
+        """Raise `ValueError` if the folder has files with names of job files but is not a job folder."""
         found = self._found()
         if found and not self._is_job():
             raise ValueError(
-                f"{found[0]} is there, but no job of hsimhash that can be read; delete that folder, or " + OTHER_JOB
+                f"{found[0]} exists, but its folder has no readable hsimhash job; delete that folder, or " + OTHER_JOB
             )
 
     def _is_job(self) -> bool:
-        """Whether there is a job: one of its two files can be read, for the other may be damaged."""
+        """Whether the folder has a job: one of its two files can be read, as the other may be damaged."""
         for read in (_read_begun, _read_checkpoint):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 read(self.folder)
@@ -314,14 +315,14 @@ class Job:
         return [self.folder / name for name in _FILES if (self.folder / name).exists()]
 
     def _clear(self, *, may_replace_tags: bool) -> None:
-        """Delete this job's files, and nothing else; refuse to write over tags elsewhere that are not its own."""
+        """Delete only this job's files; raise `ValueError` rather than replace a tags file of another job."""
         found, tags = self._found(), self.paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
             raise ValueError(
                 f"{tags} already exists; choose another name, or "
                 + Remedy("pass fresh=True to replace it", "replace it with --fresh")
             )
-        for path in found:  # the job's own file last: what a kill leaves is still known as a job's
+        for path in found:  # `job.json` comes last, so that the folder is still recognized as a job's after a kill
             shutil.rmtree(path) if path.name == RUNS else path.unlink()
 
     def _open_lists(self, resources: ExitStack) -> None:
@@ -336,15 +337,15 @@ class Job:
             resources.callback(close)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Acknowledge: make the lists durable, then the checkpoint with their sizes.
+        """Acknowledge progress: make the lists durable, then the checkpoint with their sizes.
 
         Raises:
-            StoreBusyError: the lock's file was deleted or replaced, so that another process may hold the new one.
+            StoreBusyError: The lock file was deleted or replaced, so another process may hold the new one.
         """
         if not self._lock.is_in_place():
             raise StoreBusyError(
-                f"{self.folder / _LOCK} was deleted while this process was at work, so another may work on the same "
-                f"job; what was acknowledged is kept: the same command continues"
+                f"{self.folder / _LOCK} was deleted while this process was running, so another one may be working on "
+                f"the same job; acknowledged data is kept, and the same command continues"
             )
         with file_errors(self.folder):
             for log in self.lists.values():
@@ -354,7 +355,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def end(self, summary: Summary) -> None:
-        """Write the summary, once, and delete the decisions, which may be gigabytes."""
+        """Write the summary unless it exists, and delete the decisions, which may take gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())

@@ -1,10 +1,10 @@
-"""Copy the documents of an index to one with the same profile and another layout: in bulk, resumable.
+"""Copy the documents of an index to one with the same profile and another layout, in bulk; resumable.
 
 | file | what |
 |---|---|
-| `relayout.json` | from where to where, in how many shards, how many of them are read, in how many runs |
-| `runs/` | what was read and is not in the new index yet |
-| `lock` | held by the process at work |
+| `relayout.json` | both indexes; the number of shards, and of shards, runs and documents read so far |
+| `runs/` | documents that were read but are not in the new index yet |
+| `lock` | locked by the process that runs the job |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import BulkLoad, StageOptions, store_name
 from hsimhash.store.base import resumed
 
-SHARD_DOCUMENTS = 500_000  # whose reading and sorting takes some 300 MB
+SHARD_DOCUMENTS = 500_000  # reading and sorting them takes about 300 MB
 _STATE = "relayout.json"
 
 
@@ -51,22 +51,22 @@ def relayout(
     observer: Observer = UNWATCHED,
     shard_documents: int = SHARD_DOCUMENTS,
 ) -> int | None:
-    """Copy all documents of an index into another, with their first seen; only reads the old one.
+    """Copy all documents of an index into another, with the times they were first seen; only reads the old index.
 
     Args:
-        old: the index that is read. What others write to it meanwhile may be missed.
-        new: an index with the same profile.
-        folder: of the job; the same call with it continues one that was interrupted.
-        stage: on HBase: bring them in by finished files.
-        observer: watches, and may ask to end.
-        shard_documents: so many are read at once, about, and sorted as one run.
+        old: Index to read. Documents that others write to it meanwhile may be missed.
+        new: Index with the same profile.
+        folder: Job folder; the same call with it continues an interrupted job.
+        stage: On HBase, load the documents as finished files.
+        observer: Receives progress, and may request to stop.
+        shard_documents: Approximate number of documents that are read at once and sorted as one run.
 
     Returns:
-        How many documents are new or changed in the new index; None where it was asked to end.
+        Number of documents that are new or changed in the new index; None if the observer requested to stop.
 
     Raises:
-        ProfileMismatchError: the profiles differ.
-        ValueError: they are one index, or the folder has another job.
+        ProfileMismatchError: The profiles differ.
+        ValueError: Both are the same index, or the folder belongs to another job.
     """
     _check_pair(old, new)
     with file_errors(folder):
@@ -81,7 +81,7 @@ def relayout(
             bulk.delete()
             for name in (_STATE, "lock"):
                 (folder / name).unlink()
-            with suppress(OSError):  # others have files there
+            with suppress(OSError):  # the folder has other files
                 folder.rmdir()
         return added
 
@@ -93,16 +93,16 @@ def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
     if store_name(old.url) == store_name(new.url):
-        raise ValueError(f"{old.url} and {new.url} are one index; name another for the new layout")
+        raise ValueError(f"{old.url} and {new.url} are the same index; name another one for the new layout")
     if old.profile != new.profile:
         raise ProfileMismatchError(
             f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
-            f"with the layout; make the new index with the old one's profile"
+            f"with the layout; create the new index with the old one's profile"
         )
 
 
 def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: Observer) -> _Reading | None:
-    """Collect the shards that are left as runs; return the state after the last one, None where asked to end."""
+    """Collect the remaining shards as runs; return the state after the last one, or None if stopped early."""
     bulk.discard_after(state.runs)
     while state.shard < state.shards:
         if observer.stop():
@@ -119,7 +119,7 @@ def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observe
 
 
 def _begun(folder: Path, old: HSimIndex, new: HSimIndex, shard_documents: int) -> _Reading:
-    """Return how far the job in the folder is; of a new one its beginning."""
+    """Return the state of the job in the folder, or the initial state of a new job."""
     path, names = folder / _STATE, (store_name(old.url), store_name(new.url))
     if path.exists():
         state = _Reading(**json.loads(path.read_text(encoding="utf-8")))

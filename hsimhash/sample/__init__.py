@@ -1,10 +1,10 @@
 """A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
-`documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
-`zh-metro/edit`. Between them are traps that are not duplicates: texts of one template with other facts,
-articles that share a footer, two reports of one event, very short texts, an empty one.
+`documents.jsonl`: one `{"id", "text"}` per line, UTF-8. The id of a copy names its original and the kind of change, as
+in `zh-metro/edit`. Among them are traps that are not duplicates: texts from one template with different facts,
+articles that share a footer, two reports of one event, very short texts, and an empty one.
 
-`truth.tsv`: `id1<TAB>id2<TAB>kind`, every pair of a family of copies, first the one that comes first in the documents.
+`truth.tsv`: `id1<TAB>id2<TAB>kind` for every pair in a family of copies, in the order of the documents.
 """
 
 from __future__ import annotations

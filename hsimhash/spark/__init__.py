@@ -1,14 +1,14 @@
-"""Large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
+"""Run large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
 
 `fingerprints` and `dedup` take texts; `pairs`, `clusters`, `write_tables` and `bulk_load` take what `fingerprints`
 returns. `text=` and `id=` name the columns. `fingerprints` is lazy; all others run jobs when they are called.
 
-`dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions of
-DataFrames do not: 'hsimhash fit' writes a table, and `profile="auto-3:rarity=TABLE"` uses it. `pairs` and `clusters`
+`dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions on
+DataFrames do not: write a table with 'hsimhash fit', and pass `profile="auto-3:rarity=TABLE"`. `pairs` and `clusters`
 need the profile that made the keys.
 
-PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors run. Work is cut into parts that one
-task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
+This package needs PySpark 3.5 or newer; hsimhash and pyarrow must be installed on the executors. Work is cut into parts
+that one task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
 """
 
 import importlib
@@ -53,10 +53,10 @@ __all__ = [
     "write_tables",
 ]
 
-if not TYPE_CHECKING:  # else any name would pass for one of the package's
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import bulk loads when they are used: they need the HBase store, and each task's process would load it."""
+        """Import bulk loads on first use, because they need the HBase store, and every task would have to load it."""
         if name in ("BulkLoadTotals", "bulk_load", "bulk_load_files"):
             return getattr(importlib.import_module("hsimhash.spark.bulk_loading"), name)
         raise AttributeError(f"module 'hsimhash.spark' has no attribute {name!r}")

@@ -1,13 +1,13 @@
 """Load documents into an index on HBase as HFiles made by Spark tasks, as 'hsimhash bulk-load' does on one machine.
 
-The steps are those of `store/hbase/files/load_steps.py`, and their state is in the stage: another driver continues with
-what was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so
-that tasks of a driver that was killed, which may still be at work, write nowhere else:
+The steps are those of `store/hbase/files/load_steps.py`. Their state is in the stage, so that another driver can
+continue: it keeps what was staged completely, and rebuilds the rest. Each load has its own folder in the stage, named
+after its token. Tasks of a killed driver may still be running, but they can only write to that folder:
 
 | folder | what |
 |---|---|
-| `documents` | what is written: Parquet, the same for all that read it; made by comparing with the table |
-| `rows`, `registers` | HFiles, each of a part of a region (`region_hfiles.py`) |
+| `documents` | the documents to write, after comparison with the table, as Parquet so that all readers see the same |
+| `rows`, `registers` | HFiles, one per part of a region (`region_hfiles.py`) |
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"
-TASK_BYTES = 200 << 20  # of memory, about, for what a task puts together
+TASK_BYTES = 200 << 20  # approximate memory for the rows that a task holds
 _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
 
 
 @dataclass(frozen=True, slots=True)
 class BulkLoadTotals:
-    """Counts of documents: given, new or changed, unchanged, invalid, and without fingerprint.
+    """Numbers of documents: given, new or changed, unchanged, invalid, and without a fingerprint.
 
-    Unchanged are also those that a later one with the same id replaced.
+    Documents replaced by a later one with the same id count as unchanged.
     """
 
     documents: int
@@ -84,32 +84,32 @@ def bulk_load(
 ) -> BulkLoadTotals | None:
     """Load documents into an index on HBase as HFiles; the same call resumes after any interruption.
 
-    Drawer rows and listings are loaded first, then registers. Of an id that occurs several times the one with the
-    greatest position counts, where that is equal with the greatest first seen. Documents that the table has as they
-    should be are left out, and keep their first seen.
+    Drawer rows and listings are loaded first, then registers. If an id is repeated, the document with the greatest
+    position counts, and among equal positions the one first seen last. Documents that are already in the table with the
+    same values are skipped, and keep the time they were first seen.
 
     Args:
-        documents: ids and `fingerprint`; perhaps `sketch` and `key`, and `first_seen`, a timestamp or ms since 1970,
-            by default now. Those without an id or a fingerprint are left out. Read several times: what is costly to
-            compute should be kept.
-        id: the column of ids, strings or whole numbers.
-        store: the URL of the index; executors must reach its gateways.
-        options: see there. Driver, executors and region servers must be able to open the stage.
-        profile: what made the fingerprints, or its name; by default the index's own is taken for granted.
-        position: a column that orders the documents.
-        observer: is told what is done.
+        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, and `first_seen` as a timestamp or
+            ms since 1970, by default now. Rows without an id or a fingerprint are skipped. The DataFrame is read
+            several times, so cache it if it is costly to compute.
+        id: Column of ids, strings or whole numbers.
+        store: URL of the index; executors must be able to reach its gateways.
+        options: Options of the stage, which the driver, the executors and the region servers must be able to open.
+        profile: Profile that made the fingerprints, or its name. Default: the index's profile, without a check.
+        position: Column that orders the documents.
+        observer: Receives progress.
 
     Returns:
-        The counts; None where the commands were told and others must run them.
+        The counts; None if the observer received commands for others to run instead.
 
     Raises:
-        ValueError: a column is missing or of another type, or the store is not on HBase; nothing was done.
-        IndexNotFoundError, ProfileMismatchError: there is no such index; nothing was done.
-        HsimhashError: the stage is another load's, or cannot be written, and nothing was done; or a step failed, and
-            the message says what the same call does then.
+        ValueError: A column is missing or of another type, or the store is not on HBase; nothing was done.
+        IndexNotFoundError, ProfileMismatchError: There is no such index; nothing was done.
+        HsimhashError: The stage belongs to another load or cannot be written, and nothing was done; or a step failed,
+            and the message explains what the same call will do next.
     """
     if LoadsFiles not in backend_of(store).capabilities:
-        raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
+        raise ValueError(f"{store} is not on HBase, but a bulk load writes HBase files; name an index on HBase")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
         given = given_rows(documents, id, position, has_signatures=index.store.record.has_signatures)
         place = absolute_place(options.stage)
@@ -132,12 +132,12 @@ def bulk_load_files(
     """Load the documents of files into an index on HBase; see `bulk_load`. Of repeated ids the last one counts.
 
     Args:
-        spark: the session.
-        inputs: as for `read_documents`.
-        store: the URL of the index.
-        records: how they are read.
-        options: see there.
-        observer: is told what is done.
+        spark: The session.
+        inputs: As for `read_documents`.
+        store: URL of the index.
+        records: How to read the files.
+        options: As for `bulk_load`.
+        observer: Receives progress.
     """
     read = read_records(spark, inputs, records)
     valid = read.where("reason is null")
@@ -149,14 +149,14 @@ def bulk_load_files(
 
 
 def _job_of(given: DataFrame, store: str) -> tuple[int, str]:
-    """Return how many documents there are, and what tells their load from others: the index and a checksum."""
+    """Return the number of documents, and a name that identifies their load by the index and a checksum."""
     number = F.xxhash64("id", *SIGNATURE, "first_seen").cast("decimal(38,0)")
     count, total = given.agg(F.count("*"), F.sum(number)).first()
     return count, f"{count:,} documents on Spark, {int(total or 0) % (1 << 64):016x}, into {store_name(store)}"
 
 
 class _InStage(StateKeeper):
-    """The state in the stage's manifest; what HBase's program says is in a folder of this machine."""
+    """Keeps the state in the stage's manifest; the output of HBase's program goes to a local temporary folder."""
 
     def __init__(self, stage: Stage, job: str) -> None:
         self.job = job
@@ -190,7 +190,7 @@ class _Load:
         self._steps = LoadSteps(store.gateway, store.record, self._address, options, keeper)
 
     def run(self, given: DataFrame, observer: Observer) -> int | None:
-        """Run the remaining steps; return how many documents are new or changed."""
+        """Run the remaining steps; return the number of new or changed documents."""
         self._steps.verify_stage()
         state = self._steps.read()
         if state is None or state.stage not in (ROWS, REGISTERS, "end"):
@@ -203,7 +203,7 @@ class _Load:
         return loaded.added
 
     def _staged(self, given: DataFrame, state: LoadState, observer: Observer) -> LoadState:
-        """Write what the load that began brings: its documents, then their files."""
+        """Write the documents of the load that was begun, then their HFiles."""
         folder, spark, steps = self._keeper.folder(state.token), given.sparkSession, self._steps
         place = f"{steps.stage.url}/{folder}{DOCUMENTS}"
         task = _Comparing(str(self._address), self._record, self._ttl_s, state, has_documents=steps.has_documents())
@@ -236,7 +236,7 @@ class _Comparing:
 
 
 def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the documents that are written, with the changes of their registers."""
+    """Yield the documents to write, with the change counts of their registers."""
     is_needed = task.has_documents
     with (
         open_gateway(Address.parse(task.address), deadline_s=JOB_DEADLINE_S) if is_needed else nullcontext() as gateway
@@ -253,7 +253,7 @@ def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _kept(batch: pa.RecordBatch, comparison: TableComparison | None) -> pa.RecordBatch:
-    """Return the documents of a batch that are written; without a comparison all, as new ones."""
+    """Return the documents of a batch to write; without a comparison all of them, as new ones."""
     signatures, ids, first_seen = check_documents(
         Signatures.of(*(unsigned(batch.column(name)) for name in SIGNATURE)),
         batch.column("id").to_pylist(),

@@ -1,4 +1,4 @@
-"""Cluster documents and choose the one to keep of each cluster, as 'hsimhash dedup' does."""
+"""Cluster documents and choose the one to keep in each cluster, as 'hsimhash dedup' does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def clusters(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return each document's cluster, as the table of clusters of 'hsimhash dedup' has them.
+    """Return each document's cluster, like the table of clusters that 'hsimhash dedup' writes.
 
     The call runs Spark jobs.
 
@@ -53,25 +53,27 @@ def clusters(
         clusters(fingerprints(pages, text="body"), id="url").where("kept")
 
     Args:
-        documents: as for `pairs`. Those without a fingerprint are clusters of their own; those without an id are left
-            out.
-        id: as for `pairs`.
-        max_distance: as for `pairs`.
-        max_sketch: as for `pairs`.
-        profile: as for `pairs`.
-        method: `star`: every document is near the kept one; `components`: documents connected by a chain of near ones.
-        max_cluster_size: components of more documents are cut into stars.
-        position: a column; the document with the least value of a cluster is kept, of several the one with the smallest
-            id. By default the one with the smallest id.
-        limits: how much a task holds. The near pairs within a component are held by one, too.
+        documents: As for `pairs`. Documents without a fingerprint are clusters of their own; those without an id are
+            skipped.
+        id: As for `pairs`.
+        max_distance: As for `pairs`.
+        max_sketch: As for `pairs`.
+        profile: As for `pairs`.
+        method: `star`: every document is near the kept one; `components`: documents are connected by a chain of near
+            ones.
+        max_cluster_size: Components of more documents are cut into stars.
+        position: Column by which to choose the kept document: the one with the least value, then with the smallest id.
+            Default: the one with the smallest id.
+        limits: Memory limits for tasks. In addition, one task holds the near pairs within a component.
 
     Returns:
-        The column of ids; `cluster`, the smallest id of its cluster; `kept`, whether it is kept; `kept_id`, which is;
-        `distance` to that one, in bits; `size` of the cluster; `diameter`, the greatest distance in it.
+        The column of ids; `cluster`, the smallest id in its cluster; `kept`, whether the document is kept; `kept_id`,
+        the id of the kept document; `distance` to that document, in bits; `size` of the cluster; `diameter`, the
+        greatest distance within it.
 
     Raises:
-        TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing or of another type, there is no such profile, or a number is out of range.
+        TypeError: `documents` is not a Spark DataFrame.
+        ValueError: A column is missing or of another type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
     check_free(documents.select(column_named(id)), ["cluster", "kept", "kept_id", "distance", "size", "diameter"])
@@ -81,16 +83,16 @@ def clusters(
 
 
 def clustered(documents: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Return the table of clusters of documents; of a cluster the one with the least `position`, then id, is kept."""
+    """Return the table of clusters; in each cluster, the document with the least `position`, then id, is kept."""
     vertices = vertices_of(documents, F.col("position"), options, rank=[F.col("position")])
     without = documents.where("fingerprint is null and id is not null").select("id")
     return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
 
 
 def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
-    """Compute the kept vertex of each that has a near one: `number`, `kept`; and `cut`: components cut into stars.
+    """Compute the kept vertex for each vertex that has a near one: `number`, `kept` and `cut`.
 
-    `cut` is the least vertex of a component that was too large, else null.
+    `cut` is the least vertex of the component if it was too large and so cut into stars, else null.
     """
     return materialized(_kept_vertices(vertices, options))
 
@@ -118,7 +120,7 @@ def _kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
 
 
 def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
-    """Return the table of clusters; `kept` is what `kept_vertices` returned."""
+    """Return the table of clusters; `kept` is the result of `kept_vertices`."""
     own = vertices.rows.join(kept.select("number", "kept"), "number", "left")
     own = own.withColumn("kept", F.coalesce("kept", "number"))
     whole = own.groupBy("kept").agg(
@@ -142,7 +144,7 @@ def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
 
 
 def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Return the table of pairs that has each dropped document with the one kept for it, as `left`."""
+    """Return the table of pairs of each dropped document and the one kept for it, which is `left`."""
     own = vertices.rows.join(kept.select("number", F.col("kept").alias("centre")), "number", "left")
     own = own.select(*SIGNATURE, F.coalesce("centre", "number").alias("centre"))
     centres = vertices.rows.select(
@@ -168,7 +170,7 @@ def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptio
 
 
 def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:
-    """Return the greatest distance in each cluster of several vertices; a cluster's fingerprints go into one task."""
+    """Return the greatest distance in each cluster of several vertices; one task holds a cluster's fingerprints."""
     several = whole.where("vertices > 1").select("kept")
     members = own.select("kept", "fingerprint").join(several, "kept")
     return grouped_evenly(members, "kept").mapInArrow(_measured, "kept bigint, diameter int")
@@ -186,7 +188,7 @@ def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def alone(ids: DataFrame) -> DataFrame:
-    """Return the rows of documents that cannot have near ones: `ids` has their `id`."""
+    """Return the rows of documents that cannot have near ones; `ids` has their `id`."""
     return ids.select(
         "id",
         F.col("id").alias("cluster"),

@@ -1,7 +1,7 @@
-"""Columns of DataFrames: fingerprints as columns, and steps that several jobs share.
+"""Work with columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
 Spark does not have unsigned numbers, so a fingerprint, a sketch or a key is a signed `bigint` with the same 64 bits;
-`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, means that there is none.
+`hex(fingerprint)` shows its digits. A sketch or a key of 0, or null, means that there is none.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from hsimhash.fingerprint.keys import COUNT_SHIFT, PART_TAGS, PARTS, SHIFTS, TAG
 from hsimhash.store.urls import holds_password, masked
 
 SIGNATURE = ("fingerprint", "sketch", "key")
-LEAST_ROWS = 1 << 16  # of a task
+LEAST_ROWS = 1 << 16  # fewest rows worth a task
 SIGN = 1 << 63
-_HASH_SEED = 42  # of Spark's own hash, by which it chooses a row's partition
+_HASH_SEED = 42  # seed of the hash by which Spark chooses a row's partition
 
 
 def bits_of(rows: DataFrame, name: str) -> Column:
     """Return a column of 64-bit numbers as `bigint`; the job fails if a value is invalid.
 
-    They may be signed (`bigint`), unsigned (`decimal(20,0)`, as Spark reads Parquet's uint64), or 16 hexadecimal
+    The column may be signed (`bigint`), unsigned (`decimal(20,0)`, as Spark reads Parquet's uint64), or 16 hexadecimal
     digits, as 'hsimhash export' writes them.
 
     Raises:
-        ValueError: there is no such column, or it has another type.
+        ValueError: There is no such column, or it has another type.
     """
     bits, given = bits_or_null(rows, name), column_named(name)
     wrong = F.concat(
@@ -47,7 +47,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
 
 
 def bits_or_null(rows: DataFrame, name: str) -> Column:
-    """Return a column like `bits_of`, with null for invalid values."""
+    """Return the same column as `bits_of`, but with null for invalid values."""
     check_names(rows, [name])
     kind, value = rows.schema[name].dataType, column_named(name)
     if isinstance(kind, LongType):
@@ -59,17 +59,17 @@ def bits_or_null(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, StringType):
         return F.when(value.rlike(r"^[0-9a-fA-F]{16}\z"), F.conv(value, 16, -10).cast("bigint"))
     raise ValueError(
-        f"column {name!r} is {kind.simpleString()}; fingerprints are bigint, decimal(20,0), or 16 hexadecimal digits"
+        f"column {name!r} is {kind.simpleString()}: expected bigint, decimal(20,0), or 16 hexadecimal digits"
     )
 
 
 def has_signatures(documents: DataFrame) -> bool:
-    """Whether there are sketches or keys as well as fingerprints."""
+    """Whether there are columns for sketches or keys."""
     return bool({"sketch", "key"} & set(documents.columns))
 
 
 def signature_columns(documents: DataFrame) -> list[Column]:
-    """Return fingerprint, sketch and key as `bigint`; 0 if a document does not have a sketch or a key."""
+    """Return fingerprint, sketch and key as `bigint`; a missing sketch or key is 0."""
     found = [bits_of(documents, "fingerprint").alias("fingerprint")]
     for name in SIGNATURE[1:]:
         there = name in documents.columns
@@ -82,7 +82,7 @@ def first_seen_in(documents: DataFrame) -> Column:
     """Return the column `first_seen` in ms since 1970, with null for missing values.
 
     Raises:
-        ValueError: it has another type.
+        ValueError: The column has another type.
     """
     if "first_seen" not in documents.columns:
         return F.lit(None).cast("bigint")
@@ -90,7 +90,9 @@ def first_seen_in(documents: DataFrame) -> Column:
     if isinstance(kind, TimestampType):
         return F.unix_millis(given)
     if not isinstance(kind, IntegralType):
-        raise ValueError(f"column 'first_seen' is {kind.simpleString()}; it is a timestamp, or bigint, ms since 1970")
+        raise ValueError(
+            f"column 'first_seen' is {kind.simpleString()}: expected a timestamp or bigint (ms since 1970)"
+        )
     return given.cast("bigint")
 
 
@@ -100,7 +102,7 @@ def distance_of(some: Column, others: Column) -> Column:
 
 
 def key_parts(key: Column, keying: Keying) -> Column:
-    """Return the parts of each key as an array, as `Keying.parts` does. They are not mixed: only equality counts."""
+    """Return the parts of each key as an array, like `Keying.parts` but without mixing bits: only equality matters."""
     if keying is Keying.WHOLE:
         return F.array_remove(F.array(key), 0)
     tags = [F.shiftright(key, shift).bitwiseAND(F.lit(TAG_MASK)) for shift in SHIFTS]
@@ -118,35 +120,35 @@ def key_parts(key: Column, keying: Keying) -> Column:
 
 
 def by_key_part(rows: DataFrame, keying: Keying) -> DataFrame:
-    """Return each row once for each part of its `key`, with the column `part`; rows without a key are left out."""
+    """Return each row once for each part of its `key`, with the column `part`; rows without a key are dropped."""
     return rows.where("key <> 0").withColumn("part", F.explode(key_parts(F.col("key"), keying)))
 
 
 def materialized(rows: DataFrame) -> DataFrame:
     """Compute the rows now and only once; readers do not compute them again.
 
-    They go to the session's checkpoint folder (`setCheckpointDir`) where there is one, and then last; else are kept
-    by the executors, and the job fails with one that is lost.
+    If the session has a checkpoint folder (`setCheckpointDir`), the rows are written there and survive lost executors.
+    Otherwise executors keep them, and the job fails if one of these is lost.
     """
     has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
 
 
 def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, Any]]:
-    """Return the rows `materialized`, and aggregates of them by name, without another job."""
+    """Return the materialized rows, and aggregates of them by name, without another job."""
     observation = Observation()
     named = [value.alias(name) for name, value in what.items()]
     return materialized(rows.observe(observation, *named)), observation.get
 
 
 def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
-    """Return Hadoop's file system of a path or URL, and the path there."""
+    """Return Hadoop's file system for a path or URL, and the path in it."""
     path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(place)
     return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 def absolute_place(place: str) -> str:
-    """Return a path such that all processes of this machine find it, whatever folder they are in; a URL as it is."""
+    """Return a path as absolute, so that it does not depend on the working folder; a URL unchanged."""
     return place if "://" in place else str(Path(place).absolute())
 
 
@@ -154,24 +156,24 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
     """Raise `ValueError` if results at a path or URL would overwrite inputs or existing results.
 
     Args:
-        spark: the session.
-        place: of the results.
-        inputs: what is read.
-        overwrite: whether other results may be replaced.
+        spark: The session.
+        place: Path or URL of the results.
+        inputs: Paths or URLs of the inputs.
+        overwrite: Whether existing results may be replaced.
     """
     for name in (place, *inputs):
         if holds_password(name):
-            raise ValueError(f"{masked(name)} holds a password; leave it out, and put it into Spark's configuration")
+            raise ValueError(f"{masked(name)} contains a password; remove it, and put it into Spark's configuration")
     files, path = reached_path(spark, place)
     own = f"{files.makeQualified(path)}/"
     for name in inputs:
         its_files, its_path = reached_path(spark, name)
         other = f"{its_files.makeQualified(its_path)}/"
         if own.startswith(other) or other.startswith(own):
-            raise ValueError(f"{place} and {name}, which is read, lie one within the other; choose another place")
+            raise ValueError(f"{place} is the input {name}, or one is inside the other; choose another place")
     if not overwrite and files.exists(path):
         raise ValueError(
-            f"there are results in {place}, or other files; choose another place, or replace them (overwrite)"
+            f"there are already results in {place}, or other files; choose another place, or overwrite them"
         )
 
 
@@ -187,7 +189,7 @@ def unsigned(column: pa.Array) -> Uint64s:
 
 
 def signed(values: Uint64s) -> pa.Array:
-    """Return numbers as a column of an Arrow batch."""
+    """Return unsigned numbers as a signed column for an Arrow batch."""
     return pa.array(values.view(np.int64))
 
 
@@ -206,7 +208,7 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iter
 
 
 def partition_keys(count: int) -> list[int]:
-    """Return one number per partition; `repartition(count, key)` moves the rows with it there."""
+    """Return one key per partition; `repartition(count, key)` moves rows with that key to that partition."""
     found: dict[int, int] = {}
     key = 0
     while len(found) < count:
@@ -217,16 +219,18 @@ def partition_keys(count: int) -> list[int]:
 
 
 def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None) -> DataFrame:
-    """Put rows with one value of a column into one task, and about as many rows into each task.
+    """Put all rows with the same value of a column into one task, and about the same number of rows into each task.
 
     Spark places groups by their hashes, so a task may get several large groups while most get hardly a row. Here large
-    groups are placed one after the other, each where there are the fewest rows; only small ones go by their hashes. No
-    task is planned for less than half of the largest group, or for so few rows that starting it takes longer.
+    groups are placed one after the other, each in the task with the fewest rows; only small groups are placed by their
+    hashes. No task is planned for less than half of the largest group, or for so few rows that starting it takes
+    longer.
 
     Args:
-        rows: to be placed.
-        name: of the column, a `bigint`.
-        counted: what the sizes of groups are counted in, if that is cheaper than `rows`; it has the column too.
+        rows: Rows to place.
+        name: Name of the column, a `bigint`.
+        counted: Rows in which to count the sizes of groups, if that is cheaper than in `rows`; they also have the
+            column.
     """
     tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
     counts, seen = observed(
@@ -250,24 +254,24 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
 
 
 def column_named(name: str) -> Column:
-    """Return the column of that name, whatever characters it has."""
+    """Return the column with that name, which may contain any characters."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")
 
 
 def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *kinds: type[DataType]) -> Column:
-    """Return a column that a caller named by an argument.
+    """Return a column whose name a caller passed.
 
     Args:
-        documents: where it must be.
-        name: its name.
-        argument: the keyword that named it.
-        wanted: what it holds, in words.
-        kinds: the types that it may have.
+        documents: DataFrame with the column.
+        name: Name of the column.
+        argument: Keyword argument that had the name, for messages.
+        wanted: Description of the values, for messages.
+        kinds: Types that the column may have.
 
     Raises:
         TypeError: `documents` is not a DataFrame of a Spark session that this process drives.
-        ValueError: there is no such column, there are several, or it has another type.
+        ValueError: There is no such column, there are several, or it has another type.
     """
     check_frame(documents)
     if name not in documents.columns:
@@ -292,7 +296,7 @@ def columns_of(documents: DataFrame) -> str:
 
 
 def check_frame(documents: DataFrame) -> None:
-    """Raise `TypeError` if this is not a DataFrame of Spark, or is one of Spark Connect."""
+    """Raise `TypeError` if this is not a Spark DataFrame, or is one of Spark Connect."""
     kind = f"{type(documents).__module__}.{type(documents).__qualname__}"
     if not hasattr(documents, "sparkSession"):
         raise TypeError(f"expected a DataFrame of Spark, got {kind}; make one with spark.createDataFrame(…)")
@@ -305,7 +309,7 @@ def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[
     added, given = {name.lower() for name in names}, [name for name in documents.columns if name not in besides]
     if taken := [name for name in given if name.lower() in added]:
         shown = ", ".join(map(repr, taken))
-        raise ValueError(f"the result adds a column {shown}, which is there already; drop it, or rename it")
+        raise ValueError(f"the result adds a column {shown}, which already exists; drop it, or rename it")
 
 
 def id_of(documents: DataFrame, name: str) -> Column:
@@ -317,8 +321,8 @@ def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column
     """Return the column of ids, and fingerprint, sketch and key as `signature_columns` does.
 
     Raises:
-        TypeError: see `check_frame`.
-        ValueError: a column is missing or of another type.
+        TypeError: See `check_frame`.
+        ValueError: A column is missing or of another type.
     """
     doc_id = id_of(documents, id)
     if "fingerprint" not in documents.columns:
@@ -329,14 +333,14 @@ def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column
 
 
 def signed_documents(documents: DataFrame, id: str, position: str | None) -> DataFrame:
-    """Return `id`, `fingerprint`, `sketch` and `key` where these are there, and `position`; see `id_and_signature`."""
+    """Return `id`, `fingerprint`, `position`, and `sketch` and `key` if there are any; see `id_and_signature`."""
     doc_id, signature = id_and_signature(documents, id)
     there = signature if has_signatures(documents) else signature[:1]
     return documents.select(doc_id, *there, position_of(documents, position).alias("position"))
 
 
 def position_of(documents: DataFrame, name: str | None) -> Column:
-    """Return a column that orders documents, null last; without one, only their ids do."""
+    """Return a column that orders documents, nulls last; without a name it is constant, so only ids decide."""
     if name is None:
         return F.lit(0)
     own = named_column(documents, name, "position", "values in order", DataType)
@@ -344,9 +348,9 @@ def position_of(documents: DataFrame, name: str | None) -> Column:
 
 
 def given_rows(documents: DataFrame, id: str, position: str | None, *, has_signatures: bool) -> DataFrame:
-    """Return `id`, the signature as an index keeps it, `first_seen` (null: now) and `place`.
+    """Return `id`, the signature as an index stores it, `first_seen` (null means now) and `place`.
 
-    Rows without an id or a fingerprint are left out.
+    Rows without an id or a fingerprint are dropped.
     """
     doc_id, signature = id_and_signature(documents, id)
     if not has_signatures:
@@ -359,7 +363,7 @@ def given_rows(documents: DataFrame, id: str, position: str | None, *, has_signa
 
 
 def last_rows(given: DataFrame, now_ms: int) -> DataFrame:
-    """Return `id`, signature and `first_seen` of the last of `given_rows` with each id."""
+    """Return `id`, signature and `first_seen` of the last row with each id; `given` is the result of `given_rows`."""
     last = F.max(F.struct("place", "first_seen", *SIGNATURE)).alias("last")
     first_seen = F.coalesce("last.first_seen", F.lit(now_ms)).alias("first_seen")
     return given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)

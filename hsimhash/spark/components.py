@@ -1,9 +1,9 @@
-"""Find connected components of edges by alternating steps that suit any cluster, and stars within them.
+"""Find connected components of edges by alternating distributed steps, and stars within the components.
 
-*Large star*: every vertex connects its greater neighbours to the least vertex it knows. *Small star*: it connects
-itself and its smaller neighbours to that vertex. Both keep connected vertices connected. They repeat until nothing
-changes; then every component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi,
-Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
+*Large star*: every vertex connects its greater neighbours to the least vertex among itself and its neighbours. *Small
+star*: it connects itself and its smaller neighbours to that vertex. Both steps keep connected vertices connected. They
+repeat until nothing changes; then every component is a star around its least vertex. Source: Kiveris, Lattanzi,
+Mirrokni, Rastogi, Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hsimhash.pairs.clusters import forest, star_centres
 from hsimhash.pairs.crowds import Crowd, NearRule, links, without_subsets
 from hsimhash.spark.columns import SIGNATURE, gathered, grouped_evenly, materialized, unsigned
 
-EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
-FEWER = 8  # times fewer tasks join edges once more, where one could not hold those that are left
+EDGES_AT_ONCE = 1 << 22  # edges that one task joins, 16 bytes each
+FEWER = 8  # factor by which the number of tasks is reduced if one task could not hold the remaining edges
 _MEMBER = ("crowd", "number", *SIGNATURE)
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
-    """Return the least vertex of the component of each vertex, from edges (`low` < `high`): `number` and `root`.
+    """Return the least vertex in the component of each vertex, as `number` and `root`, from edges (`low` < `high`).
 
-    Every task first leaves out the edges that join what is joined. Where so few are left that one task can, it does the
-    rest: the steps between tasks are for more.
+    Every task first drops edges between vertices that are already connected. If few enough edges remain, one task does
+    the rest; otherwise the steps described above do.
     """
     joined = partial(_spanning, at_once)
     found = materialized(edges.select("low", "high").mapInArrow(joined, "low bigint, high bigint"))
@@ -53,7 +53,7 @@ def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame
 
 
 def _summed(edges: DataFrame) -> tuple[int, int, int]:
-    """Return how many edges there are, and sums that tell two sets of them apart."""
+    """Return the number of edges, and checksums that distinguish sets of edges."""
     both = F.xxhash64("low", "high")
     count, total, parity = edges.agg(F.count("*"), F.sum(both.cast("decimal(38,0)")), F.bit_xor(both)).first()
     return count, total, parity
@@ -76,7 +76,7 @@ def _small_star(edges: DataFrame) -> DataFrame:
 
 
 def _spanning(at_once: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield fewer edges that join the same vertices: of so many at once no more than there are vertices."""
+    """Yield a spanning forest: fewer edges that connect the same vertices; about `at_once` edges are held at a time."""
     held, count = list[pa.RecordBatch](), 0
     for batch in batches:
         held.append(batch)
@@ -95,9 +95,9 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def crowd_links(crowds: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
-    """Return edges (`low` < `high`) that connect the near members of each crowd, no more than there are members.
+    """Return edges (`low` < `high`) that connect the near members of each crowd, at most as many as it has members.
 
-    A crowd goes into one task, which takes about 100 bytes for each member.
+    One task processes a crowd and takes about 100 bytes for each member.
     """
     linked = partial(_linked, rule, keying)
     return grouped_evenly(crowds.select(*_MEMBER), "crowd").mapInArrow(linked, "low bigint, high bigint")
@@ -111,7 +111,7 @@ def _linked(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -
 
 
 def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
-    """Return the crowds of some rows, without most of those that lie within another one."""
+    """Return the crowds in some rows, without most of those that are subsets of another one."""
     named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
     numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
     columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
@@ -123,9 +123,9 @@ def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
 
 
 def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
-    """Return the kept vertex of the star of each vertex of edges and crowds: `number` and `kept`.
+    """Return the kept vertex of each vertex's star, as `number` and `kept`, from edges and crowds.
 
-    A component goes into one task, which takes about 100 bytes for each of its edges and members.
+    One task processes a component and takes about 100 bytes for each of its edges and members.
     """
     roots = roots.select(F.col("number").alias("one"), "root")
     rows = edges.join(roots, F.col("low") == F.col("one"))

@@ -1,4 +1,4 @@
-"""Deduplicate files beyond one machine: writes pairs, clusters and what to keep as folders of Parquet."""
+"""Deduplicate files on many machines; writes pairs, clusters and what to keep as folders of Parquet."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from hsimhash.spark.vertices import SparkDedupOptions, Vertices, pair_rows, vert
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
 
-ALL_PAIRED = 1 << 12  # documents of which one task lists all pairs: n may have n² / 2
+ALL_PAIRED = 1 << 12  # most documents of which one task lists all pairs; n documents may have n² / 2
 WRITERS = 2
 
 
 class SparkDedupSummary(NamedTuple):
-    """The result of a run: the counts, and what the word weights were learnt from, as in `DedupSummary`."""
+    """The result of a run: the counts, and the documents from which word weights were learnt, as in `DedupSummary`."""
 
     totals: Totals
     learnt: Learnt | None
@@ -54,27 +54,27 @@ def dedup_files(
     """Find near-duplicates in files, and write what to keep.
 
     Args:
-        spark: the session.
-        inputs: files, folders, globs or URLs of Parquet or JSON lines.
-        folder: a path or URL, where a folder of Parquet appears for each of `TABLES`; `stats` last. `pairs` and
-            `clusters` have the columns of the functions `pairs` and `clusters`; `keep`, `drop` and `short` have ids;
-            `rejects` has the records that are no documents, and why.
-        records: how the files are read, and which document of a cluster is kept.
-        options: see there.
-        overwrite: replace results that are there.
-        observer: is told which stage the job is in.
+        spark: The session.
+        inputs: Files, folders, globs or URLs of Parquet or JSON lines.
+        folder: Path or URL in which a folder of Parquet is written for each of `TABLES`, `stats` last. `pairs` and
+            `clusters` have the columns of the functions with these names; `keep`, `drop` and `short` have ids;
+            `rejects` has the invalid records and the reasons.
+        records: How to read the files, and which document of a cluster to keep.
+        options: How to compare and cluster documents.
+        overwrite: Whether to replace existing results.
+        observer: Receives the stage of the job.
 
     Returns:
-        the counts and what the word weights were learnt from, which are in `stats` too.
+        The counts, and the documents from which word weights were learnt; `stats` has the same.
 
     Raises:
-        ValueError: a column is missing, or there are results already.
+        ValueError: A column is missing, or there are already results.
     """
     check_place(spark, folder, inputs, overwrite=overwrite)
     profile = fitted_to_files(spark, inputs, records, options.fit, observer)
     records, options = replace(records, profile=profile), replace(options, keying=profile.key_kind)
     results = _Results(spark, folder, write_mode(overwrite=overwrite))
-    for name in ("stats", "pairs"):  # the one says that all is there, the other is not always written
+    for name in ("stats", "pairs"):  # `stats` marks complete results, and `pairs` is not always written
         results.delete(name)
     observer.report("read")
     read = read_documents(spark, inputs, records)
@@ -86,7 +86,7 @@ def dedup_files(
 
 
 def _stats(spark: SparkSession, totals: Totals, profile: Profile) -> DataFrame:
-    """Return the row of numbers; `word_weights` is null if nothing was learnt."""
+    """Return the row of `stats`; `word_weights` is null if nothing was learnt."""
     counts = {name: value for name, value in asdict(totals).items() if value is not None}
     columns = [F.lit(int(count)).cast("bigint").alias(name) for name, count in counts.items()]
     learnt = dict.fromkeys(Learnt._fields) if profile.learnt is None else profile.learnt._asdict()
@@ -102,7 +102,7 @@ def _most_in_one_task(options: SparkDedupOptions) -> int:
 def _write_few(
     results: _Results, read: ReadDocuments, records: RecordOptions, options: SparkDedupOptions, observer: Observer
 ) -> Totals:
-    """Write the tables of documents that one task holds."""
+    """Write the tables if one task can hold all documents."""
     kind, rank = F.col("kind"), rank_columns(records)
     method = cast(Method, options.clusters)
     asked = DedupOptions(
@@ -147,7 +147,7 @@ def _write_few(
 
 
 def _few_counts(is_counted: Column) -> dict[str, Column]:
-    """Return the counts of the rows of `cluster_at_once`; `is_counted`: they are pairs, but for those of equal ones."""
+    """Return counts over the rows of `cluster_at_once`; `is_counted` marks pairs, except those of equal documents."""
     return {
         "dropped": F.count_if(~F.col("kept")),
         "clusters": F.count_if(F.col("kept") & (F.col("size") > 1)),
@@ -162,7 +162,7 @@ def _few_counts(is_counted: Column) -> dict[str, Column]:
 def _write_many(
     results: _Results, read: ReadDocuments, records: RecordOptions, options: SparkDedupOptions, observer: Observer
 ) -> Totals:
-    """Write the tables of documents that many tasks compare and connect."""
+    """Write the tables if many tasks must compare and connect the documents."""
     comparable = _comparable(read)
     if options.pairs == "all" and read.signed:
         _warn_of_pairs(comparable, read.count, options.keying, observer)
@@ -185,10 +185,10 @@ def _write_many(
 
 
 def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: Observer) -> None:
-    """Warn if more documents share a key than makes sense to compare with each other."""
+    """Warn if so many documents share a key that comparing all of them is not sensible."""
     keys = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
     keys = keys.withColumn("pairs", F.expr("sharing * (sharing - 1) div 2"))
-    # Documents with the same key are counted once; others for each part that they share.
+    # Pairs with the same key are counted once; other pairs once for each part that they share.
     parts = (
         by_key_part(keys, keying).groupBy("part").agg(F.sum("sharing").alias("sharing"), F.sum("pairs").alias("same"))
     )
@@ -202,7 +202,7 @@ def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: O
 
 
 def _pair_table(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> dict[str, DataFrame]:
-    """Return the table of pairs by its name, if there is to be one."""
+    """Return the table of pairs by its name, or nothing if pairs are not listed."""
     if options.pairs == "none":
         return {}
     rows = pair_rows(vertices, has_equal=True) if options.pairs == "all" else kept_pair_rows(vertices, kept, options)
@@ -221,7 +221,7 @@ class _Results:
     mode: str
 
     def write(self, tables: Mapping[str, DataFrame]) -> None:
-        """Write tables, two at once: while tasks of one run, the driver plans the next."""
+        """Write tables, two at a time, so that the driver plans one while the tasks of the other run."""
         with ThreadPoolExecutor(WRITERS) as pool:
             for _ in pool.map(self._write, tables, tables.values()):
                 pass
@@ -272,7 +272,7 @@ def _totals(
 
 
 def _pair_counts(results: _Results, vertices: Vertices, options: SparkDedupOptions) -> tuple[int, int | None]:
-    """Return how many near pairs there are of documents that differ, or are kept for others; and how many by key."""
+    """Return the number of near pairs of different documents, or of listed pairs, and how many were found by key."""
     pairs = vertices.edges if options.pairs == "all" else results.read("pairs")
     is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
     near = pairs.where(is_near)

@@ -1,4 +1,4 @@
-"""Send work to executors. Those whose Python lacks hsimhash, or a package that it needs, fail with the remedy."""
+"""Send work to executors. If an executor's Python lacks hsimhash or a dependency, the error has the remedy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class OnExecutors:
-    """Work for `mapInArrow`, pickled so that an executor without hsimhash can say so."""
+    """Work for `mapInArrow`, pickled so that an executor without hsimhash raises a clear error."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the work; only where it was not pickled."""
+        """Do the work; called only if it was not pickled."""
         return self._work(batches)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Work], tuple[bytes]]:
@@ -26,7 +26,7 @@ class OnExecutors:
 
 
 def _received(pickled: bytes) -> Work:
-    """Return the work. This runs where hsimhash may be missing, so it uses only Python's own modules."""
+    """Unpickle the work. hsimhash may be missing here, so this uses only the standard library."""
     import pickle
     import socket
     import sys
@@ -41,4 +41,4 @@ def _received(pickled: bytes) -> Work:
     return work
 
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # `_received` goes along; other functions go by their names
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # pickles `_received` itself, not its name

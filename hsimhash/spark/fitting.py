@@ -1,6 +1,7 @@
 """Fit a rarity table to the texts of files, as 'hsimhash dedup' does: the same documents give the same table.
 
-Each task keeps the texts with the lowest hashes among its records. The lowest of all are the sample.
+Each task keeps the texts with the lowest hashes among its records. The texts with the lowest hashes of all form the
+sample.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def fit_files(
     """Read files once, and fit a table to a sample of their texts; None if there is nothing to learn.
 
     Args:
-        spark: the session.
-        inputs: as for `read_documents`.
-        records: how they are read; a profile with weights by rarity.
-        sample: the most texts that count; by default see `sample_size`.
+        spark: The session.
+        inputs: As for `read_documents`.
+        records: How to read them; the profile must weigh features by rarity.
+        sample: Most texts in the sample. Default: see `sample_size`.
     """
     reading, profile = replace(records, keep=(Policy("first"),)), records.profile
     least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string")
@@ -78,7 +79,7 @@ def fit_files(
 
 
 def _least(sample: int | None, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of a task that may be in the sample; their hashes are signed numbers in the same order."""
+    """Yield the texts of a task that may be in the sample, with hashes as signed numbers that keep their order."""
     fit = Fit(options.profile, sample)
 
     def sifted() -> Iterator[pa.RecordBatch]:
@@ -97,7 +98,7 @@ def _least(sample: int | None, options: RecordOptions, batches: Iterable[pa.Reco
 
 
 def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the features of texts, without those whose features cannot be found."""
+    """Yield the features of texts, except for texts whose features cannot be extracted."""
     profile.verify()
     for part in (batch.slice(start, BATCH) for batch in batches for start in range(0, batch.num_rows, BATCH)):
         found = list(text_features(profile, part.column("text").to_pylist()))
@@ -111,7 +112,7 @@ def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _fitted(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the table of the sample, in order; nothing if no two texts have a feature in common."""
+    """Yield the table of the sample, given in order; nothing if no two texts have a feature in common."""
     try:
         table = fitted_table(profile, _features_in(batches))
     except ValueError:

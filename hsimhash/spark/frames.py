@@ -1,4 +1,4 @@
-"""Deduplicate the rows of a DataFrame, as 'hsimhash dedup' does the documents of files."""
+"""Deduplicate the rows of a DataFrame, as 'hsimhash dedup' does for files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.signatures import signed_rows
 from hsimhash.spark.vertices import SparkDedupOptions, keying_of
 
-_ID = "hsimhash id"  # the column that the rows are joined by, whatever columns they have
+_ID = "hsimhash id"  # column by which results are joined; its name is unlikely in documents
 
 
 def dedup(
@@ -34,31 +34,32 @@ def dedup(
 ) -> DataFrame:
     """Return documents with the cluster of each, and whether to keep it, as 'hsimhash spark dedup' decides.
 
-    The call runs Spark jobs. It fingerprints the texts once, and keeps the signatures; see `materialized`.
+    The call runs Spark jobs. It fingerprints the texts only once, and keeps the signatures; see `materialized`.
 
     Example:
         dedup(pages, text="body", id="url").where("keep").drop("cluster", "keep")
 
     Args:
-        documents: a row each. Read several times, each time with the same rows: cache what is costly to compute, or
-            may change. Those whose text is null or too short are kept, each a cluster of its own.
-        text: as for `fingerprints`.
-        id: the column of ids, strings or whole numbers, none null and each once.
-        profile: as for `fingerprints`.
-        max_distance: as for `pairs`.
-        max_sketch: as for `pairs`.
-        method: as for `clusters`.
-        max_cluster_size: as for `clusters`.
-        position: as for `clusters`.
-        limits: as for `clusters`.
+        documents: DataFrame with one row per document. It is read several times and must return the same rows each
+            time, so cache it if it is costly to compute or may change. Documents whose text is null or too short are
+            kept, each as a cluster of its own.
+        text: As for `fingerprints`.
+        id: Column of ids, strings or whole numbers, unique and never null.
+        profile: As for `fingerprints`.
+        max_distance: As for `pairs`.
+        max_sketch: As for `pairs`.
+        method: As for `clusters`.
+        max_cluster_size: As for `clusters`.
+        position: As for `clusters`.
+        limits: As for `clusters`.
 
     Returns:
-        The columns of `documents`, as they are; `cluster`, the smallest id of the document's cluster; and `keep`.
+        The columns of `documents`, unchanged; `cluster`, the smallest id in the document's cluster; and `keep`.
 
     Raises:
-        TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing, is of another type or has a name of the result, a number is out of range, an
-            id is null, or several documents have one.
+        TypeError: `documents` is not a Spark DataFrame.
+        ValueError: A column is missing, is of another type or has the name of a result column, a number is out of
+            range, or an id is null or repeated.
     """
     kept = [id_of(documents, id), position_of(documents, position).alias("position")]
     check_free(documents, ["cluster", "keep"])
@@ -72,14 +73,14 @@ def dedup(
 
 
 def _signed(rows: DataFrame, id: str, profile: Profile) -> DataFrame:
-    """Compute what is compared of documents, and check their ids; `id` is the name of their column."""
+    """Compute the signatures and check the ids of documents; `id` is the name of the column of ids."""
     rows = materialized(rows)
     _check_ids(rows, id)
     return rows if profile.makes_signatures else rows.drop("sketch", "key")
 
 
 def _check_ids(documents: DataFrame, id: str) -> None:
-    """Raise `ValueError` if an id is null, or several documents have it."""
+    """Raise `ValueError` if an id is null or repeated."""
     counts = documents.groupBy("id").agg(F.count("*").alias("documents"))
     wrong = counts.where("id is null or documents > 1").sort("id").first()
     if wrong is None:
@@ -87,9 +88,9 @@ def _check_ids(documents: DataFrame, id: str) -> None:
     if wrong.id is None:
         raise ValueError(
             f"column {id!r} is null in {wrong.documents:,} of the rows: every document needs an id; "
-            f"dropna(subset=[{id!r}]) leaves those rows out"
+            f"dropna(subset=[{id!r}]) drops those rows"
         )
     raise ValueError(
-        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs an "
-        f"id of its own; dropDuplicates([{id!r}]) keeps one row of each"
+        f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs its "
+        f"own id; dropDuplicates([{id!r}]) keeps one row per id"
     )

@@ -18,16 +18,17 @@ _BLANKS = b" \t\r"
 
 
 def read_lines(batch: pa.RecordBatch, options: InputOptions, fields: Sequence[str | None]) -> pa.RecordBatch:
-    """Return the records in `line`, without blank ones; `place` stays.
+    """Return the records in the column `line`, without blank lines; the column `place` is unchanged.
 
     Args:
-        batch: `line`, bytes, and `place`.
-        options: the fields of id and text.
-        fields: what else to read: when the document was first seen, if anything says so, then what policies compare.
+        batch: Columns `line`, as bytes, and `place`.
+        options: Fields for id and text.
+        fields: Further fields to read: first the field with the time first seen, or None, then those that keep
+            policies compare.
 
     Returns:
-        `id` and `text`, null where they are missing or invalid; `wrong`: why the record is invalid, else null; `line`:
-        the beginning of an invalid one; `first_seen`, and `field_0` and so on: values as strings.
+        `id` and `text`, null if missing or invalid; `wrong`, why the record is invalid, else null; `line`, the
+        beginning of an invalid record; `first_seen`, `field_0` and so on, values as strings; `place`.
     """
     lines = batch.column("line").to_pylist()
     kept = [at for at, line in enumerate(lines) if line.strip(_BLANKS)]
@@ -53,7 +54,7 @@ def _record(line: bytes, options: InputOptions, fields: Sequence[str | None]) ->
 
 
 def _written(value: object) -> str | None:
-    """Return a value as a string, one that is not a string as JSON."""
+    """Return a value as a string; a value that is not a string becomes JSON."""
     if value is None:
         return None
     return (value if isinstance(value, str) else json.dumps(value)).encode(errors="replace").decode()

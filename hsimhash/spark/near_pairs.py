@@ -1,8 +1,8 @@
 """Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
 
-The parts are planned from a sample: about the same number of values in each, and no bucket cut. A bucket that is too
-large for a part is cut again into finer drawers, by the bits that vary in it. A pair is found once, in the first drawer
-where it shares a bucket; see `pairs.neighbours`, whose search runs on each part.
+The parts are planned from a sample, so that each has about the same number of values and no bucket is split. A bucket
+that is too large for a part is divided into finer drawers, by the bits that vary in it. A pair is found once, in the
+first drawer where it shares a bucket; see `pairs.neighbours`, whose search runs on each part.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from hsimhash.pairs.search import fastest_layout
 from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
 from hsimhash.spark.executors import OnExecutors
 
-ROW_NS = 60.0  # what a value costs beside the search: it is sorted, written, sent and read
+ROW_NS = 60.0  # cost of a value in addition to the search: it is sorted, written, sent and read
 
 
 @dataclass(frozen=True, slots=True)
 class PairLimits:
-    """Limits on the memory of tasks and executors, and the precision with which parts are planned."""
+    """Limits on the memory of tasks and executors, and on the sample from which parts are planned."""
 
-    part: int = 1 << 20  # values
+    part: int = 1 << 20  # values in a part
     spread: int = 1 << 20  # values that are sorted and sent together
-    sample: int = 1 << 17  # values that the driver plans by
-    depth: int = 3  # how often buckets are cut again
-    tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
-    given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
+    sample: int = 1 << 17  # values in the sample from which the driver plans
+    depth: int = 3  # how many times large buckets are divided
+    tables: int = 256  # tables in a plan; above that, buckets are divided fewer times
+    given_fingerprints: int = 1 << 21  # fingerprints broadcast to every executor; more need a shuffle of all documents
     single_task: int = 1 << 17  # documents that one task clusters by itself, up to 1.5 KB each
     given_ids: int = 1 << 19  # documents near others that a task holds: 50 MB with ids of 40 bytes
 
 
 PAIR_LIMITS = PairLimits()
-LEAST_SAMPLE = 1 << 9  # values of a task
+LEAST_SAMPLE = 1 << 9  # values sampled by each task, if it has as many
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class PartTable:
     """The permuted, sorted values of a drawer, or of one of its buckets, in parts.
 
     Attributes:
-        search: of its pairs.
-        within: of each drawer above it, the search and the one bucket of it that the values are from.
-        left_out: the first permuted values of buckets that have tables of their own, ascending.
-        cuts: the first permuted value of every part but the first one, ascending.
+        search: The search for its pairs.
+        within: For each drawer above it, the search and the bucket from which the values are.
+        left_out: First permuted values of the buckets that have tables of their own, ascending.
+        cuts: First permuted value of every part except the first one, ascending.
     """
 
     search: Search
@@ -68,7 +68,7 @@ class PartTable:
         return len(self.cuts) + 1
 
     def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
-        """Yield the number and the permuted, sorted values of each part that some values belong to."""
+        """Yield (number, permuted and sorted values) of each part into which some of the values fall."""
         for search, head in self.within:
             values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
         ordered = self.search.ordered(values)
@@ -81,7 +81,7 @@ class PartTable:
 
 
 def _heads(search: Search, permuted: Uint64s) -> Uint64s:
-    """Return the first permuted value of each one's bucket."""
+    """Return the first permuted value of each value's bucket."""
     return permuted & ~(search.bucket_size - np.uint64(1))
 
 
@@ -93,12 +93,12 @@ class PartPlan:
 
     @cached_property
     def starts(self) -> Int64s:
-        """The number of each table's first part, and of parts in all."""
+        """The number of each table's first part, and last the total number of parts."""
         return np.cumsum([0, *(table.parts for table in self.tables)])
 
     @cached_property
     def keys(self) -> list[int]:
-        """The key of each part, which puts it into a partition of its own."""
+        """The key of each part, which places it into its own partition."""
         return partition_keys(int(self.starts[-1]))
 
     @classmethod
@@ -106,13 +106,13 @@ class PartPlan:
         """Return the plan for `count` fingerprints, from a sample of them.
 
         Args:
-            drawers: which there are.
-            sample: some of the fingerprints, or all.
-            count: how many there are.
-            limits: see there; with depth 0 no bucket gets a table of its own.
+            drawers: Searches of all drawers.
+            sample: Some or all of the fingerprints.
+            count: Number of fingerprints.
+            limits: Limits; with depth 0 no bucket gets a table of its own.
         """
         scale = max(1.0, count / max(1, len(sample)))
-        values = np.unique(sample)  # copies of one are soon left out
+        values = np.unique(sample)  # repeated values are soon dropped
         tables = list[PartTable]()
         for depth in range(limits.depth, -1, -1):
             tables = [
@@ -133,7 +133,7 @@ class PartPlan:
 def _tables(
     search: Search, within: tuple[tuple[Search, int], ...], sample: Uint64s, scale: float, limits: PairLimits
 ) -> list[PartTable]:
-    """Return the table of a search, and those of its large buckets; a value of the sample stands for `scale`."""
+    """Return the tables of a search and of its large buckets; each value of the sample stands for `scale` values."""
     ordered = search.ordered(sample)
     heads, counts = np.unique(_heads(search, ordered), return_counts=True)
     inner, left_out = list[PartTable](), list[int]()
@@ -151,7 +151,7 @@ def _tables(
 
 
 def _beneath(finer: Search, outer: Search) -> Search:
-    """Return a search of one bucket of another: what the outer one leaves to earlier drawers, it leaves too."""
+    """Return a search within a bucket of `outer`; like `outer`, it skips pairs that earlier drawers find."""
     masks = np.array(outer.earlier, np.uint64)
     above = finer.drawer.permute(outer.drawer.restore(masks)).tolist()
     return Search(finer.drawer, finer.max_distance, (*finer.earlier, *above), finer.has_crowds)
@@ -160,15 +160,16 @@ def _beneath(finer: Search, outer: Search) -> Search:
 def near_fingerprints(
     values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS, *, has_crowds: bool = False
 ) -> DataFrame:
-    """Return all pairs of near fingerprints, each once: `left` and `right`, in any order.
+    """Return all pairs of near fingerprints, each once, as `left` and `right` in any order.
 
-    A fingerprint that is there more than once makes a pair with itself.
+    A repeated fingerprint forms a pair with itself.
 
     Args:
-        values: one column of fingerprints, `bigint`; read twice, or three times.
-        max_distance: in bits.
-        limits: see there.
-        has_crowds: instead of the pairs within a crowd, return its members, as `left`, and its number, as `crowd`.
+        values: One column of fingerprints, `bigint`; read two or three times.
+        max_distance: Largest distance in bits.
+        limits: Memory limits.
+        has_crowds: Whether to return the members of a crowd, as `left`, and its number, as `crowd`, instead of the
+            pairs within it.
     """
     count = values.count()
     sample = sample_of(values, limits.sample)[0] if count > limits.part else np.empty(0, np.uint64)
@@ -180,19 +181,19 @@ def near_fingerprints(
 
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
-    """Distribute numbers to the parts of a plan, each in its own partition, as blocks; see `parts_in`."""
-    count = len(plan.keys)  # here, so that the tasks need not find them
+    """Distribute values to the parts of a plan, each in its own partition, as blocks; see `parts_in`."""
+    count = len(plan.keys)  # computes the keys here, so that tasks do not have to
     spread = values.mapInArrow(OnExecutors(partial(_spread, plan, limits.spread)), "part int, key int, block binary")
     return spread.repartition(count, F.col("key"))
 
 
 def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
-    """Return a sample of about `size` of a column's numbers, or all of them, and how many there are."""
+    """Return a sample of about `size` of a column's numbers, or all of them, and their total number."""
     most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
     found = values.mapInArrow(OnExecutors(partial(_sampled, most)), "rows bigint, block binary").collect()
     count = sum(row.rows for row in found)
     blocks = [np.frombuffer(row.block, np.uint64) for row in found]
-    # Of each task's rows the same share.
+    # The same share of each task's rows.
     share = min([1.0, size / max(1, count), *(len(block) / row.rows for block, row in zip(blocks, found, strict=True))])
     some = [
         block[np.linspace(0, len(block) - 1, max(1, int(row.rows * share))).astype(np.int64)]
@@ -202,7 +203,7 @@ def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
 
 
 def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield how many rows a task has, and every so many-th of them."""
+    """Yield the number of a task's rows, and every n-th of them."""
     held, step, rows = np.empty(0, np.uint64), 1, 0
     for batch in batches:
         held = np.append(held, unsigned(batch.column(0))[-rows % step :: step])
@@ -214,11 +215,11 @@ def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield blocks of values for every part that they fall into."""
+    """Yield a block of values for every part into which some of them fall."""
     for table in gathered(batches, rows):
         values = np.sort(unsigned(table.column(0)))
         is_sent = np.ones(len(values), np.bool_)
-        is_sent[2:] = values[2:] != values[:-2]  # twice says that it is there more than once
+        is_sent[2:] = values[2:] != values[:-2]  # two copies suffice to mark repeated values
         values = values[is_sent]
         for one, start in zip(plan.tables, plan.starts.tolist(), strict=False):
             found = [(start + number, block.tobytes()) for number, block in one.split(values)]
@@ -234,7 +235,7 @@ def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]:
-    """Yield the parts of a task with their values, in order; values may repeat."""
+    """Yield the parts of a task in order, with their values sorted; values may repeat."""
     held: dict[int, list[Uint64s]] = {}
     for batch in batches:
         for part, block in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):

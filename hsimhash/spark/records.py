@@ -53,10 +53,10 @@ class RecordOptions:
     """Options for reading files and their records."""
 
     profile: Profile = field(default_factory=lambda: Profile.named(DEFAULT_PROFILE))
-    format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines by their name's end, else Parquet
+    format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines or Parquet, depending on the suffix
     id_field: str = "id"
     text_field: str = "text"
-    fingerprint_field: str | None = None  # read instead of a text; `sketch` and `key` beside it, where they are there
+    fingerprint_field: str | None = None  # read instead of a text, along with `sketch` and `key` if there are any
     keep: tuple[Policy, ...] = (Policy("first"),)
     first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
@@ -68,12 +68,12 @@ class RecordOptions:
 
     @property
     def text_fields(self) -> list[str]:
-        """The fields with the text, several if the profile has fields."""
+        """The fields with the text; several if the profile has fields."""
         return list(self.profile.field_weights) or [self.text_field]
 
     @property
     def seen_field(self) -> str | None:
-        """The field with the time a document was first seen; by default `first_seen` beside fingerprints."""
+        """The field with the time a document was first seen; by default `first_seen` if fingerprints are read."""
         return self.first_seen_field or ("first_seen" if self.fingerprint_field else None)
 
 
@@ -82,14 +82,14 @@ class ReadDocuments:
     """The documents, computed once.
 
     Attributes:
-        documents: `id`, the signature (null where a text is too short), `kind`, `length` (characters), `place`, `rank`.
-        rejects: `id`, `file`, `reason`, `record` (its beginning): records that are none of these documents.
-        count: how many documents there are.
-        short: how many of them have no fingerprint.
-        exact: how many match only their equals.
-        signed: how many have a sketch or a key.
-        rejected: how many records `rejects` has.
-        repeated: how many records say again what one before said.
+        documents: `id`, the signature (null if the text is too short), `kind`, `length` (characters), `place`, `rank`.
+        rejects: `id`, `file`, `reason`, `record` (its beginning) of each record that is rejected.
+        count: Number of documents.
+        short: Number of documents without a fingerprint.
+        exact: Number of documents that match only identical ones.
+        signed: Number of documents with a sketch or a key.
+        rejected: Number of records in `rejects`.
+        repeated: Number of records that repeat an earlier one.
     """
 
     documents: DataFrame
@@ -106,12 +106,12 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     """Read files and fingerprint their texts, each id once.
 
     Args:
-        spark: the session.
-        inputs: files, folders or globs, or URLs, that Spark can read; their order is that of the documents.
-        options: how.
+        spark: The session.
+        inputs: Files, folders, globs or URLs that Spark can read; their order determines that of the documents.
+        options: How to read them.
 
     Raises:
-        ValueError: there is no input, or a column is missing.
+        ValueError: There is no input, or a column is missing.
     """
     records, rejected = _observed_records(spark, inputs, options)
     window = Window.partitionBy("id").orderBy("place")
@@ -144,17 +144,18 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
 
 
 def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> DataFrame:
-    """Read files and fingerprint their texts: the columns of `ReadDocuments.documents`, and those of its rejects.
+    """Read files and fingerprint their texts, once.
 
-    Also `first_seen`, null where it is not given, and `path`. Of a document `reason` is null. Computed once.
+    Returns the columns of `ReadDocuments.documents` and of its rejects, `path`, and `first_seen`, which is null if it
+    is not given. `reason` is null for valid records.
     """
     return _observed_records(spark, inputs, options)[0]
 
 
 def _observed_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> tuple[DataFrame, int]:
-    """Return what `read_records` does, and how many of them are no documents."""
+    """Return the result of `read_records`, and the number of invalid records."""
     found = read_texts(spark, inputs, options, _from_texts, _OUT)
-    files = F.to_json(F.collect_set(F.struct("place.input", "place.path")))  # a number or a string can be observed
+    files = F.to_json(F.collect_set(F.struct("place.input", "place.path")))  # observations cannot be arrays
     records, seen = observed(found, rejected=F.count("reason"), files=files)
     in_order = sorted((file["input"], file["path"]) for file in json.loads(seen["files"]))
     return _placed(records, [path for _, path in in_order]), seen["rejected"]
@@ -163,17 +164,17 @@ def _observed_records(spark: SparkSession, inputs: Sequence[str], options: Recor
 def read_texts(
     spark: SparkSession, inputs: Sequence[str], options: RecordOptions, work: TextWork, out: str
 ) -> DataFrame:
-    """Read files, and return what `work` makes of the records with texts; see `_from_texts`.
+    """Read files, and return what `work` returns for records with texts; see `_from_texts`.
 
     Args:
-        spark: the session.
-        inputs: as for `read_documents`.
-        options: how they are read.
-        work: gets batches of records, whose texts `texts_in` returns.
-        out: the columns of what it returns.
+        spark: The session.
+        inputs: As for `read_documents`.
+        options: How to read them.
+        work: Called with batches of records; `texts_in` returns their texts.
+        out: Columns that `work` returns.
     """
     if not inputs:
-        raise ValueError("no input; name one")
+        raise ValueError("no inputs; name at least one")
     parts = (_read(spark, number, name, options, work, out) for number, name in enumerate(inputs))
     return reduce(DataFrame.unionByName, parts)
 
@@ -187,7 +188,7 @@ def rank_columns(options: RecordOptions) -> list[Column]:
 
 
 def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
-    """Return records whose place is numbers alone, in order of the inputs; the file's name goes to `path`."""
+    """Return records whose `place` has only numbers, in the order of the inputs; `path` is the name of the file."""
     in_order = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
     known = records.sparkSession.range(1).select(F.posexplode(in_order).alias("file", "path"))
     found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
@@ -196,7 +197,7 @@ def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
 
 
 def _read(spark: SparkSession, number: int, name: str, options: RecordOptions, work: TextWork, out: str) -> DataFrame:
-    """Return what `work` makes of the records of an input; records with fingerprints as they are."""
+    """Return what `work` returns for the records of an input; records with fingerprints do not need `work`."""
     fields = needed_fields(options.keep)
     is_json = options.format == "json" or (options.format == "auto" and _is_json(name))
     place = F.struct(
@@ -238,19 +239,19 @@ def _is_json(name: str) -> bool:
 
 
 def _content_fields(options: RecordOptions) -> list[str]:
-    """Return the fields with a record's fingerprint, text or, as the profile says, texts."""
+    """Return the fields with a record's fingerprint, or with its text or texts, depending on the profile."""
     return [options.fingerprint_field] if options.fingerprint_field else options.text_fields
 
 
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
-    """Return the columns to read of JSON lines with fingerprints."""
+    """Return the columns to read from JSON lines with fingerprints."""
     content = [options.fingerprint_field, "sketch", "key", options.seen_field]
     names = dict.fromkeys([options.id_field, *content, *fields, _BROKEN])
     return StructType([StructField(name, StringType()) for name in names if name])
 
 
 def _no_text(text: str | None, options: RecordOptions) -> str:
-    """Return why a record has nothing to fingerprint; empty where it has."""
+    """Return why a record has nothing to fingerprint; empty if it has something."""
     if text is None:
         return f"no {' or '.join(map(json.dumps, options.text_fields))}"
     try:
@@ -277,9 +278,9 @@ def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> It
 
 
 class BatchTexts(NamedTuple):
-    """The texts of a batch of records, as other commands read them; the batch has the other columns.
+    """The texts of a batch of records, read like those of other commands; `batch` has the other columns.
 
-    A record without a text has an empty one, and a reason.
+    A record without a text has an empty text, and a reason.
     """
 
     batch: pa.RecordBatch
@@ -288,7 +289,7 @@ class BatchTexts(NamedTuple):
     given: list[str | None]
 
     def of_documents(self) -> list[tuple[str, str]]:
-        """Return what was given and the text, of each record that is a document."""
+        """Return (given value, text) of each valid record."""
         ids, wrong = (self.batch.column(name).to_pylist() for name in ("id", "wrong"))
         why = map(_reason, ids, wrong, self.reasons, [None] * len(ids))
         rows = zip(self.given, self.texts, why, strict=True)
@@ -312,7 +313,7 @@ def texts_in(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _texts_of(pages: PageTexts, values: Sequence[str]) -> Sequence[str | NoResult]:
-    """Return the texts of values, as other commands read them; a page has none where the library is missing."""
+    """Return the texts of values, read as other commands read them; `NoResult` for pages if the library is missing."""
     try:
         return pages.texts_of(values)
     except ValueError:
@@ -370,7 +371,7 @@ def _records(
 
 
 def _first_seen(text: str | None, field: str | None) -> int | str | None:
-    """Return what a field says, in ms since 1970; why it says nothing where that is so."""
+    """Return a field's time in ms since 1970, None if it is missing, or the reason why it is invalid."""
     try:
         return None if text is None else first_seen_of(int(text) if text.isdecimal() else text, str(field))
     except ValueError as error:
@@ -393,7 +394,7 @@ def _reason(doc_id: str | None, wrong: str | None, reason: str, seen: int | str 
 def _order(
     policy: Policy, place: int, ids: Sequence[str], lengths: Sequence[int], fields: dict[str, list[Any]]
 ) -> list[float]:
-    """Return what documents are sorted by, the preferred first; NaN, which Spark sorts last, for no value."""
+    """Return the values by which a policy sorts documents; lower ones are preferred, and NaN, for missing, is last."""
     match policy.kind:
         case "longest":
             return [float(-lengths[place])]
@@ -405,4 +406,4 @@ def _order(
             value = fields[policy.field][place]
             is_long = value is not None and len(value) > FIELD_CHARACTERS
             return [-part for part in policy.parts_of("" if is_long else value)]
-    return []  # those that go by place
+    return []  # policies that compare places

@@ -1,7 +1,7 @@
-"""Write documents as HFiles of a table's regions: rows are cut into parts, and each task sorts and writes one.
+"""Write documents as HFiles for a table's regions: rows are cut into parts, and each task sorts and writes one part.
 
-A part has rows of one kind, of one region, between two segments. The number of parts is planned from a sample. Between
-tasks, rows travel as blocks of bytes. A part's file has the same bytes whichever attempt of a task writes it.
+A part has the rows of one kind and one region between two segments. The number of parts is planned from a sample.
+Between tasks, rows travel as blocks of bytes. Every attempt of a task writes the same bytes to a part's file.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from hsimhash.store.runs import ranges_of, sorted_where_equal
 
 _DRAWERS, _LISTINGS, _REGISTERS = range(3)  # kinds of rows
 _PLACES = ((ROWS, DRAWER_FAMILY), (ROWS, DOCUMENT_FAMILY), (REGISTERS, DOCUMENT_FAMILY))
-_LENGTH = np.dtype("<u2")  # of an id
+_LENGTH = np.dtype("<u2")  # length of an id
 _BLOCKS = "part int, key int, rows binary, lengths binary, ids binary, values binary"
 
 
 class RegionPart(NamedTuple):
-    """Rows of one kind and region whose segments lie in a half-open range; the name of their file without its suffix.
+    """Rows of one kind and region whose segments lie in a half-open range; `name` is their file, without its suffix.
 
-    A segment may belong to two regions: then rows come that are the other one's.
+    A segment may belong to two regions. The part then also receives rows of the other region, which it drops.
     """
 
     kind: int
@@ -84,12 +84,12 @@ class FilePlan:
 
     @cached_property
     def keys(self) -> list[int]:
-        """The key of each part, which puts it into a partition of its own."""
+        """The key of each part, which places it into its own partition."""
         return partition_keys(len(self.parts))
 
     @cached_property
     def ranges(self) -> list[tuple[int, Uint64s]]:
-        """The first part of each kind; the segments of its parts, shape (parts, 2), half-open."""
+        """For each kind, the number of its first part and the half-open segment ranges of its parts, (parts, 2)."""
         found = []
         for kind in range(len(_PLACES)):
             own = [(number, part.segments) for number, part in enumerate(self.parts) if part.kind == kind]
@@ -98,7 +98,7 @@ class FilePlan:
 
 
 def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tuple[RegionPart, ...]:
-    """Return the parts of all regions; their files go into `folder` of the stage, "" or one ending in a slash."""
+    """Return the parts of all regions; `folder` is their folder in the stage, empty or with a final slash."""
     found = list[RegionPart]()
     for kind, ranges in enumerate((cuts.drawers, cuts.listings, cuts.registers)):
         place, family = _PLACES[kind]
@@ -110,7 +110,7 @@ def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tupl
 
 
 def cuts_of(documents: DataFrame, record: Record, part_bytes: int) -> Cuts:
-    """Return where to cut the rows of documents, from a sample; `documents` have `fingerprint` and `key`."""
+    """Return where to cut rows, planned from a sample; `documents` has the columns `fingerprint` and `key`."""
     sample, count = sample_of(documents.select("fingerprint"), PAIR_LIMITS.sample)
     segments = [record.layout.segments(sample).astype(np.uint64).ravel()]
     if record.has_signatures:
@@ -129,9 +129,9 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
     """Write the files of all parts that have rows; return them sorted by name.
 
     Args:
-        documents: `id`, the signature, `first_seen`, `changes`, the same whenever they are read.
-        plan: which.
-        part_bytes: of memory, about, for the rows that are cut at once.
+        documents: Columns `id`, the signature, `first_seen` and `changes`; must be the same whenever it is read.
+        plan: Parts, and how and where to write them.
+        part_bytes: Approximate memory for the rows that are cut at once.
     """
     if not plan.parts:
         return []
@@ -144,7 +144,7 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
 
 
 def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield blocks of rows for every part that they fall into."""
+    """Yield a block of rows for every part into which some of them fall."""
     for table in gathered(batches, rows):
         ids = [one.encode() for one in table.column("id").to_pylist()]
         for kind, cells in enumerate(_cells(plan.record, table, ids)):
@@ -174,7 +174,7 @@ def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portio
 
 
 def _cut(plan: FilePlan, kind: int, cells: Portion) -> Iterator[tuple[int, Portion]]:
-    """Yield the parts that cells fall into, by number, and the cells of each, in no order."""
+    """Yield (number, unordered cells) of each part into which some of the cells fall."""
     segments = np.ascontiguousarray(cells.rows[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.uint64)
     order = np.argsort(segments, kind="stable")
     first, ranges = plan.ranges[kind]
@@ -189,7 +189,7 @@ def _cut(plan: FilePlan, kind: int, cells: Portion) -> Iterator[tuple[int, Porti
 
 
 def _packed(portions: Sequence[Portion]) -> list[pa.Array]:
-    """Return portions as columns of blocks: rows, lengths of ids, ids, values; null where there are none."""
+    """Return portions as columns of blocks: rows, lengths of ids, ids and values; null if a portion lacks them."""
     ids = [portion.qualifiers for portion in portions]
     columns = (
         [portion.rows.tobytes() for portion in portions],
@@ -201,7 +201,7 @@ def _packed(portions: Sequence[Portion]) -> list[pa.Array]:
 
 
 def _written(plan: FilePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the file of each part; yield what it has, as JSON."""
+    """Write the file of each part; yield its `StagedFile` as JSON."""
     held: dict[int, list[Portion]] = {}
     for batch in batches:
         blocks = zip(*(batch.column(name) for name in ("rows", "lengths", "ids", "values")), strict=True)
@@ -231,7 +231,7 @@ def _matrix(block: pa.Scalar, width: int, rows: int = -1) -> Uint8s:
 
 
 def _ordered(part: RegionPart, blocks: Sequence[Portion]) -> Portion:
-    """Return the cells of a part, in order, without those of other regions."""
+    """Return the cells of a part in order, without those of other regions."""
     rows = np.concatenate([block.rows for block in blocks])
     prefixes, fingerprints = prefix_numbers_of(rows), fingerprints_of(rows)
     if part.kind == _DRAWERS:

@@ -21,34 +21,34 @@ from hsimhash.processes import NoResult
 from hsimhash.spark.columns import SIGNATURE, check_frame, check_free, column_named, named_column
 from hsimhash.spark.executors import OnExecutors
 
-_TEXT = "hsimhash text"  # the column that the tasks read, whatever others there are
+_TEXT = "hsimhash text"  # column that tasks read; its name is unlikely in documents
 SHORT_KIND = "short"
-KIND_NAMES = ("voted", "exact", SHORT_KIND)  # by the numbers that `Signatures` has
+KIND_NAMES = ("voted", "exact", SHORT_KIND)  # index: the kind's number in `Signatures`
 
 
 def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile | str = DEFAULT_PROFILE) -> DataFrame:
     """Return documents with their signatures in place of their texts. Lazy: nothing runs before an action.
 
-    Texts are read as 'hsimhash dedup' reads them: of a page of HTML its main text counts, which needs the extra `html`
-    where the executors run.
+    Texts are read as 'hsimhash dedup' reads them. For an HTML page its main text counts, which needs the extra `html`
+    on the executors.
 
     Example:
         fingerprints(pages, text="body")
 
     Args:
-        documents: a row each.
-        text: the column of texts. A profile of several fields names its columns itself.
-        profile: one, or the name of one; "auto-3:rarity=TABLE" has a table that 'hsimhash fit' wrote. The file of the
-            table is only read on the driver.
+        documents: DataFrame with one row per document.
+        text: Column of texts. A profile with several fields names its columns itself.
+        profile: Profile or its name; "auto-3:rarity=TABLE" uses a table that 'hsimhash fit' wrote. The table's file is
+            only read on the driver.
 
     Returns:
-        The other columns as they are; `fingerprint`, `sketch` and `key` (`bigint`; null where there is none); and
-        `kind`: `voted`, `exact` (too few features for a vote: it matches only its equals) or `short` (no fingerprint).
+        The other columns, unchanged; `fingerprint`, `sketch` and `key` (`bigint`, null if missing); and `kind`:
+        `voted`, `exact` (too few features for a vote: matches only identical texts) or `short` (no fingerprint).
 
     Raises:
-        TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing or of another type, there is no such profile, or the documents have columns of
-            the result.
+        TypeError: `documents` is not a Spark DataFrame.
+        ValueError: A column is missing or of another type, there is no such profile, or a column has the name of a
+            result column.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile
     check_frame(documents)
@@ -58,7 +58,7 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
 
 
 def signed_rows(documents: DataFrame, kept: Sequence[Column], text: str, profile: Profile) -> DataFrame:
-    """Return some columns of documents, and their signatures and kinds; see `fingerprints`."""
+    """Return the given columns of documents, with their signatures and kinds; see `fingerprints`."""
     rows = documents.select(*kept, _checked_text(documents, _text_names(profile, text), profile).alias(_TEXT))
     fields = [*rows.schema.fields[:-1], *(StructField(name, LongType()) for name in SIGNATURE)]
     schema = StructType([*fields, StructField("kind", StringType())])
@@ -66,7 +66,7 @@ def signed_rows(documents: DataFrame, kept: Sequence[Column], text: str, profile
 
 
 def _text_names(profile: Profile, text: str) -> list[str]:
-    """Return the columns that hold the texts: the fields of the profile, or the one that is named."""
+    """Return the columns that hold the texts: the fields of the profile if it has any, else `text`."""
     return list(profile.field_weights) or [text]
 
 
@@ -80,14 +80,14 @@ def _checked_text(documents: DataFrame, names: list[str], profile: Profile) -> C
 
 
 def joined_texts(documents: DataFrame, names: Sequence[str]) -> Column:
-    """Return each document's text of several columns as `join_fields` makes it; null where it has none."""
+    """Return each document's text, joined from several columns like `join_fields` does; null if all are null."""
     texts = [_field_text(documents, name) for name in names]
     parts = [F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts]
     return F.when(F.coalesce(*texts).isNotNull(), F.concat_ws(FIELD_SEPARATOR, *parts))
 
 
 def _field_text(documents: DataFrame, name: str) -> Column:
-    """Return one of several fields; of an array its texts, a line each."""
+    """Return one of several fields as a text; an array of texts becomes lines."""
     column, kind = column_named(name), documents.schema[name].dataType
     return F.array_join(column.cast("array<string>"), "\n") if isinstance(kind, ArrayType) else column.cast("string")
 
@@ -102,7 +102,7 @@ def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _contents(profile: Profile, pages: PageTexts, values: list[str]) -> list[str]:
-    """Return what counts of values; nothing of a page whose text is not found within the limits."""
+    """Return the texts to fingerprint; empty for a page whose main text is not found within the limits."""
     if profile.tokens == "features":
         return values
     return ["" if isinstance(one, NoResult) else one for one in pages.texts_of(values)]

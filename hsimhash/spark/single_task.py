@@ -1,6 +1,6 @@
-"""Cluster documents in one task, by the functions of `hsimhash dedup`.
+"""Cluster documents in one task, with the functions of `hsimhash dedup`.
 
-Few documents take one job this way, instead of the hundred that find and connect pairs across tasks.
+For few documents this takes one job, instead of the hundred that find and connect pairs across tasks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hsimhash.spark.columns import SIGNATURE, gathered, unsigned
 from hsimhash.spark.executors import OnExecutors
 
 CLUSTER_ROW = ("id", "cluster", "kept", "kept_id", "distance", "size", "diameter")
-# In a row of a pair, of `kept_id` and `id`, the cluster is null. `is_equal`: the document, or one of the pair, equals
-# an earlier one; `split`, in every row of a cluster: components that were cut into stars.
+# Rows with a null cluster are pairs of `kept_id` and `id`. `is_equal`: the document, or one of the pair, equals an
+# earlier one. `split`: number of components cut into stars, the same in every row with a cluster.
 _OUT_DDL = (
     "id string, cluster string, kept boolean, kept_id string, distance int, size bigint, diameter int, "
     "similarity double, found_by string, is_equal boolean, split int"
@@ -46,15 +46,15 @@ _OUT = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, _OUT_DDL
 
 
 def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions, keying: Keying) -> DataFrame:
-    """Return a row for each document: its row in the table of clusters, and how it is near the kept one.
+    """Return a row for each document: its row in the table of clusters, and how near it is to the kept document.
 
-    If all pairs are listed, they are further rows, where `cluster` is null.
+    If all pairs are listed, each pair is a further row, with a null `cluster`.
 
     Args:
-        documents: `id`, the signature, null where there is none, and `place`, their order. One task holds all of them.
-        rank: what tells which of two documents to keep, then the id; as in `vertices_of`.
-        options: how.
-        keying: when two documents share a key.
+        documents: Columns `id`, the signature (null if missing) and `place`, the order. One task holds all rows.
+        rank: Columns that decide which of two documents to keep, before the id; as in `vertices_of`.
+        options: How to compare and cluster documents.
+        keying: Decides when two documents share a key.
     """
     order = F.row_number().over(Window.orderBy(*rank, "id")).alias("rank")
     rows = documents.select("id", *SIGNATURE, "place", order).sortWithinPartitions("place", "id")
@@ -72,7 +72,7 @@ def _clustered(options: DedupOptions, keying: Keying, batches: Iterable[pa.Recor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Documents by number; pairs and clusters are of those that are `among` them, which have a fingerprint."""
+    """Documents by number; `among` are those with a fingerprint, to which signatures, pairs and clusters refer."""
 
     ids: pa.LargeStringArray
     among: Int64s
@@ -100,7 +100,7 @@ class _Group:
         is_equal[among[self.pairs.repeats]] = True
         size = np.bincount(kept, minlength=count)
         smallest = self._smallest_ids(kept, np.flatnonzero(size[kept] > 1))
-        number = np.full(count, -1)  # in the signatures
+        number = np.full(count, -1)  # index in the signatures
         number[among] = np.arange(len(among))
         for rows in _batches(count):
             own, signed = kept[rows], number[rows] >= 0
@@ -137,7 +137,10 @@ class _Group:
                 )
 
     def _smallest_ids(self, kept: Int64s, members: Int64s) -> Int64s:
-        """Return, at each kept document, the one with the smallest id; only clusters of several have `members`."""
+        """Return, for each kept document, the one in its cluster with the smallest id.
+
+        `members` are the documents in clusters of several.
+        """
         found = np.arange(len(kept))
         members = members[pc.sort_indices(self.ids.take(members)).to_numpy()]
         roots, first = np.unique(kept[members], return_index=True)
@@ -148,24 +151,24 @@ class _Group:
         return self.ids.take(documents).cast(pa.string())
 
     def _measured(self, left: Int64s, right: Int64s) -> tuple[Floats, NDArray[np.object_]]:
-        """Return the similarity, NaN where a sketch is missing, and by what each pair was found."""
+        """Return the similarity of each pair, NaN if a sketch is missing, and how it was found."""
         some, others = self.signatures[left], self.signatures[right]
         return similarities(some.sketches, others.sketches), found_by(some, others, self.options).astype(object)
 
 
 def _batches(count: int) -> Iterator[Int64s]:
-    """Yield the numbers of the rows of each batch."""
+    """Yield the row numbers of each batch."""
     for start in range(0, count, _BATCH):
         yield np.arange(start, min(start + _BATCH, count))
 
 
 def _batch(**columns: ColumnValues | pa.Array) -> pa.RecordBatch:
-    """Return a batch of `_OUT`; a column that is not given is null."""
+    """Return a batch with the schema `_OUT`; columns that are not given are null."""
     count = len(columns["id"])
     arrays = [_array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type) for one in _OUT]
     return pa.RecordBatch.from_arrays(arrays, schema=_OUT)
 
 
 def _array(values: ColumnValues | pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values as a column; NaN is null."""
+    """Return values as a column; NaN becomes null."""
     return values if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=True)

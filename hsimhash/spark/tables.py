@@ -1,4 +1,4 @@
-"""Write tables, a read-only index, in many tasks: each writes a part of the documents, by the hashes of their ids."""
+"""Write tables, a read-only index, in many tasks: each writes one part, and the hash of an id decides its part."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from hsimhash.store.tables.documents_file import DocumentsName
 from hsimhash.store.tables.folder import Manifest, TablesPart
 from hsimhash.store.tables.write import RUN_DOCUMENTS, sorted_run, write_part
 
-PART_DOCUMENTS = 4_000_000  # that one task writes, about
+PART_DOCUMENTS = 4_000_000  # approximate documents in a part, which one task writes
 
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """What every task needs."""
+    """The values that every task needs."""
 
     place: str
     record: Record
@@ -61,25 +61,25 @@ def write_tables(
     compress: bool = False,
     part_documents: int = PART_DOCUMENTS,
 ) -> Manifest:
-    """Write documents as tables, a read-only index that `HSimIndex.open` takes as `tables://…`. Runs Spark jobs.
+    """Write documents as tables, a read-only index that `HSimIndex.open` opens as `tables://…`. Runs Spark jobs.
 
     Example:
         write_tables(fingerprints(pages, text="body"), "hdfs:///pages.tables", id="url")
 
     Args:
-        documents: ids and `fingerprint`; perhaps `sketch` and `key`, and `first_seen`, a timestamp or ms since 1970, by
-            default now. Those without an id or a fingerprint are left out.
-        folder: new or empty; a path that all executors see, or a URL that fsspec knows.
-        id: the column of ids, strings or whole numbers. Of repeated ones the document that was first seen last counts.
-        layout: of the index; by default that of other new indexes.
-        profile: the one that made the fingerprints, as for `fingerprints`. The tables keep its lists.
-        compress: write fewer bytes; queries then take longer.
-        part_documents: about how many documents a task writes. It needs as much room below its temporary folder as two
-            parts take, and some 500 MB of memory.
+        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, and `first_seen` as a timestamp or
+            ms since 1970, by default now. Rows without an id or a fingerprint are skipped.
+        folder: New or empty folder: a path that all executors share, or a URL that fsspec supports.
+        id: Column of ids, strings or whole numbers. If an id is repeated, the document first seen last counts.
+        layout: Layout of the index. Default: the same as for other new indexes.
+        profile: Profile that made the fingerprints, as for `fingerprints`. The tables keep its lists.
+        compress: Whether to write fewer bytes; queries then take longer.
+        part_documents: Approximate number of documents that a task writes. It needs space for two parts in its
+            temporary folder, and about 500 MB of memory.
 
     Raises:
-        ValueError: a column is missing or of another type, or there is no such profile.
-        HsimhashError: the folder is not empty.
+        ValueError: A column is missing or of another type, or there is no such profile.
+        HsimhashError: The folder is not empty.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile
     parsed = Layout.parse(layout) if isinstance(layout, str) else layout
@@ -114,7 +114,7 @@ def _part_of(text: str) -> TablesPart:
 
 
 def _written(task: _PartTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write a task's documents as a part, if it has any; yield what the manifest says of that."""
+    """Write a task's documents as a part, if it has any; yield the part's entry for the manifest."""
     context = TaskContext.get()
     number, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
     with tempfile.TemporaryDirectory(prefix="hsimhash-") as temporary:

@@ -1,9 +1,9 @@
-"""Make a graph of documents: one vertex for all documents with the same signature, edges between near ones.
+"""Build a graph of documents: one vertex for all documents with the same signature, edges between near ones.
 
-Two signatures are near if their fingerprints are within the distance, or if they share a key; and if their sketches
-differ in few enough bits, or one of them does not have a sketch; as in `pairs.signatures`.
+Two signatures are near if their fingerprints are within the distance or they share a key, and if in addition their
+sketches differ in few enough bits or one of them does not have a sketch; as in `pairs.signatures`.
 
-Only fingerprints are compared first. Ids and other values are read only for documents with a near or equal one.
+The first step compares only fingerprints. Ids and other values are read only for documents with a near or equal one.
 """
 
 from __future__ import annotations
@@ -37,45 +37,46 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
-ALIKE = 8  # signatures with one fingerprint; more are a crowd, and so are they with those near them
-CELL = 1 << 12  # signatures with one part of a key that are compared all with all; more are cut into cells of so many
+ALIKE = 8  # most signatures with one fingerprint; more form a crowd, and another one with those near them
+CELL = 1 << 12  # signatures with a common part of a key that are compared pairwise in one cell; more are divided
 
 
 @dataclass(frozen=True, slots=True)
 class SparkDedupOptions:
-    """Decides which documents are near, and how they are put together."""
+    """Decides which documents are near, and how they are clustered."""
 
-    max_distance: int = DEFAULT_DISTANCE  # in bits
-    max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any
+    max_distance: int = DEFAULT_DISTANCE  # bits
+    max_sketch: int | None = MAX_SKETCH  # most bits in which sketches may differ; None: any number
     clusters: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
-    max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
-    pairs: PairsListed = "kept"  # which are listed; see `DedupOptions`
+    max_cluster_size: int | None = None  # largest component, in documents; larger ones are cut into stars
+    pairs: PairsListed = "kept"  # which pairs are listed; see `DedupOptions`
     limits: PairLimits = PAIR_LIMITS
-    keying: Keying = Keying.WHOLE  # when two documents share a key; `dedup_files` takes the profile's
-    fit: str = FIT_AUTO  # how rare features are, for `dedup_files`; see `DedupOptions`
+    keying: Keying = Keying.WHOLE  # decides when two documents share a key; `dedup_files` uses that of the profile
+    fit: str = FIT_AUTO  # rarity table for `dedup_files`; see `DedupOptions`
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.max_cluster_size)
         check_pairs(self.pairs)
         check_max_sketch(self.max_sketch)
-        layouts_for(self.max_distance)  # raises where no layout finds it
+        layouts_for(self.max_distance)  # raises if no layout supports this distance
 
 
 @dataclass(frozen=True)
 class Vertices:
-    """Documents that may have a near one, or have an equal one, and their vertices.
+    """Documents that have an equal one or may have a near one, and their vertices.
 
     Attributes:
         documents: `id`, the signature, `position` and `rank`.
-        repeated: those whose fingerprint others have too; None where there are none.
-        others: `id` of all others.
-        rows: `number`, the signature, `first` (the least position and id of its documents), `size` (how many these
-            are); if documents have ranks, `best` (the least rank and id, numbers are in its order) and `smallest` (id).
-        edges: near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits of the sketches; null where one
-            is missing), `found_by`.
-        crowds: where not all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
-        has_signatures: whether there are sketches or keys.
-        is_small: whether every executor can be given all rows.
+        repeated: Documents that share their fingerprint with others; None if there are none.
+        others: `id` of all other documents.
+        rows: The vertices: `number`, the signature, `first` (least position and id of its documents) and `size` (number
+            of its documents). If documents have ranks, also `best` (least rank and id; `number` has the same order) and
+            `smallest` (id).
+        edges: Near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits in which the sketches differ,
+            null if one is missing), `found_by`.
+        crowds: If not all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
+        has_signatures: Whether there are sketches or keys.
+        is_small: Whether all rows can be broadcast to every executor.
     """
 
     documents: DataFrame
@@ -91,14 +92,14 @@ class Vertices:
 def vertices_of(
     documents: DataFrame, position: Column, options: SparkDedupOptions, rank: Sequence[Column] | None = None
 ) -> Vertices:
-    """Return the vertices of documents, and the near pairs of these.
+    """Return the vertices of documents, and the near pairs of vertices.
 
     Args:
-        documents: with a column `id`, each once, and `fingerprint`; perhaps `sketch` and `key`.
-        position: what orders the documents; equal ones are in order of their ids.
-        options: what near ones are.
-        rank: what tells which of two documents to keep: the one with less of the first, else of the next, else with the
-            smaller id. Without it the vertices' numbers have no meaning.
+        documents: Columns `id`, unique, and `fingerprint`; optionally `sketch` and `key`.
+        position: Column that orders the documents; among equal positions the id decides.
+        options: Decides which documents are near.
+        rank: Columns that decide which of two documents to keep: the one with the lower value in the first column that
+            differs, else with the smaller id. Without it the vertices' numbers are arbitrary.
     """
     given = _given(documents, position, F.lit(0) if rank is None else F.struct(*rank))
     limits, is_signed = options.limits, has_signatures(documents)
@@ -142,10 +143,10 @@ def _given(documents: DataFrame, position: Column, rank: Column) -> DataFrame:
 
 
 def _crowded(rows: DataFrame, near: DataFrame, named: DataFrame, keying: Keying | None) -> tuple[DataFrame, DataFrame]:
-    """Return the near pairs that are to be listed, and the crowds, which have all others.
+    """Return the near pairs to list, and the crowds, which contain all other near pairs.
 
-    More than ALIKE rows with the same fingerprint, or more than CROWD with the same part of a key, are crowds too.
-    Without `keying` no two rows have the same fingerprint, and there are no keys.
+    More than ALIKE rows with the same fingerprint, or more than CROWD with the same part of a key, also form a crowd.
+    If `keying` is None, no two rows have the same fingerprint, and there are no keys.
     """
     if keying is None:
         return near, _even_crowds(named.join(rows, "fingerprint").select("crowd", "number", *SIGNATURE))
@@ -173,7 +174,7 @@ def _shared(rows: DataFrame, name: str, *, more_than: int) -> DataFrame:
 
 
 def _even_crowds(members: DataFrame) -> DataFrame:
-    """Compute the members of crowds, as many in each partition: what they are joined from may be in few."""
+    """Compute the members of crowds, spread evenly over partitions, because the joined rows may be in only a few."""
     return materialized(members.repartition("crowd", "number"))
 
 
@@ -185,9 +186,9 @@ def _with_shared_keys(fingerprints: DataFrame, given: DataFrame, keying: Keying)
 
 
 def _rows_of(single: DataFrame, repeated: DataFrame | None, *, is_ranked: bool, is_signed: bool) -> DataFrame:
-    """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any.
+    """Return the rows of the vertices. Numbers are in the order of `best` if `is_ranked`, else arbitrary.
 
-    Only documents whose fingerprint is `repeated` are grouped: the others are vertices as they are.
+    Only documents whose fingerprint is repeated are grouped; each of the others is a vertex already.
     """
     is_plain = not (is_ranked or is_signed)
     values = {"first": F.struct("position", "id")}
@@ -206,7 +207,7 @@ def _rows_of(single: DataFrame, repeated: DataFrame | None, *, is_ranked: bool, 
 
 
 def _plain_edges(near: DataFrame) -> DataFrame:
-    """Return pairs of fingerprints as edges, where these are the vertices' numbers."""
+    """Return pairs of fingerprints as edges, for vertices whose numbers are their fingerprints."""
     return near.select(
         F.least("left", "right").alias("low"),
         F.greatest("left", "right").alias("high"),
@@ -226,7 +227,7 @@ def _edges(
     alike, sharing = (ALIKE, CROWD) if has_crowds else (None, None)
     found = found.unionByName(_measured_edges(_met(rows, "fingerprint", alike), "distance"))
     met = _met(by_key_part(rows, options.keying), "part", sharing)
-    if options.keying.most_parts > 1:  # two may share several parts: the least tells, so that a pair comes once
+    if options.keying.most_parts > 1:  # two keys may share several parts: keep the pair only for the least
         common = F.array_intersect(*(key_parts(F.col(f"{side}.key"), options.keying) for side in "ab"))
         met = met.where(F.col("a.met") == F.array_min(common))
     keyed = _measured_edges(met, "key").where(F.col("distance") > options.max_distance)
@@ -238,10 +239,10 @@ def _side(rows: DataFrame, name: str) -> DataFrame:
 
 
 def _met(rows: DataFrame, by: str, most: int | None) -> DataFrame:
-    """Return all pairs of rows that agree in a column, as `a` and `b`, each once for a value, which is their `met`.
+    """Return all pairs of rows with a common value in a column, as `a` and `b`, with the value as `met`.
 
-    A value that more than `most` rows have is left out. Rows that share a value with more than CELL others are cut into
-    blocks of about that many, and each two blocks meet apart, so that no task gets all of them.
+    Values that occur in more than `most` rows are skipped. If more than CELL rows have a value, they are divided into
+    blocks of about CELL rows, and each two blocks are joined separately, so that no task gets all of them.
     """
     given = rows.select("number", *SIGNATURE, F.col(by).alias("met"))
     counted = given.groupBy("met").agg(F.count("*").alias("count")).where("count > 1")
@@ -270,14 +271,14 @@ def _measured_edges(met: DataFrame, found_by: str) -> DataFrame:
 
 
 def _confirmed(edges: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Leave out pairs whose sketches tell that the texts are not alike."""
+    """Drop pairs whose sketches show that the texts are not alike."""
     if options.max_sketch is None:
         return edges
     return edges.where(F.col("differing").isNull() | agrees(F.col("differing"), F.col("distance"), options.max_sketch))
 
 
 def agrees(differing: Column, distance: Column, max_sketch: int) -> Column:
-    """Return whether sketches differ in few enough bits; see `are_alike`."""
+    """Return a column with whether sketches differ in few enough bits; see `are_alike`."""
     beyond = F.greatest(F.lit(0), distance - FAR)
     return differing <= F.greatest(F.lit(0), F.lit(max_sketch) - beyond)
 
@@ -292,32 +293,33 @@ def pairs(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, but for those of equal documents.
+    """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, except among equal documents.
 
-    Of documents with the same signature only the first one is in pairs with others, and each of the others in one with
-    it. The call runs Spark jobs.
+    If several documents have the same signature, only the first one is paired with other documents, and each of the
+    rest is paired only with the first. The call runs Spark jobs.
 
     Example:
         pairs(fingerprints(pages, text="body"), id="url")
 
     Args:
-        documents: ids and `fingerprint`; perhaps `sketch` and `key`, as `fingerprints` returns them. Those without an
-            id or a fingerprint are in no pair. Read several times: cache what is costly to compute.
-        id: the column of ids, strings or whole numbers, each once.
-        max_distance: of fingerprints, in bits.
-        max_sketch: in how many of their 64 bits sketches may differ; in fewer if the fingerprints differ in more than
-            16 bits; None: in any.
-        profile: the one that made the keys, as for `fingerprints`: it says when two documents share a key.
-        position: a column that orders the documents; by default the ids do.
-        limits: how much a task holds.
+        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, as `fingerprints` returns them.
+            Rows without an id or a fingerprint are in no pair. The DataFrame is read several times, so cache it if it
+            is costly to compute.
+        id: Column of ids, strings or whole numbers, unique.
+        max_distance: Largest distance of fingerprints, in bits.
+        max_sketch: Most of their 64 bits in which sketches may differ; fewer if the fingerprints differ in more than 16
+            bits. None: any number.
+        profile: Profile that made the keys, as for `fingerprints`; it decides when two documents share a key.
+        position: Column that orders the documents. Default: order by id.
+        limits: Memory limits for tasks.
 
     Returns:
-        `left` and `right`, ids, the left one first in order; `distance`; and, of signatures, `similarity` of the
-        texts, 0 to 1, null where a sketch is missing, and `found_by`: `distance` or `key`.
+        `left` and `right`, ids, where `left` comes first in the order; `distance`; and, if there are sketches or keys,
+        `similarity` of the texts, 0 to 1 or null if a sketch is missing, and `found_by`: `distance` or `key`.
 
     Raises:
-        TypeError: `documents` is not a DataFrame of Spark.
-        ValueError: a column is missing or of another type, there is no such profile, or a number is out of range.
+        TypeError: `documents` is not a Spark DataFrame.
+        ValueError: A column is missing or of another type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
     options = SparkDedupOptions(max_distance, max_sketch, limits=limits, keying=keying_of(profile))
@@ -325,7 +327,7 @@ def pairs(
 
 
 def keying_of(profile: Profile | str) -> Keying:
-    """Return the kind of a profile's keys, or of the one of that name."""
+    """Return the kind of a profile's keys; the profile may be given by name."""
     return (Profile.named(profile) if isinstance(profile, str) else profile).key_kind
 
 
@@ -333,9 +335,9 @@ def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
     """Return the table of pairs.
 
     Args:
-        vertices: of documents.
-        has_equal: list all pairs of documents; else those of the vertices' first documents, and each other document
-            with the first.
+        vertices: Vertices of the documents.
+        has_equal: Whether to list all pairs of documents. Otherwise, only pairs of the vertices' first documents, and
+            of each other document with the first one of its vertex.
     """
     members = vertices.rows.select("number", F.col("first").alias("member"))
     repeated = vertices.repeated
@@ -357,7 +359,7 @@ def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
 
 
 def _members(rows: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Return the documents of each vertex: `number`, and `member`, as `first` has them."""
+    """Return the documents of each vertex: `number`, and `member`, a struct like `first`."""
     single = rows.where("size = 1").select("number", F.col("first").alias("member"))
     several = rows.where("size > 1").select("number", *SIGNATURE)
     documents = repeated.select(*SIGNATURE, F.struct("position", "id").alias("member"))
@@ -365,12 +367,12 @@ def _members(rows: DataFrame, repeated: DataFrame) -> DataFrame:
 
 
 def similarity_of(differing: Column) -> Column:
-    """Return about how similar texts are whose sketches differ in so many bits."""
+    """Return the estimated similarity of texts whose sketches differ in `differing` bits."""
     return F.greatest(F.lit(0.0), 1 - 2 * differing / SKETCH_BITS)
 
 
 def _equal_pairs(rows: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Return the pairs of vertices' first documents with each one's others."""
+    """Return the pairs of each vertex's first document with its other documents."""
     several = rows.where("size > 1").select(*SIGNATURE, F.col("first.id").alias("left"))
     met = repeated.join(several, list(SIGNATURE)).where("id <> left")
     return _equal_rows(met, F.col("left"), F.col("id"), F.col("sketch"))
@@ -385,7 +387,7 @@ def _all_equal_pairs(repeated: DataFrame) -> DataFrame:
 
 
 def _equal_rows(met: DataFrame, left: Column, right: Column, sketch: Column) -> DataFrame:
-    """Return pairs of documents with the same signature as rows of `Vertices.edges`, but by their ids."""
+    """Return pairs of documents with the same signature as rows like `Vertices.edges`, but with ids."""
     return met.select(
         left.alias("left"),
         right.alias("right"),

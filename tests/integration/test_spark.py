@@ -520,7 +520,7 @@ def test_unsigned_numbers_and_digits_are_the_same_bits(spark: SparkSession) -> N
 
 def test_results_do_not_replace_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
     given = records(tmp_path / "given.jsonl")
-    with pytest.raises(ValueError, match="lie one within the other"):
+    with pytest.raises(ValueError, match="or one is inside the other"):
         dedup_files(spark, [str(given)], str(tmp_path), RecordOptions(), SparkDedupOptions(), overwrite=True)
     assert given.exists()
 
@@ -555,7 +555,7 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert "[Stage" not in done.stderr  # Spark's own bars
     again = dedup()
     assert again.returncode == 2
-    assert "there are results in" in again.stderr
+    assert "there are already results in" in again.stderr
     unfitted = dedup("--overwrite", "--fit", "none.rarity")
     assert unfitted.returncode == 2
     assert "none.rarity: No such file" in unfitted.stderr

@@ -118,7 +118,7 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
         (lambda: fingerprints(signed, text="other"), "adds a column 'fingerprint', 'sketch', 'key', 'kind'"),
         (lambda: dedup(few, text="the.body"), f"no column 'id'; name the column of ids .* by id=; .* {columns}"),
         (lambda: dedup(few, text="the.body", id="score"), "column 'score' is double: expected ids .* id="),
-        (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which is there already"),
+        (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which already exists"),
         (lambda: dedup(few, **named, position="n"), "no column 'n'; .* position="),
         (lambda: dedup(few, **named, profile="auto-9"), "no profile 'auto-9'"),
         (lambda: pairs(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),

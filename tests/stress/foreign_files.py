@@ -47,7 +47,7 @@ MISUSED = 2
 KINDS = ("crash", "hang", "silent loss", "verdict", "disagreement")
 # A reject with such a reason is an error of ours that the reader caught.
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
-_DAMAGE = re.compile(r"damaged|cut off|not closed|not read|cannot be read|no Parquet|never closed")
+_DAMAGE = re.compile(r"damaged|truncated|not closed|not read|cannot be read|no Parquet|never closed")
 
 
 @dataclass(frozen=True, slots=True)

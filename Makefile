@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo native docs test test-servers servers named-tests lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-jars hbase-stop clean
+.PHONY: help demo native docs dist test test-servers servers named-tests lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-jars hbase-stop clean
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make native  build and install hsimhash-native, which signs texts four times as fast (needs Rust: cargo)'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make docs    build the documentation as pages in docs/site, and check its links'
+	@echo 'make dist    build what a release has, in dist: sdist, wheel, manual page, completions'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
 	@echo 'make bench-spark   measure the jobs on Spark, against a plain self-join (Java 17; LARGE=1 for 10 million documents)'
@@ -106,6 +107,15 @@ lint: $(VENV)/.lint
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml
 	@echo 'open docs/site/index.html'
+
+# What a release has: sdist, wheel, manual page, completions.
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python docs/man_page.py >dist/hsimhash.1
+	mkdir dist/completions
+	for shell in bash zsh fish; do $(BIN)/hsimhash completion $$shell >dist/completions/hsimhash.$$shell || exit; done
 
 bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
 	$(BIN)/python -m tests.bench.bench_fingerprint

@@ -27,7 +27,7 @@ from hsimhash.settings import address_in, host_names, web_origins
 
 try:
     from starlette.types import ASGIApp
-    from uvicorn.config import STARTUP_FAILURE, Config
+    from uvicorn.config import Config
     from uvicorn.supervisors.multiprocess import Multiprocess
 
     from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
@@ -39,6 +39,7 @@ _TOKEN_CHARS = 4_096  # no more is read, because the file may be an endless devi
 _BACKLOG = 2_048  # connections that wait to be accepted
 _IDLE_S = 75  # an idle connection is closed after this time, which is longer than proxies keep theirs
 _SILENT_S = 60  # a worker that does not answer its parent for this long is killed and restarted
+_STARTUP_FAILURE = 3  # uvicorn's exit code of a worker; releases keep its name in different modules
 STOP_S = 3  # time for running calls to end; the workers have another second
 
 
@@ -174,7 +175,7 @@ def _serve(
     )
     supervisor = _Supervisor(config, listener, folder)
     supervisor.run()
-    if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
+    if any(one.exitcode == _STARTUP_FAILURE for one in supervisor.processes):
         raise HsimhashError("a worker could not start; its error is shown above")
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsimhash.dedup import DedupOptions, DedupSummary, dedup
+from hsimhash.dedup import DedupOptions, DedupSummary, dedup, held_texts
 from hsimhash.dedup.documents import Listener, collect
 from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
@@ -25,7 +25,7 @@ from hsimhash.fingerprint import Profile, Signature
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.inputs.reader import HeldBatches
+from hsimhash.inputs.reader import HELD_BYTES, HeldBatches
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.progress import UNWATCHED, Observer, Progress
@@ -581,8 +581,12 @@ def near_texts(path: Path, form: str) -> Path:
     return named
 
 
+@pytest.mark.parametrize("held_bytes", [HELD_BYTES, 0])
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "tsv", "folder"])
-def test_the_report_shows_texts_of_every_kind_of_input(form: str, out: Path, tmp_path: Path) -> None:
+def test_the_report_shows_texts_of_every_kind_of_input(
+    form: str, held_bytes: int, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_texts, "HELD_BYTES", held_bytes)
     run(out, fingerprints(tmp_path / "before.tsv", [5]), near_texts(tmp_path / "in", form), max_distance=3)
     assert stats(out)["dropped"] != 0
     report = (out / "report.html").read_text("utf-8")
@@ -611,7 +615,11 @@ def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Pat
     assert told[-1][0] == told[-1][1] > 1
 
 
-def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("held_bytes", [HELD_BYTES, 0])
+def test_a_report_of_inputs_that_changed_meanwhile_has_only_texts_that_were_held(
+    held_bytes: int, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_texts, "HELD_BYTES", held_bytes)
     source = near_texts(tmp_path / "in", "jsonl")
 
     def forget(progress: Progress) -> None:
@@ -620,8 +628,8 @@ def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: P
 
     run(out, source, progress=forget)
     report = (out / "report.html").read_text("utf-8")
-    assert "Monday" not in report
-    assert "in.jsonl cannot be read again: No such file or directory" in report
+    assert ("Monday" in report) == (held_bytes > 0)
+    assert ("in.jsonl cannot be read again: No such file or directory" in report) == (held_bytes == 0)
 
 
 def test_the_report_stays_small_and_the_warnings_are_in_the_numbers_too(out: Path, tmp_path: Path) -> None:

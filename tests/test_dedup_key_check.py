@@ -17,7 +17,7 @@ import pytest
 
 from hsimhash import duplicates
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.dedup import DedupOptions
+from hsimhash.dedup import DedupOptions, held_texts
 from hsimhash.dedup import dedup as dedup_files
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.signature import MAX_SKETCH, are_alike
@@ -29,6 +29,11 @@ from tests.support.command_line import run, run_apart
 pytestmark = pytest.mark.every_case
 PROFILE = Profile.named("auto-3")
 LEAST = 0.5
+
+
+@pytest.fixture(params=[held_texts.HELD_BYTES, 0], ids=["held", "read again"], autouse=True)
+def _held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_texts, "HELD_BYTES", request.param)
 
 
 def words(rng: random.Random, many: int) -> list[str]:
@@ -169,7 +174,8 @@ def test_a_stream_is_decided_by_sketches_and_says_so(tmp_path: Path) -> None:
     assert {row["found_by"] for row in table(out)} == {"key"}
 
 
-def test_texts_that_changed_since_are_decided_by_sketches(tmp_path: Path) -> None:
+def test_texts_that_changed_since_are_decided_by_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_texts, "HELD_BYTES", 0)
     path, *_ = as_tsv(tmp_path)
 
     def progress(now: Progress) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.dedup.held_texts import HeldTexts
 from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.outputs import output_errors
@@ -123,6 +124,7 @@ class Collected:
     rejected: int  # number of rejected records
     repeated: int  # number of records that repeat an earlier one
     keying: Keying
+    texts: HeldTexts
 
     @cached_property
     def fingerprints(self) -> Uint64s:
@@ -176,6 +178,8 @@ def collect(
                 listener.short(short_lines(one, documents, made))
             if warning := documents.warning(one.name):
                 listener.observer.say(warning)
+            if not one.is_stream:  # a stream of any size is treated alike
+                columns.texts.take(batch)
             listener.rejects(columns.take(batch, made))
             listener.observer.report("read", *bytes_before(inputs, batch.end), len(columns.doc_ids))
     return columns.collected(profile.key_kind)
@@ -185,6 +189,7 @@ class _Columns:
     def __init__(self, inputs: Sequence[Input], keep: Sequence[Policy], folder: Path) -> None:
         self._inputs = inputs
         self.doc_ids = SpilledIds(folder)
+        self.texts = HeldTexts()
         self._rows = SpilledRows(folder, "rows", _ROW)
         with_field = dict.fromkeys(policy for policy in keep if policy.field)
         self._values = {policy: PolicyValues(folder, number, policy) for number, policy in enumerate(with_field)}
@@ -231,7 +236,9 @@ class _Columns:
 
     def collected(self, keying: Keying) -> Collected:
         has_signatures, rejected = self._has_signatures, self._rejected
-        return Collected(self.doc_ids, self._rows, self._values, has_signatures, rejected, self._repeated, keying)
+        return Collected(
+            self.doc_ids, self._rows, self._values, has_signatures, rejected, self._repeated, keying, self.texts
+        )
 
 
 def _rows(batch: Batch, made: Signatures | None) -> _RowArray:

@@ -1,0 +1,41 @@
+"""Hold the texts of small inputs in memory until the report is written, so that they need not be read again."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from hsimhash.inputs.reader import HELD_BYTES, Batch
+
+
+class HeldTexts:
+    """Texts by input and line: all of them, or none if they take more than `HELD_BYTES`."""
+
+    def __init__(self) -> None:
+        self._left = HELD_BYTES
+        self._batches = defaultdict[int, list[tuple[Sequence[int], Sequence[str]]]](list)
+
+    def take(self, batch: Batch) -> None:
+        """Hold the texts of the next batch; once there are too many, drop all of them."""
+        texts = batch.documents.texts
+        if self._left < 0 or not texts:
+            return
+        self._left -= sum(map(sys.getsizeof, texts))
+        if self._left < 0:
+            self._batches.clear()
+        else:
+            self._batches[batch.input].append((batch.documents.lines, texts))
+
+    def at(self, place: int, lines: Sequence[int]) -> Iterator[tuple[int, str]] | None:
+        """Return (line, text) of the given lines of an input, or None if its texts are not held."""
+        batches = self._batches.get(place)
+        return None if batches is None else self._at(batches, lines)
+
+    @staticmethod
+    def _at(batches: Sequence[tuple[Sequence[int], Sequence[str]]], lines: Sequence[int]) -> Iterator[tuple[int, str]]:
+        first_lines = [batch_lines[0] for batch_lines, _ in batches]
+        for line in lines:
+            batch_lines, texts = batches[bisect_right(first_lines, line) - 1]
+            yield line, texts[bisect_left(batch_lines, line)]

@@ -1,0 +1,100 @@
+"""An embedded index larger than memory: `python -m tests.bench.bench_huge [--documents 100000000]`.
+
+Layout 10, fingerprints with ids of 38 bytes. `hsimhash ingest` builds the index from a file, in the usual way. Queries
+within 3 bits follow, every other one with a match: one by one with nothing cached, where the disk decides; one by one
+with pages cached as far as memory goes; and 1,000 at a time. For 100,000,000 documents it takes half an hour and 25 GB
+of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.bench.bench_load import MADE, MIB, write_input
+from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
+from tests.support.programs import options, print_bar, print_conditions, scratch_folder, seconds
+
+SEED, K = 5, 3
+DOCUMENTS = 100_000_000
+COLD, WARMING, WARM, BATCHES, BATCH = 500, 200_000, 20_000, 10, 1_000
+
+
+def forget(folder: Path) -> None:
+    """Drop the cached pages of the files in a folder, which must not be mapped."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def show(name: str, times_s: Sequence[float]) -> None:
+    """Print the median and the tail of times."""
+    ordered = sorted(times_s)
+    median, p99 = statistics.median(ordered), ordered[len(ordered) * 99 // 100]
+    print(f"{name}: median {median * 1e6:,.1f} µs, p99 {p99 * 1e6:,.1f}, most {ordered[-1] * 1e6:,.0f}", flush=True)
+
+
+def build(fingerprints: Numbers, folder: Path) -> Path:
+    """Ingest the documents; return the folder of the index."""
+    source, index = folder / "documents.tsv", folder / "index"
+    write_input(source, fingerprints)
+    command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", f"lmdb://{index}", "--quiet"]
+    command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
+    began = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    took_s = time.perf_counter() - began
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    added = json.loads(done.stdout)["added"]
+    size = sum(path.stat().st_blocks * 512 for path in index.rglob("*") if path.is_file())
+    print(f"ingest: {took_s:,.0f} s, {added / took_s:,.0f} documents/s, {used.ru_utime + used.ru_stime:,.0f} CPU s")
+    print(f"ingest: peak {used.ru_maxrss / 1024:,.0f} MiB")
+    print(f"index: {size / MIB:,.0f} MiB, {size / added:,.1f} bytes a document", flush=True)
+    source.unlink()
+    return index
+
+
+def timed(query: Callable[[int], object], asked: Sequence[int]) -> list[float]:
+    """Return what each query takes."""
+    return [seconds(lambda one=one: query(one)) for one in asked]  # type: ignore[misc]
+
+
+def main() -> None:
+    given = options(__doc__, documents=(DOCUMENTS, "how many"))
+    print_conditions("an index larger than memory", seed=SEED, k=K, **MADE, documents=given.documents)
+    rng = np.random.default_rng(SEED)
+    with scratch_folder(given.scratch) as folder:
+        fingerprints = random_fingerprints(rng, given.documents)
+        folder = folder.resolve()
+        place = build(fingerprints, folder)
+        asked = half_near(rng, fingerprints, COLD + WARMING + WARM + BATCHES * BATCH, K)
+        del fingerprints
+        forget(place)
+        cold, warming, warm, batches = np.split(asked, np.cumsum([COLD, WARMING, WARM]))
+        with HSimIndex.open(f"lmdb://{place}") as index:
+            show("single, cold", timed(lambda one: index.query(one, max_distance=K), cold.tolist()))
+            for start in range(0, len(warming), BATCH):
+                index.query_many(warming[start : start + BATCH], max_distance=K)
+            warm_s = timed(lambda one: index.query(one, max_distance=K), warm.tolist())
+            show("single, warm", warm_s)
+            of_batches = [
+                seconds(lambda part=part: index.query_many(part, max_distance=K)) / BATCH  # type: ignore[misc]
+                for part in np.split(batches, BATCHES)
+            ]
+            show("in a batch of 1,000, each", of_batches)
+            print_bar("single, warm, µs", statistics.median(warm_s) * 1e6, at_most=1_000)
+
+
+if __name__ == "__main__":
+    main()

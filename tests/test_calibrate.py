@@ -207,7 +207,7 @@ def test_labels_have_a_header_or_none_and_bad_lines_are_named(tmp_path: Path) ->
     path.write_text("a\tb\nc\td\n")
     assert read_labels(path).pairs == {("a", "b"): True, ("c", "d"): True}
     path.write_text("a\tb\t0\n")
-    with pytest.raises(ValueError, match="no near pair"):
+    with pytest.raises(ValueError, match="does not name a near pair"):
         read_labels(path)
 
 

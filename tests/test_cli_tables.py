@@ -53,7 +53,7 @@ def test_it_makes_an_empty_index_with_layout_and_profile(tmp_path: Path) -> None
     url = f"lmdb://{tmp_path / 'pages'}"
     result = run("create-table", "--store", url, "--layout", "13,13,13,13,12/2", "--profile", "words-1")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "made" in result.stderr
+    assert "created" in result.stderr
     with HSimIndex.open(url) as index:
         assert (index.count(), index.layout.name, index.profile.name) == (0, "10", "words-1")
 

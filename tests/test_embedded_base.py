@@ -386,7 +386,7 @@ def test_doctor_names_a_large_top_and_a_damaged_base(store: LmdbStore, path: Pat
     for count, status in ((2_100, "ok"), (2_900, "warn")):
         insert(store, 2_000, count)
         (found,) = (one for one in checks(store.url, path) if one.name == "base")
-        assert (found.status, "drawer rows came since" in found.message) == (status, True)
+        assert (found.status, "newer than the base" in found.message) == (status, True)
     store.close()
     flip(files.bases(path)[0], 20)
     found = {one.name: one for one in checks(store.url, path)}

@@ -43,7 +43,7 @@ def test_a_cause_in_the_first_line_is_not_repeated(message: str) -> None:
 def test_where_only_the_table_is_named_it_is_missing_or_disabled(message: str) -> None:
     error = told(message)
     assert isinstance(error, IndexNotFoundError)
-    assert "table default:pages is missing, or disabled" in str(error)
+    assert "table default:pages is missing or disabled" in str(error)
     assert "create" not in str(error)
 
 

@@ -731,7 +731,7 @@ def test_files_that_are_no_jobs_are_left_alone(names: list[str], fresh: bool, tm
     for path, text in mine.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"is there.*pass another job folder"):
+    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"exists, but.*pass another job folder"):
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=tmp_path / "job", fresh=fresh)
     assert {path: path.read_text() for path in (tmp_path / "job").rglob("*") if path.is_file()} == mine
 

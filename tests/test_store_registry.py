@@ -68,5 +68,5 @@ def test_a_store_of_another_package_is_found_and_a_broken_one_is_named(tmp_path:
     memory, broken, wrong, nothing = told.stdout.splitlines()
     assert memory == backend_of("memory://x").title
     assert "the store broken:// of others_broken:BACKEND cannot be imported: No module named 'no_such_client'" in broken
-    assert "no Backend of hsimhash.store" in wrong
+    assert "is not a Backend of hsimhash.store" in wrong
     assert nothing.startswith("ValueError store 'nothing://x' is not the URL of a store: use a folder's path")

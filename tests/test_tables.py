@@ -367,7 +367,7 @@ def test_two_writers_do_not_meet(index: HSimIndex, folder: Path) -> None:
 
 
 def test_a_time_that_is_over_ends_a_read(folder: Path) -> None:
-    with opened(folder) as tables, pytest.raises(StoreTimeoutError, match="are over"):
+    with opened(folder) as tables, pytest.raises(StoreTimeoutError, match="was exceeded"):
         tables.query(Signature(5), timeout=0)
 
 

@@ -59,6 +59,18 @@ def test_records_come_as_they_stand_and_in_their_order(
     assert b"left out 1 invalid record" in done.stderr
 
 
+def test_files_that_could_not_be_read_are_named(out: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(8):
+        (notes / f"{number}.txt").write_bytes(b"A text with words" if number < 2 else b"\xb5\xc4")
+    assert run("dedup", str(notes), "--out", str(out)).exit_code == 7
+    done = run("apply", str(notes), "--from", str(out), "--out", str(tmp_path / "kept.txt"))
+    assert done.exit_code == 7
+    named = ", ".join(f"{notes}/{number}.txt" for number in range(2, 7))
+    assert f"left out 6 invalid records: {named} and 1 more; rejects.jsonl" in done.stderr
+
+
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
 def test_no_inputs_byte_order_mark_gets_between_the_records(form: str, out: Path, tmp_path: Path) -> None:
     sources = [str(tmp_path / f"{number}.{form}") for number in (1, 2)]

@@ -166,6 +166,10 @@ def test_calibrate_ends_with_commands_that_run() -> None:
     assert f"Report: {OPEN} page.html" in lines
     assert run(*next_of(lines)).exit_code == 0
     assert run(*next_of(lines, "  or")).exit_code == 0
+    assert sum(line.startswith("Without labels, similar documents") for line in lines) == 1
+    Path("labels.tsv").write_text("".join(f"{number}\tnear-{number}\t1\n" for number in range(9)))
+    labelled = ending("calibrate", "in.jsonl", "--profile", "words-1", "--pairs", "labels.tsv")
+    assert any(line.startswith("The labels have 9 near pairs, too few to choose by") for line in labelled)
 
 
 @thorough

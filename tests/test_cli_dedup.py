@@ -89,6 +89,18 @@ def test_against_an_index_its_profile_and_matches_are_taken(out: Path, tmp_path:
     assert (out / "drop.txt").read_text() == "d0\n"
 
 
+def test_stored_documents_with_the_id_of_an_input_are_counted(out: Path, tmp_path: Path) -> None:
+    source = fingerprints(tmp_path / "in.tsv", 0, 2**64 - 1)
+    for number, stored in enumerate(({"d0": 0b11, "far": 0xFFFF}, {"d1": 0xFFFF, "old": 1})):
+        (tmp_path / str(number)).mkdir()
+        url = make_index(tmp_path / str(number), stored)
+        result = run("dedup", source, "--out", str(out), "--against", url, "--overwrite")
+        assert json.loads(result.stdout)["matched"] == number
+        assert ("ignored stored documents that have the id of an input: 1, such as 'd0'" in result.stderr) == (
+            not number
+        )
+
+
 def test_a_profile_that_is_not_the_indexs_is_5_and_so_is_no_index(out: Path, tmp_path: Path) -> None:
     url, source = make_index(tmp_path), fingerprints(tmp_path / "in.tsv", 0)
     result = run("dedup", source, "--out", str(out), "--against", url, "--profile", "zh-1")

@@ -124,6 +124,15 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
     assert "--text" in unknown.stderr
 
 
+@pytest.mark.parametrize("command", ["explain", "fingerprint"])
+@pytest.mark.parametrize("missing", ["notes/a.txt", "/a", "a.html", "b.TXT"])
+def test_a_path_of_no_file_is_not_a_text(command: str, missing: str, pages: tuple[str, str]) -> None:
+    refused = run(command, missing, pages[0])
+    assert (refused.exit_code, f"there is no file {missing!r}; pass --text" in refused.stderr) == (2, True)
+    assert run(command, "--text", missing, "--text", "a").exit_code == 0
+    assert run(command, "either/or, perhaps", "The end.").exit_code == 0
+
+
 def test_the_bits_in_which_two_fingerprints_differ_are_counted_and_named(tmp_path: Path) -> None:
     pair = ("0123456789abcdef", "0x8123456789abcdee")
     index = ("--store", make_index(tmp_path))

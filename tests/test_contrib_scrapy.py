@@ -105,6 +105,13 @@ def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int,
     assert crawl["hsimhash/error"] == 1
 
 
+def test_a_misspelt_setting_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    HSimHashAddon().update_settings(Settings({"HSIMHASH_STROE": "lmdb://x", "HSIMHASH_ACTION": "tag", "OTHER": 1}))
+    assert [record.getMessage().partition("?")[0] for record in caplog.records] == [
+        "unknown setting HSIMHASH_STROE is ignored; did you mean HSIMHASH_STORE"
+    ]
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -80,7 +80,15 @@ def test_what_others_wrote_meanwhile_is_told(old: str) -> None:
         new.add(5, "another")
     result = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10")
     assert result.exit_code == 1
-    assert "the new index was not empty" in result.stderr
+    assert "the new index has documents that the old one does not have: it was not empty" in result.stderr
+
+
+def test_without_a_layout_the_new_index_has_the_old_ones(old: str) -> None:
+    result = run("relayout", "--store", old, "--to", "lmdb://new")
+    assert result.exit_code == 0, result.stderr
+    assert "hsimhash check --store lmdb://new" in result.stderr
+    with HSimIndex.open("lmdb://new") as new, HSimIndex.open(old) as before:
+        assert new.layout == before.layout
 
 
 def test_what_cannot_be_is_refused(old: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hsimhash import dedup as steps
-from hsimhash.cli.closing_messages import apply_ending
+from hsimhash.cli.closing_messages import apply_ending, unread
 from hsimhash.cli.console import is_for_people, plural, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -139,4 +139,4 @@ def _report(count: Applied) -> None:
     if count.missing:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
-        say(f"left out {plural(count.rejected, 'invalid record')}")
+        say(f"left out {plural(count.rejected, 'invalid record')}{unread(count)}")

@@ -11,6 +11,7 @@ text. The file - is stdin. `hsimhash remove` takes only ids as arguments, becaus
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -27,6 +28,7 @@ from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, unpacked_whole
 from hsimhash.inputs.reader import content_of_file
 
+_WITH_SUFFIX = re.compile(r"[^.].*\.[A-Za-z][A-Za-z0-9]{0,5}")
 ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` checks whether it is an id
 
 
@@ -39,12 +41,23 @@ class Named(NamedTuple):
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     """Interpret the arguments of a command that takes texts, fingerprints or ids."""
+    words = list(words)
+    if otherwise == "text":
+        for word in words:
+            if word != STDIN and not is_file(word):
+                refuse_missing_file(word)
     return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
 
 
 def is_file(word: str) -> bool:
     """Whether a word is the path of a file, or of a pipe."""
     return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
+
+
+def refuse_missing_file(word: str) -> None:
+    """Reject an argument that would be taken as a text but looks like the path of a file that does not exist."""
+    if not any(one.isspace() for one in word) and (os.sep in word or _WITH_SUFFIX.fullmatch(word)):
+        raise click.UsageError(f"there is no file {word!r:.200}; pass --text if it is a text")
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:

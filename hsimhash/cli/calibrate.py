@@ -23,6 +23,7 @@ from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
 
 REJECTS_SHOWN = 10
+ALMOST_ONE = 0.9995  # is shown as 1
 
 
 @click.command("calibrate", cls=Command)
@@ -149,15 +150,21 @@ def _print_tables(found: Calibration) -> None:
         ],
         title="F1 by distance",
     )
-    _print_curve(found.choice.curve, found.choice.score)
+    _print_curve(found.choice.curve, found.choice.score, is_labelled=found.is_labelled)
 
 
-def _print_curve(curve: Curve, taken: DistanceScore) -> None:
+def _print_curve(curve: Curve, taken: DistanceScore, *, is_labelled: bool) -> None:
+    def shown(share: float, score: DistanceScore) -> str:
+        is_bound = not is_labelled and not score.false_pairs.seen and score.precision < ALMOST_ONE
+        return f"{'≥' if is_bound else ''}{share:.3f}"
+
     rows = [
         [
             "*" if score is taken else "",
             str(score.distance),
-            *(f"{share:.3f}" for share in (score.precision, score.recall, score.f1)),
+            shown(score.precision, score),
+            f"{score.recall:.3f}",
+            shown(score.f1, score),
             f"{score.false_pairs.seen:,.0f} of {score.false_pairs.of:,}",
             score.false_pairs.in_words(MILLION),
             f"{cost.time_us:,.0f}",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 MOST_WORDS = 30  # most inputs in a command to paste; if there are more, the user must insert them
+FEW_LABELS = 200  # labelled near pairs: with fewer, the best distance is a matter of chance
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
@@ -65,12 +66,21 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
     if count.repeated or count.rejected:
         also = [(count.repeated, "record", "with an id seen before"), (count.rejected, "invalid record", "")]
         told = (f"{plural(number, noun)} {why}".rstrip() for number, noun, why in also if number)
-        print_line(f"Left out {' and '.join(told)}.")
+        print_line(f"Left out {' and '.join(told)}{unread(count)}.")
     if count.missing:
         print_line(f"The inputs lack {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
         reading = replace(reading, format="auto") if suffix_of(out) else reading  # the name determines the format
         tell_next("ingest", out, *reading.flags, "--store", "lmdb://index")
+
+
+def unread(count: Applied) -> str:
+    """Return the names of files that apply did not write because they could not be read, to follow their number."""
+    if not count.files:
+        return ""
+    more = count.rejected - len(count.files)
+    names = ", ".join(map(shell_word, count.files)) + (f" and {more:,} more" if more else "")
+    return f": {names}; rejects.jsonl has the reasons"
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
@@ -103,7 +113,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     curve, score, best_f1, is_default = found.choice
     way = "labelled" if found.is_labelled else f"in a collection of {found.documents:,} documents"
     print_line(
-        f"recommended: {curve.profile}, by {curve.way}, within {score.distance} bits"
+        f"recommended: {curve.profile}, by {curve.way}, within {plural(score.distance, 'bit')}"
         f"{' (the defaults)' if is_default else ''}."
     )
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f}).")
@@ -111,6 +121,12 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
+    if found.is_labelled and found.wanted < FEW_LABELS:
+        print_line(
+            f"The labels have {plural(found.wanted, 'near pair')}, too few to choose by; label {FEW_LABELS} or more."
+        )
+    if not found.is_labelled:
+        print_line("Without labels, similar documents that you would keep apart are not counted as false pairs.")
     for label, learnt in found.learnt.items():
         print_line(f"Word weights of {label}: {learnt}.")
     if page is not None:

@@ -16,6 +16,7 @@ from hsimhash.cli.arguments import (
     fingerprint_in,
     is_file,
     read_text,
+    refuse_missing_file,
     refuse_records,
     understood,
 )
@@ -169,6 +170,8 @@ def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> Argument
         return "id"
     if fitting(word, formats_named(settings.fingerprint_format)):
         return "fingerprint"
+    if index is None:
+        refuse_missing_file(word)
     return "text" if index is None else "id"
 
 
@@ -222,7 +225,7 @@ def _print_features(found: TwoDocuments) -> None:
         print_table(
             ("bit>", "sum in a>", "in b>", "pushed by"),
             [(str(one.bit), *(f"{total:,.6g}" for total in one.sums), ", ".join(one.features)) for one in found.flips],
-            title="Bits that differ: the sums of their votes",
+            title="Votes for the bits that differ",
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hsimhash.cli.closing_messages import shell_word
 from hsimhash.cli.console import plural, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -24,7 +25,11 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 @click.command("relayout", cls=Command)
 @with_settings("store", "workers", "lock_timeout_s", "job")
 @click.option("--to", "target", required=True, metavar="URL", help="The new index, created if needed.")
-@click.option("--to-layout", required=True, metavar="NAME", help="The new layout: 4, 10, 16, 20, 28, or blocks/choice.")
+@click.option(
+    "--to-layout",
+    metavar="NAME",
+    help="The new layout: 4, 10, 16, 20, 28, or blocks/choice. Default: that of the old index.",
+)
 @click.option("--distance", type=int, metavar="BITS", help="The default distance of queries on the new index.")
 @click.option("--stage", metavar="DIR", help="HBase: load HFiles through this folder, as bulk-load does.")
 @program_option
@@ -34,22 +39,24 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 def relayout_command(
     settings: Settings,
     target: str,
-    to_layout: str,
+    to_layout: str | None,
     distance: int | None,
     stage: str | None,
     hbase_command: str,
     memory_mib: int,
     quiet: bool,
 ) -> ExitCode:
-    """Copy all documents of an index to a new one with another layout.
+    """Copy all documents of an index to a new one, on another store or with another layout.
 
     \b
     Example: hsimhash relayout --store lmdb://pages --to lmdb://pages-10 --to-layout 10
+             hsimhash relayout --store lmdb://pages --to 'postgresql://db1/crawl?table=pages'
              hsimhash relayout --store hbase://gw1/pages --to hbase://gw1/pages16 --to-layout 16 --stage hdfs://nn/tmp/s
 
     relayout does not need the texts: fingerprints, sketches, keys and first_seen stay the same. It does not change the
-    old index. Stop its writers first, because documents written during the copy can be missed. The new index can be on
-    another store. On HBase, use create-table first if you want to choose the regions or a TTL of the new table.
+    old index. Stop its writers first, because documents written during the copy can be missed. On HBase, use
+    create-table first if you want to choose the regions or a TTL of the new table. The new index does not know which
+    jobs of ingest have finished: run again, they add documents that were removed meanwhile.
 
     Run the same command again to resume. At the end, relayout counts the documents of both indexes and prints what is
     left to do.
@@ -74,18 +81,25 @@ def relayout_command(
         counts = old.count(workers=workers), new.count(workers=workers)
     have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
     say(f"{have}, of them {added:,} new or changed")
-    if counts[0] != counts[1]:
-        say("others wrote during the copy, or the new index was not empty; run the command again to copy the rest")
+    if counts[0] > counts[1]:
+        say("others wrote during the copy; run the command again to copy the rest")
         return ExitCode.FAILED
+    if counts[0] < counts[1]:
+        say(
+            "the new index has documents that the old one does not have: it was not empty, or others removed some from "
+            "the old one; use 'hsimhash export' to compare them, or drop the new index and run the command again"
+        )
+        return ExitCode.FAILED
+    say(f"to verify the copy: hsimhash check --store {shell_word(target)}")
     say(f"to switch over: use {target} wherever {settings.store} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
-    say(f"then, once nobody needs the old one: hsimhash drop-table --store {settings.store}")
+    say(f"then, once nobody needs the old one: hsimhash drop-table --store {shell_word(settings.store)}")
     return ExitCode.DONE
 
 
-def _made(old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
+def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None) -> HSimIndex:
     """Create the new index, or open it if it exists."""
     try:
-        with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
+        with HSimIndex.create(target, layout=layout or old.layout, profile=old.profile, distance=distance) as made:
             say(f"created {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass

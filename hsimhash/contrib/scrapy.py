@@ -20,8 +20,7 @@ in a later crawl, does not make it a duplicate of itself. Items that arrive at t
 
 Settings:
 
-- `HSIMHASH_STORE`: the index, by default `lmdb://hsimhash-index`. It is created if needed. Redis is rejected when the
-  crawl starts, because it cannot decide between crawlers that find the same page at once.
+- `HSIMHASH_STORE`: the index, by default `lmdb://hsimhash-index`. It is created if needed.
 - `HSIMHASH_ACTION`: `drop` near-duplicates (default), or `tag` them: the match is then in `item["duplicate_of"]`. If an
   item cannot have such a field, the match is in `response.meta["duplicate_of"]`, and a warning names the class once.
 - `HSIMHASH_ON_ERROR`: what to do with an item that cannot be compared, because the index cannot be reached or because
@@ -35,6 +34,7 @@ passes), `hsimhash/error` (not compared; the log has the reason), `hsimhash/call
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import os
 import time
@@ -71,6 +71,7 @@ from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
 from hsimhash.store import check_url, url_of
 from hsimhash.store.base import Claim, Match
+from hsimhash.store.urls import masked
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ Result = TypeVar("Result")
 TextWithId = tuple[str, str]  # a text and an id
 _CHOICES = {"HSIMHASH_ACTION": ("drop", "tag"), "HSIMHASH_ON_ERROR": ("pass", "drop", "close")}
 _DEFAULTS = {"HSIMHASH_STORE": "lmdb://hsimhash-index", "HSIMHASH_TEXT_FIELD": "text", "HSIMHASH_ID_FIELD": "url"}
+_PREFIX = "HSIMHASH_"
 _TAG = "duplicate_of"
 _CHATTY = ("charset_normalizer", "courlan", "htmldate", "justext", "trafilatura")  # log several lines for each page
 
@@ -93,6 +95,7 @@ class HSimHashAddon:
             if settings[name] not in choices:
                 raise ValueError(f"{name} must be {' or '.join(choices)}, got {settings[name]!r:.80}")
         _check_store(settings["HSIMHASH_STORE"])
+        _warn_of_unknown(settings)
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
         # Last before the pipelines: it sees each item as they do, and never sees those that other middlewares remove.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
@@ -185,6 +188,7 @@ class HSimHashPipeline:
                 HSimIndex.create(self._url).close()
             self._index = HSimIndex.open(self._url)
         self._index.profile.verify()
+        logger.info("index %s, within %d bits", masked(self._index.url), self._index.distance)
 
     def close_spider(self) -> None:
         """Close the index; all items are finished."""
@@ -204,7 +208,8 @@ class HSimHashPipeline:
             self._count("short" if claim is None else "new")
             return item
         self._count("duplicate")
-        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {claim.match.distance} bits differ"
+        key = ", same key" if claim.match.found_by == "key" else ""
+        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {claim.match.distance} bits differ{key}"
         if not self._tags:
             raise DropItem(said, log_level="INFO")
         self._tag(item, response, claim.match, said)
@@ -290,6 +295,14 @@ class HSimHashPipeline:
         name = f"hsimhash/{name}"
         if self._crawler.stats is not None:
             self._crawler.stats.set_value(name, self._crawler.stats.get_value(name, 0) + by)
+
+
+def _warn_of_unknown(settings: BaseSettings) -> None:
+    """Warn about settings of this add-on that do not exist: with a misspelt store, a crawl would start from nothing."""
+    known = (*_DEFAULTS, *_CHOICES)
+    for name in sorted(name for name in settings if name.startswith(_PREFIX) and name not in known):
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+        logger.warning("unknown setting %s is ignored; did you mean %s? available: %s", name, nearest, ", ".join(known))
 
 
 def _check_store(place: str | os.PathLike[str]) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,7 @@ _REMEDY = Remedy(
     "pass the inputs that the dedup read, or call dedup again",
     "pass the inputs that 'hsimhash dedup' read, or run it again",
 )
+FILES_NAMED = 5  # of the files that could not be read
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 
@@ -35,7 +36,8 @@ _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 class Applied:
     """Numbers of records: written, left out because of `which`, rejected, and repeated.
 
-    `missing` is the number of documents of the dedup that were not in the inputs.
+    `missing` is the number of documents of the dedup that were not in the inputs, `files` are the first of the rejected
+    records that are whole files.
     """
 
     written: int = 0
@@ -43,6 +45,7 @@ class Applied:
     rejected: int = 0
     repeated: int = 0
     missing: int = 0
+    files: list[str] = field(default_factory=list)
 
 
 def reading_of_run(folder: Path) -> InputOptions:
@@ -149,10 +152,16 @@ class _Application:
         self.count = Applied()
 
     def take_rejects(self, documents: Documents, one: Input) -> None:
-        self.count.rejected += len(documents.rejects)
+        for reject in documents.rejects:
+            self._reject(one, reject.path or one.name)
         if documents.rejects and not self._first_reject:
             first = documents.rejects[0]
             self._first_reject = f"{first.path or one.name}:{first.line}: {first.reason}"
+
+    def _reject(self, one: Input, path: str) -> None:
+        self.count.rejected += 1
+        if one.kind == "files" and len(self.count.files) < FILES_NAMED:
+            self.count.files.append(path)
 
     def end(self) -> None:
         """Count documents without a record; raise `ValueError` if no document had one, so that no output appears."""
@@ -175,7 +184,7 @@ class _Application:
         for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
             is_first = self.is_kept.get(doc_id, True) is not None
             if is_first and self._is_rejected(one, name, documents, place):
-                self.count.rejected += 1
+                self._reject(one, one.path_of(doc_id))
                 continue
             if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name

@@ -45,11 +45,12 @@ class Stored:
     nearest: Int64s  # for each document of the batch the index of its nearest one, -1 if none is near
     doc_ids: Sequence[str]
     fingerprints: Uint64s
+    same_ids: Int64s  # documents of the batch whose id a near stored document has: that one was ignored
 
 
 def none_stored(documents: Collected) -> Stored:
     """Return a result without near stored documents."""
-    return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64))
+    return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64), _NONE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +260,7 @@ def match_stored(
         found.take(groups, _asked(index, queries, options, found))
         progress(batch.stop, len(starts) - 1)
     fingerprints = np.array([fingerprint for _, fingerprint in found.known.values()], np.uint64)
-    return Stored(found.nearest, list(found.known), fingerprints)
+    return Stored(found.nearest, list(found.known), fingerprints, np.flatnonzero(found.has_same_id))
 
 
 def _asked(
@@ -293,6 +294,7 @@ class _StoredMatches:
         self._has_all = has_all
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: the nearest stored documents
+        self.has_same_id = np.zeros(len(documents.doc_ids), np.bool_)  # whether a near stored document has its id
         self._doc_ids = documents.doc_ids
         self._has_signatures = documents.has_signatures
         self._write = write
@@ -308,7 +310,11 @@ class _StoredMatches:
     def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
         """Return the ids of matches that are not documents of the batch."""
         met = list(dict.fromkeys(match.doc_id for match in matches))
-        return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist())) if met else frozenset()
+        if not met:
+            return frozenset()
+        numbers = self._doc_ids.find(met)
+        self.has_same_id[numbers[numbers >= 0]] = True
+        return frozenset(compress(met, (numbers < 0).tolist()))
 
     def _take_group(self, numbers: Sequence[int], others: Sequence[Match]) -> None:
         if not others:

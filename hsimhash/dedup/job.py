@@ -203,4 +203,11 @@ class _DedupRun:
         path = self.folder / f"matches.{self.form}"
         columns = (*MATCH_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
         with output_errors(path), open_table(path, self.form, columns) as table:
-            return match_stored(index, documents, self.options, table.write, partial(self._report, "match"))
+            stored = match_stored(index, documents, self.options, table.write, partial(self._report, "match"))
+        if count := len(stored.same_ids):
+            (example,) = documents.doc_ids.at(stored.same_ids[:1])
+            self.observer.say(
+                f"ignored stored documents that have the id of an input: {count:,}, such as {example!r:.200}; if they "
+                f"are other documents, use other ids: pass the folder that contains the inputs' folder"
+            )
+        return stored

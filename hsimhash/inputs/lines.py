@@ -327,7 +327,9 @@ def text_in(record: bytes) -> str:
     try:
         return record.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+        raise ValueError(
+            f"not UTF-8: {error.reason} at byte {error.start}; convert it first, for example with iconv"
+        ) from error
 
 
 def is_binary(head: bytes) -> bool:

@@ -286,7 +286,10 @@ class _Service:
         if isinstance(error, HTTPException):
             if error.status_code in (404, 405):
                 what = "not found" if error.status_code == 404 else "method not allowed"
-                shown = f"{what}: {request.method} {request.url.path}; GET / lists the endpoints"
+                remedy = (
+                    "pip install 'hsimhash[metrics]'" if request.url.path == METRICS else "GET / lists the endpoints"
+                )
+                shown = f"{what}: {request.method} {request.url.path}; {remedy}"
                 return _error(error.status_code, shown, error.headers)
             return _error(error.status_code, error.detail, error.headers)
         if isinstance(error, StoreReadOnlyError):

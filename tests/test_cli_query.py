@@ -67,8 +67,9 @@ def test_a_document_or_a_line_is_asked_for_with_its_sketch_and_key(tmp_path: Pat
     plain = [(name, None, "distance") for name in ("itself", "alike", "unlike", "bare")]
     assert found_by(run("query", "0xf0f0", "--store", url).stdout) == plain
     code, shown = on_terminal("query", "--id", "itself", "--store", url)
-    assert (code, "similarity" in shown, "0.88" in shown) == (0, True, True)
-    assert "similarity" not in on_terminal("query", "0xf0f0", "--store", url)[1]
+    assert (code, "similarity" in shown, "0.88" in shown, "found by" in shown) == (0, True, True, True)
+    near = on_terminal("query", "0xf0f0", "--store", url)[1]
+    assert ("similarity" in near, "found by" in near) == (False, False)
 
 
 def test_a_text_finds_its_equal_with_all_of_its_sketch(tmp_path: Path) -> None:

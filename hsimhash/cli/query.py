@@ -160,10 +160,13 @@ def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Ma
     columns = {
         "distance>": [str(match.distance) for match in matches],
         "similarity>": ["" if match.similarity is None else f"{match.similarity:.2f}" for match in matches],
+        "found by": [match.found_by for match in matches],
         "id": [match.doc_id for match in matches],
         "fingerprint": [format_fingerprint(match.fingerprint) for match in matches],
         "first seen": [iso_time(match.first_seen) for match in matches],
     }
     if not any(columns["similarity>"]):
         del columns["similarity>"]
+    if all(match.found_by == "distance" for match in matches):
+        del columns["found by"]
     print_table(list(columns), list(zip(*columns.values(), strict=True)), title=name)

@@ -67,7 +67,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) ->
 
 @pytest.mark.parametrize("name", ["auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5.5"])
 def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"(sketch|top) must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match=r"(sketch|top) must be a whole number (of at least 1|from 1 to 3), got"):
         Profile.named(name)
 
 
@@ -80,7 +80,7 @@ def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
         ({"name": "zh-1:top=5"}, "is reserved for the built-in profile"),
         ({"name": "zh-1:top"}, "invalid option 'top'"),
         ({"name": "mine:top=5"}, "name must consist of up to 64"),
-        ({"name": "m", "n": 0}, "n must be a whole number of at least 1, got 0"),
+        ({"name": "m", "n": 0}, "n must be a whole number from 1 to 64, got 0"),
         ({"name": "m", "n": True}, "n must be a whole number"),
         ({"name": "m", "cap": 0}, "cap must be a whole number of at least 1"),
         ({"name": "m", "seed": 2**32}, "seed must be a whole number"),
@@ -88,8 +88,8 @@ def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
         ({"name": "m", "tokens": "letters"}, "tokens 'letters' is unknown; did you mean"),
         ({"name": "m", "weights": "tfidf"}, "tokens 'words' and weights 'tfidf' are incompatible"),
         ({"name": "m", "normalize": "none"}, "normalize must be"),
-        ({"name": "m", "sketch": 4}, "sketch must be a whole number of at least 1, got 4"),
-        ({"name": "m", "key": 0}, "key must be a whole number of at least 1"),
+        ({"name": "m", "sketch": 4}, "sketch must be a whole number from 1 to 3, got 4"),
+        ({"name": "m", "key": 0}, "key must be a whole number from 1 to 64"),
         (
             {"name": "m", "han": "simplified-1"},
             "han must be None, or 'simplified-1' or 'simplified-2' with tokens 'script', got 'simplified-1'",

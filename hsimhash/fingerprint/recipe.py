@@ -293,10 +293,8 @@ def _check_numbers(recipe: Recipe) -> None:
         if value is None and name in _OPTIONAL:
             continue
         if type(value) is not int or not least <= value <= most:
-            near = f"; the nearest valid number is {max(least, min(value, most))}" if type(value) is int else ""
-            raise ValueError(
-                f"profile {recipe.name!r}: {name} must be a whole number of at least {least}, got {value!r}{near}"
-            )
+            valid = f"from {least} to {most}" if name in _MOST else f"of at least {least}"
+            raise ValueError(f"profile {recipe.name!r}: {name} must be a whole number {valid}, got {value!r}")
 
 
 def _check_choices(recipe: Recipe) -> None:

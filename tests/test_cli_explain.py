@@ -125,12 +125,22 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
 
 
 @pytest.mark.parametrize("command", ["explain", "fingerprint"])
-@pytest.mark.parametrize("missing", ["notes/a.txt", "/a", "a.html", "b.TXT"])
+@pytest.mark.parametrize("missing", ["notes/a.txt", "/a", "a.html", "b.jsonl.gz", "./a"])
 def test_a_path_of_no_file_is_not_a_text(command: str, missing: str, pages: tuple[str, str]) -> None:
     refused = run(command, missing, pages[0])
     assert (refused.exit_code, f"there is no file {missing!r}; pass --text" in refused.stderr) == (2, True)
     assert run(command, "--text", missing, "--text", "a").exit_code == 0
-    assert run(command, "either/or, perhaps", "The end.").exit_code == 0
+    for text in (
+        "either/or",
+        "https://example.org/a",
+        "U.S.A",
+        "请访问example.com",
+        "车速80km/h也没问题。",
+        "the end.txt is",
+    ):
+        assert run(command, text, pages[0]).exit_code == 0
+    Path("folder").mkdir(exist_ok=True)
+    assert "'folder' is a folder; pass --text" in run(command, "folder", pages[0]).stderr
 
 
 def test_the_bits_in_which_two_fingerprints_differ_are_counted_and_named(tmp_path: Path) -> None:

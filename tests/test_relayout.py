@@ -83,12 +83,17 @@ def test_what_others_wrote_meanwhile_is_told(old: str) -> None:
     assert "the new index has documents that the old one does not have: it was not empty" in result.stderr
 
 
-def test_without_a_layout_the_new_index_has_the_old_ones(old: str) -> None:
-    result = run("relayout", "--store", old, "--to", "lmdb://new")
+@pytest.mark.parametrize("to_layout", [(), ("--to-layout", "10")])
+def test_a_move_keeps_layout_and_distance(to_layout: tuple[str, ...]) -> None:
+    with HSimIndex.create("lmdb://before", layout="10", distance=2) as index:
+        index.add(5, "five")
+    result = run("relayout", "--store", "lmdb://before", "--to", "lmdb://new", *to_layout)
     assert result.exit_code == 0, result.stderr
     assert "hsimhash check --store lmdb://new" in result.stderr
-    with HSimIndex.open("lmdb://new") as new, HSimIndex.open(old) as before:
-        assert new.layout == before.layout
+    with HSimIndex.open("lmdb://new") as new:
+        assert (new.layout.name, new.distance) == ("10", 2)
+    HSimIndex.create("lmdb://other", layout="4").close()
+    assert run("relayout", "--store", "lmdb://before", "--to", "lmdb://other").exit_code == 5
 
 
 def test_what_cannot_be_is_refused(old: str) -> None:

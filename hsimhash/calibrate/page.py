@@ -68,7 +68,6 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
         spreads=[_spread_plot(one, found) for one in found.spreads],
         million=MILLION,
         unrelated=UNRELATED,
-        is_bound=lambda score: not (found.is_labelled or score.false_pairs.seen),
     )
 
 

@@ -17,6 +17,7 @@ from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # collection size for which false pairs are reported
+FEW_LABELS = 200  # labelled near pairs: with fewer, the best distance is a matter of chance
 TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
 
 
@@ -66,6 +67,18 @@ class Calibration:
     shown: tuple[Distance, ...]  # pairs of the sample around the recommended distance
     keyed: Distance  # pairs beyond that distance that share a key
     compared: tuple[ComparedProfile, ...]
+
+    def is_estimate(self, score: DistanceScore) -> bool:
+        """Whether precision and F1 are estimates: the sample does not have a false pair within the distance."""
+        return not self.is_labelled and not score.false_pairs.seen
+
+    @property
+    def caveat(self) -> str:
+        """What the labels, or their absence, leave uncertain; may be empty."""
+        if not self.is_labelled:
+            return "Without labels, similar documents that you would keep apart are not counted as false pairs."
+        few = f"The labels have {self.wanted:,} near pairs, too few to choose by; label {FEW_LABELS} or more."
+        return few if self.wanted < FEW_LABELS else ""
 
     @property
     def learnt(self) -> dict[str, Learnt]:

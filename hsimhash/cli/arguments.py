@@ -1,7 +1,8 @@
 """Interpret TEXT, FILE, FP and ID arguments, with the same rules for every command.
 
 1. The path of a file means the text of that file.
-2. Any other argument is a text, a fingerprint or a document id, depending on the command.
+2. Any other argument is a text, a fingerprint or a document id, depending on the command. It is not a text if it looks
+   like the path of a file that does not exist, or is that of a folder.
 3. The options --text, --file and --id define what their value is, so rule 1 does not apply to them.
 
 Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) is reduced to its main
@@ -11,7 +12,6 @@ text. The file - is stdin. `hsimhash remove` takes only ids as arguments, becaus
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -24,11 +24,11 @@ from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint
 from hsimhash.inputs.extraction import text_of_page
-from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
+from hsimhash.inputs.files import InputOptions, is_page_name, kind_by_name, packing_of
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, unpacked_whole
 from hsimhash.inputs.reader import content_of_file
 
-_WITH_SUFFIX = re.compile(r"[^.].*\.[A-Za-z][A-Za-z0-9]{0,5}")
+_TEXT_SUFFIXES = (".txt", ".md")
 ArgumentKind = Literal["text", "file", "id", "fingerprint", "unclear"]  # unclear: `explain` checks whether it is an id
 
 
@@ -55,8 +55,13 @@ def is_file(word: str) -> bool:
 
 
 def refuse_missing_file(word: str) -> None:
-    """Reject an argument that would be taken as a text but looks like the path of a file that does not exist."""
-    if not any(one.isspace() for one in word) and (os.sep in word or _WITH_SUFFIX.fullmatch(word)):
+    """Reject an argument that would be taken as a text but is a folder, or looks like the path of a missing file."""
+    if os.path.isdir(word):  # noqa: PTH112 (any text)
+        raise click.UsageError(f"{word!r:.200} is a folder; pass --text if it is a text")
+    folder, name = os.path.split(word)
+    is_name = not any(one.isspace() for one in name) and "://" not in word
+    has_suffix = kind_by_name(name) or is_page_name(name) or packing_of(name) or name.endswith(_TEXT_SUFFIXES)
+    if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (any text)
         raise click.UsageError(f"there is no file {word!r:.200}; pass --text if it is a text")
 
 

@@ -10,7 +10,7 @@ from hsimhash import calibrate as steps
 from hsimhash.calibrate import CalibrateOptions, Calibration
 from hsimhash.calibrate.options import SAMPLED
 from hsimhash.calibrate.results import MILLION
-from hsimhash.calibrate.scores import Curve, DistanceScore
+from hsimhash.calibrate.scores import DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
 from hsimhash.cli.console import plural, print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
@@ -23,7 +23,6 @@ from hsimhash.dedup.report_texts import date_of
 from hsimhash.files import replace_file
 
 REJECTS_SHOWN = 10
-ALMOST_ONE = 0.9995  # is shown as 1
 
 
 @click.command("calibrate", cls=Command)
@@ -150,14 +149,14 @@ def _print_tables(found: Calibration) -> None:
         ],
         title="F1 by distance",
     )
-    _print_curve(found.choice.curve, found.choice.score, is_labelled=found.is_labelled)
+    _print_curve(found)
 
 
-def _print_curve(curve: Curve, taken: DistanceScore, *, is_labelled: bool) -> None:
+def _print_curve(found: Calibration) -> None:
     def shown(share: float, score: DistanceScore) -> str:
-        is_bound = not is_labelled and not score.false_pairs.seen and score.precision < ALMOST_ONE
-        return f"{'≥' if is_bound else ''}{share:.3f}"
+        return f"{'≈ ' if found.is_estimate(score) else ''}{share:.3f}"
 
+    curve, taken = found.choice.curve, found.choice.score
     rows = [
         [
             "*" if score is taken else "",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 MOST_WORDS = 30  # most inputs in a command to paste; if there are more, the user must insert them
-FEW_LABELS = 200  # labelled near pairs: with fewer, the best distance is a matter of chance
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
@@ -116,17 +115,14 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         f"recommended: {curve.profile}, by {curve.way}, within {plural(score.distance, 'bit')}"
         f"{' (the defaults)' if is_default else ''}."
     )
-    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f}).")
+    f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
+    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (best of all {best_f1:.3f}).")
     if not score.false_pairs.of or (not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION):
         print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
-    if found.is_labelled and found.wanted < FEW_LABELS:
-        print_line(
-            f"The labels have {plural(found.wanted, 'near pair')}, too few to choose by; label {FEW_LABELS} or more."
-        )
-    if not found.is_labelled:
-        print_line("Without labels, similar documents that you would keep apart are not counted as false pairs.")
+    if found.caveat:
+        print_line(found.caveat)
     for label, learnt in found.learnt.items():
         print_line(f"Word weights of {label}: {learnt}.")
     if page is not None:

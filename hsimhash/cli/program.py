@@ -48,7 +48,7 @@ TASKS = {  # sections of the help: each command's module and summary. The help d
         "remove": ("removal", "Remove documents by id."),
         "expire": ("removal", "Remove documents older than a date."),
         "export": ("export", "Write the ids and fingerprints of all documents."),
-        "relayout": ("relayout", "Copy an index to a new one with another layout."),
+        "relayout": ("relayout", "Copy an index to another store or layout."),
         "settings": ("settings", "Show the settings and where they come from."),
         "completion": ("completion", "Set up Tab completion in your shell."),
     },

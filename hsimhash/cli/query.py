@@ -157,7 +157,7 @@ def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Ma
     if not matches:
         say(f"{name}: nothing found")
         return
-    columns = {
+    columns: dict[str, list[str]] = {
         "distance>": [str(match.distance) for match in matches],
         "similarity>": ["" if match.similarity is None else f"{match.similarity:.2f}" for match in matches],
         "found by": [match.found_by for match in matches],

@@ -16,6 +16,7 @@ from hsimhash.cli.options import Settings, how_made, metrics_option, open_index,
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex, opened_index
+from hsimhash.layout import Layout
 from hsimhash.load import default_job, relayout
 from hsimhash.store import Opening, backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
@@ -30,7 +31,12 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
     metavar="NAME",
     help="The new layout: 4, 10, 16, 20, 28, or blocks/choice. Default: that of the old index.",
 )
-@click.option("--distance", type=int, metavar="BITS", help="The default distance of queries on the new index.")
+@click.option(
+    "--distance",
+    type=int,
+    metavar="BITS",
+    help="The default distance of queries on the new index. Default: that of the old one, unless the layout changes.",
+)
 @click.option("--stage", metavar="DIR", help="HBase: load HFiles through this folder, as bulk-load does.")
 @program_option
 @memory_option
@@ -98,8 +104,10 @@ def relayout_command(
 
 def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None) -> HSimIndex:
     """Create the new index, or open it if it exists."""
+    if layout is None or Layout.parse(layout) == old.layout:
+        layout, distance = old.layout.name, old.distance if distance is None else distance
     try:
-        with HSimIndex.create(target, layout=layout or old.layout, profile=old.profile, distance=distance) as made:
+        with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
             say(f"created {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass

@@ -75,7 +75,7 @@ class ArrowValues:
         try:
             return self._value(scalar, [RECORD_LIMIT_BYTES])
         except UnicodeDecodeError as error:
-            return ValueError(f"not UTF-8: {error.reason} at byte {error.start}; convert it first")
+            return ValueError(f"not UTF-8: {error.reason} at byte {error.start}")
         except ValueError as error:
             return error
         except Exception as error:  # Arrow also raises exceptions of other types

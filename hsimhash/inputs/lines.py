@@ -327,9 +327,7 @@ def text_in(record: bytes) -> str:
     try:
         return record.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"not UTF-8: {error.reason} at byte {error.start}; convert it first, for example with iconv"
-        ) from error
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def is_binary(head: bytes) -> bool:
@@ -342,7 +340,13 @@ def text_of_file(data: bytes) -> str:
     if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
         raise ValueError("not text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
-        return text_in(data).removeprefix("\ufeff")
+        try:
+            return text_in(data).removeprefix("\ufeff")
+        except ValueError as error:
+            is_encoding = isinstance(error.__cause__, UnicodeDecodeError)
+            raise ValueError(
+                f"{error}; convert the file first, for example with iconv" if is_encoding else f"{error}"
+            ) from error
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -286,9 +286,8 @@ class _Service:
         if isinstance(error, HTTPException):
             if error.status_code in (404, 405):
                 what = "not found" if error.status_code == 404 else "method not allowed"
-                remedy = (
-                    "pip install 'hsimhash[metrics]'" if request.url.path == METRICS else "GET / lists the endpoints"
-                )
+                lacks_metrics = request.url.path == METRICS and not self._has_metrics
+                remedy = "pip install 'hsimhash[metrics]'" if lacks_metrics else "GET / lists the endpoints"
                 shown = f"{what}: {request.method} {request.url.path}; {remedy}"
                 return _error(error.status_code, shown, error.headers)
             return _error(error.status_code, error.detail, error.headers)

@@ -115,6 +115,7 @@ dist: $(VENV)/.dist
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python docs/man_page.py >dist/hsimhash.1
 	mkdir dist/completions
+	awk '/^## /{n++} n==1' CHANGELOG.md >dist/notes.md
 	for shell in bash zsh fish; do $(BIN)/hsimhash completion $$shell >dist/completions/hsimhash.$$shell || exit; done
 
 bench: $(VENV)/.bench $(VENV)/.pybind $(VENV)/.datatrove
@@ -219,4 +220,4 @@ hbase-stop:
 	@docker/hbase/entrypoint stop
 
 clean: hbase-stop
-	rm -rf docs/site native/target native/Cargo.lock .hbase $(VENV) .venv-3.* .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf docs/site native/target native/Cargo.lock .hbase $(VENV) .venv-3.* .venv-lowest .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,11 +18,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from hsimhash import Layout
+
 TOP = Path(__file__).parents[1]
 IMAGES = TOP / "docs" / "pages" / "images"
 SCHEMES = {"light": 1, "dark": 0}  # Chromium's numbers of them
 WIDTH, TERMINAL_WIDTH = 1100, 96
-BLOCKS, BLOCK_BITS = 4, 16
+LAYOUT = Layout.named("4")
+BLOCKS, BLOCK_BITS = len(LAYOUT.drawers), 64 // len(LAYOUT.drawers)
+DRAWN_AS_OF = 1_767_225_600  # the page shows when its input was changed
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2")
 NEAR = 2  # the block in which the two fingerprints of the drawing differ
 
@@ -36,7 +40,9 @@ def run(*command: str, folder: Path, **variables: str) -> str:
 
 def photograph(page: Path, name: str, height: int) -> None:
     """Save the top of a page as pictures, a light and a dark one."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        sys.exit("pictures of pages need Chromium: apt-get install chromium, or dnf install chromium")
     for scheme, number in SCHEMES.items():
         options = (
             "--headless",
@@ -101,6 +107,7 @@ def main() -> None:
         shown = run("hsimhash", "explain", *two, folder=folder, FORCE_COLOR="1", COLUMNS=str(TERMINAL_WIDTH))
         draw_terminal(shown, "explain", f"hsimhash explain {' '.join(two)}")
         shutil.copy(TOP / "hsimhash" / "sample" / "documents.jsonl", folder / "pages.jsonl")
+        os.utime(folder / "pages.jsonl", (DRAWN_AS_OF, DRAWN_AS_OF))
         run("hsimhash", "calibrate", "pages.jsonl", "--report", "calibration.html", folder=folder)
         photograph(folder / "calibration.html", "calibration", 1270)
 

@@ -96,7 +96,7 @@ def test_stored_documents_with_the_id_of_an_input_are_counted(out: Path, tmp_pat
         url = make_index(tmp_path / str(number), stored)
         result = run("dedup", source, "--out", str(out), "--against", url, "--overwrite")
         assert json.loads(result.stdout)["matched"] == number
-        assert ("ignored stored documents that have the id of an input: 1, such as 'd0'" in result.stderr) == (
+        assert ("already stored under the same id: 1, such as 'd0'; if that is another" in result.stderr) == (
             not number
         )
 

@@ -75,11 +75,12 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
 
 def unread(count: Applied) -> str:
     """Return the names of files that apply did not write because they could not be read, to follow their number."""
-    if not count.files:
+    if not count.unread:
         return ""
-    more = count.rejected - len(count.files)
-    names = ", ".join(map(shell_word, count.files)) + (f" and {more:,} more" if more else "")
-    return f": {names}; rejects.jsonl has the reasons"
+    more = count.unread - len(count.unread_files)
+    names = ", ".join(map(shell_word, count.unread_files)) + (f" and {more:,} more" if more else "")
+    others = ", among them files" if count.unread < count.rejected else ""
+    return f"{others}: {names}; rejects.jsonl in the results of dedup has the reasons"
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:

@@ -146,9 +146,9 @@ def dedup_command(
     (with auto-3: three of their five heaviest words). If both have sketches, the sketches must agree as well. Profiles
     without keys and sketches, such as auto-1, compare only fingerprints.
 
-    Before dedup drops a document that only shares a key, it reads the text again. It keeps the document if less than
-    half of its shingles occur in the text kept in its place. Texts that cannot be read again, such as those from stdin,
-    are not compared. --max-sketch off turns off both comparisons, of sketches and of texts.
+    Before dedup drops a document that only shares a key, it compares the texts. It keeps the document if less than half
+    of its shingles occur in the text kept in its place. Texts that cannot be read again, such as those from stdin, are
+    not compared. --max-sketch off turns off both comparisons, of sketches and of texts.
 
     DIR then contains report.html for you to read, keep.txt and drop.txt with ids, the tables pairs and clusters, and
     stats.json, which appears last. Documents that are too short for a fingerprint are kept and listed in short.jsonl.

@@ -36,8 +36,8 @@ _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 class Applied:
     """Numbers of records: written, left out because of `which`, rejected, and repeated.
 
-    `missing` is the number of documents of the dedup that were not in the inputs, `files` are the first of the rejected
-    records that are whole files.
+    `missing` is the number of documents of the dedup that were not in the inputs, `unread` is the number of rejected
+    records that are whole files, and `unread_files` are the first of these.
     """
 
     written: int = 0
@@ -45,7 +45,8 @@ class Applied:
     rejected: int = 0
     repeated: int = 0
     missing: int = 0
-    files: list[str] = field(default_factory=list)
+    unread: int = 0
+    unread_files: list[str] = field(default_factory=list)
 
 
 def reading_of_run(folder: Path) -> InputOptions:
@@ -160,8 +161,10 @@ class _Application:
 
     def _reject(self, one: Input, path: str) -> None:
         self.count.rejected += 1
-        if one.kind == "files" and len(self.count.files) < FILES_NAMED:
-            self.count.files.append(path)
+        if one.kind == "files":
+            self.count.unread += 1
+            if len(self.count.unread_files) < FILES_NAMED:
+                self.count.unread_files.append(path)
 
     def end(self) -> None:
         """Count documents without a record; raise `ValueError` if no document had one, so that no output appears."""

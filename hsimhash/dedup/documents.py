@@ -1,6 +1,6 @@
 """Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
 
-Texts, ids and positions are not held in memory; ids and positions go to files in the folder of results. The first
+Ids and positions go to files in the folder of results, and texts are held only if they are small. The first
 record with an id is the document. A later record with the same id counts as a repeat if its signature and length are
 the same. Otherwise it is rejected, because hsimhash cannot know which of the two is right.
 """

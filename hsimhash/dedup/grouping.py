@@ -45,7 +45,7 @@ class Stored:
     nearest: Int64s  # for each document of the batch the index of its nearest one, -1 if none is near
     doc_ids: Sequence[str]
     fingerprints: Uint64s
-    same_ids: Int64s  # documents of the batch whose id a near stored document has: that one was ignored
+    same_ids: Int64s  # documents that matched no stored document but one with their own id, which is ignored
 
 
 def none_stored(documents: Collected) -> Stored:
@@ -260,7 +260,7 @@ def match_stored(
         found.take(groups, _asked(index, queries, options, found))
         progress(batch.stop, len(starts) - 1)
     fingerprints = np.array([fingerprint for _, fingerprint in found.known.values()], np.uint64)
-    return Stored(found.nearest, list(found.known), fingerprints, np.flatnonzero(found.has_same_id))
+    return Stored(found.nearest, list(found.known), fingerprints, np.array(found.same_ids, np.int64))
 
 
 def _asked(
@@ -294,7 +294,7 @@ class _StoredMatches:
         self._has_all = has_all
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: the nearest stored documents
-        self.has_same_id = np.zeros(len(documents.doc_ids), np.bool_)  # whether a near stored document has its id
+        self.same_ids: list[int] = []
         self._doc_ids = documents.doc_ids
         self._has_signatures = documents.has_signatures
         self._write = write
@@ -305,6 +305,10 @@ class _StoredMatches:
         strangers = self.strangers_in(match for matches in near for match in matches)
         for numbers, matches in zip(groups, near, strict=True):
             self._take_group(numbers, [match for match in matches if match.doc_id in strangers])
+            if matches and not any(match.doc_id in strangers for match in matches):
+                own = {match.doc_id for match in matches}
+                names = self._doc_ids.at(np.array(numbers, np.int64))
+                self.same_ids += [number for number, name in zip(numbers, names, strict=True) if name in own]
         self.write_rows()
 
     def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
@@ -312,9 +316,7 @@ class _StoredMatches:
         met = list(dict.fromkeys(match.doc_id for match in matches))
         if not met:
             return frozenset()
-        numbers = self._doc_ids.find(met)
-        self.has_same_id[numbers[numbers >= 0]] = True
-        return frozenset(compress(met, (numbers < 0).tolist()))
+        return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist()))
 
     def _take_group(self, numbers: Sequence[int], others: Sequence[Match]) -> None:
         if not others:

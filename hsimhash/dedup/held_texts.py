@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from hsimhash.fingerprint.bits import Int64s
 from hsimhash.inputs.reader import HELD_BYTES, Batch
 
 
@@ -15,27 +18,28 @@ class HeldTexts:
 
     def __init__(self) -> None:
         self._left = HELD_BYTES
-        self._batches = defaultdict[int, list[tuple[Sequence[int], Sequence[str]]]](list)
+        self._batches = defaultdict[int, list[tuple[Int64s, Sequence[str]]]](list)  # by input; lines and texts
 
     def take(self, batch: Batch) -> None:
         """Hold the texts of the next batch; once there are too many, drop all of them."""
         texts = batch.documents.texts
         if self._left < 0 or not texts:
             return
-        self._left -= sum(map(sys.getsizeof, texts))
+        lines = np.array(batch.documents.lines, np.int64)
+        self._left -= sum(map(sys.getsizeof, texts)) + lines.nbytes + sys.getsizeof(texts)
         if self._left < 0:
             self._batches.clear()
         else:
-            self._batches[batch.input].append((batch.documents.lines, texts))
+            self._batches[batch.input].append((lines, texts))
 
     def at(self, place: int, lines: Sequence[int]) -> Iterator[tuple[int, str]] | None:
-        """Return (line, text) of the given lines of an input, or None if its texts are not held."""
+        """Return (line, text) of the given lines of the input at a place, or None if its texts are not held."""
         batches = self._batches.get(place)
         return None if batches is None else self._at(batches, lines)
 
     @staticmethod
-    def _at(batches: Sequence[tuple[Sequence[int], Sequence[str]]], lines: Sequence[int]) -> Iterator[tuple[int, str]]:
+    def _at(batches: Sequence[tuple[Int64s, Sequence[str]]], lines: Sequence[int]) -> Iterator[tuple[int, str]]:
         first_lines = [batch_lines[0] for batch_lines, _ in batches]
         for line in lines:
             batch_lines, texts = batches[bisect_right(first_lines, line) - 1]
-            yield line, texts[bisect_left(batch_lines, line)]
+            yield line, texts[int(np.searchsorted(batch_lines, line))]

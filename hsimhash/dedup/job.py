@@ -207,7 +207,7 @@ class _DedupRun:
         if count := len(stored.same_ids):
             (example,) = documents.doc_ids.at(stored.same_ids[:1])
             self.observer.say(
-                f"ignored stored documents that have the id of an input: {count:,}, such as {example!r:.200}; if they "
-                f"are other documents, use other ids: pass the folder that contains the inputs' folder"
+                f"already stored under the same id: {count:,}, such as {example!r:.200}; if that is another document, "
+                f"use other ids: for files, pass the folder that contains their folder"
             )
         return stored

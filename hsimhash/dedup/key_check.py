@@ -1,4 +1,4 @@
-"""Compare the texts of documents that would be dropped by key alone; each is read again from its input."""
+"""Compare the texts of documents that would be dropped by key alone."""
 
 from __future__ import annotations
 

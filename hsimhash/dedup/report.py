@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from hsimhash.dedup.word_diff import Comparison, IdPart, id_parts, shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from jinja2.bccache import Bucket
 
 CLUSTERS_SHOWN = 20  # clusters with a warning, the largest ones, and the least alike
 LARGEST_SHOWN = 5  # how many of them are the largest ones
@@ -300,19 +296,10 @@ def write_report(file: TextIO, data: ReportData) -> None:
 @cache
 def page_environment(part: str) -> Environment:
     """Return the template environment for the pages of a subpackage; it also has the report's templates."""
-    # Only here, because the import takes 20 ms and most tasks do not need it.
-    from jinja2 import ChoiceLoader, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-
-    class CompiledTemplates(FileSystemBytecodeCache):
-        """Keeps compiled templates next to the compiled modules, because compiling takes 60 ms each time."""
-
-        def dump_bytecode(self, bucket: Bucket) -> None:
-            if not sys.dont_write_bytecode:
-                with suppress(OSError):  # an installation that this user cannot write to
-                    super().dump_bytecode(bucket)
+    # Imported here because it takes 20 ms, and most tasks do not need it.
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        bytecode_cache=CompiledTemplates(str(Path(__file__).with_name("__pycache__"))),
         loader=ChoiceLoader([PackageLoader("hsimhash", folder) for folder in dict.fromkeys((part, "dedup"))]),
         autoescape=True,
         undefined=StrictUndefined,

@@ -1,4 +1,4 @@
-"""Read the texts that the report compares from the inputs again, and keep them in a temporary file."""
+"""Keep the texts that the report compares, in a temporary file if there are many."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Texts:
         compared: Collection[int],
         listed: Collection[int],
     ) -> None:
-        """Read the inputs again for the texts of documents to compare, and of those whose first lines are listed."""
+        """Take the texts of documents to compare, and of those whose first lines are listed."""
         wanted = np.array(sorted({*compared, *listed}), np.int64)
         missing: dict[int, str] = {}
         for number, text in texts_again(documents, inputs, options, wanted, missing):

@@ -1,4 +1,4 @@
-"""Read texts of documents from the inputs again, because a job does not keep them."""
+"""Texts of documents: those that are held, or else read from the inputs again."""
 
 from __future__ import annotations
 

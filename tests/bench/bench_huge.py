@@ -74,10 +74,9 @@ def main() -> None:
     given = options(__doc__, documents=(DOCUMENTS, "how many"))
     print_conditions("an index larger than memory", seed=SEED, k=K, **MADE, documents=given.documents)
     rng = np.random.default_rng(SEED)
-    with scratch_folder(given.scratch) as folder:
+    with scratch_folder(given.scratch) as scratch:
         fingerprints = random_fingerprints(rng, given.documents)
-        folder = folder.resolve()
-        place = build(fingerprints, folder)
+        place = build(fingerprints, scratch.resolve())
         asked = half_near(rng, fingerprints, COLD + WARMING + WARM + BATCHES * BATCH, K)
         del fingerprints
         forget(place)

@@ -96,7 +96,7 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw/t?transport=http", "transport=http is not one of buffered, framed"),
         ("hbase://gw/t?path=", "option path is empty"),
         ("hbase://gw/t?ca=/x", "go with hbase"),
-        ("hbase+https://gw/t?key=/x", "needs cert="),
+        ("hbase+https://gw/t?key=/x", "requires cert="),
         ("hbase+https://gw/t?transport=framed", "transport= and protocol= do not apply to HTTP"),
         ("hbase://gw/t?auth=plain", "auth=plain is not one of kerberos"),
         ("hbase://gw/t?auth=kerberos&qop=privacy", "qop=privacy is not one of auth, auth-int, auth-conf"),

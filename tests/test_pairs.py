@@ -322,7 +322,7 @@ def test_parts_that_spill_cut_no_bucket() -> None:
         (np.array([1.0]), {}, TypeError, "got float"),
         ([1], {"max_distance": -1}, ValueError, "at least 0"),
         ([1], {"max_distance": -1, "layout": "4"}, ValueError, "outside 0 to 3"),
-        ([1], {"max_distance": 4, "layout": "10"}, ValueError, "outside 0 to 3, what layout 10"),
+        ([1], {"max_distance": 4, "layout": "10"}, ValueError, "outside 0 to 3, the distances that layout 10 covers"),
         ([1], {"max_distance": 1.0}, TypeError, "got float"),
         ([1], {"max_distance": 400}, ValueError, "400"),
         ([1], {"layout": "11"}, ValueError, "unknown layout '11'"),

@@ -43,7 +43,7 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
         *(f"+ create family {name}" for name in "fdi"),
         "+ create record",
     ]
-    assert "made" in run("create-table", *asked).stderr
+    assert "created" in run("create-table", *asked).stderr
     for again in (asked, ("--store", store)):  # what nobody asks for is as it was made
         assert "already exists with layout 4 and profile auto-3" in run("create-table", *again).stderr
     facts = json.loads(done("describe", "--store", store, "--json"))

@@ -245,7 +245,7 @@ def test_a_call_whose_script_an_administrator_ends_fails_or_is_done(server: Redi
         killing = other.submit(kill)
         try:
             if name == "check":
-                with pytest.raises(StoreUnavailableError, match="an administrator ended the script"):
+                with pytest.raises(StoreUnavailableError, match="an administrator killed the script"):
                     [index.check() for _ in range(1_000)]
             elif name == "add":
                 assert index.add_many([6] * 20_000, MANY) <= 20_000

@@ -268,7 +268,7 @@ def test_a_server_that_is_not_there_or_is_no_redis_is_named(redis_server: RedisS
             connection.close()
 
     with serving(Web()) as web:
-        assert "no Redis" in message_of(f"redis://127.0.0.1:{web.port}")
+        assert "is not Redis" in message_of(f"redis://127.0.0.1:{web.port}")
     assert "does not have that database" in message_of(redis_server.url(database=99))
 
 

@@ -39,7 +39,7 @@ def pages(tmp_path: Path) -> Path:
 
 
 def test_an_index_is_made_met_again_refused_to_others_and_dropped(url: str, redis_server: RedisServer) -> None:
-    assert "made" in run("create-table", "--store", url, "--layout", "10").stderr
+    assert "created" in run("create-table", "--store", url, "--layout", "10").stderr
     assert "already exists with layout 10" in run("create-table", "--store", url).stderr
     other = run("create-table", "--store", url, "--layout", "4")
     assert other.exit_code == 5

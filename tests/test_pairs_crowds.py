@@ -126,7 +126,7 @@ def refused(signatures: Signatures, rank: NDArray[np.int64], fails: NDArray[np.b
     _, vertex = np.unique(
         np.stack([signatures.fingerprints, signatures.sketches, signatures.keys]), axis=1, return_inverse=True
     )
-    order = np.argsort(rank)
+    vertex, order = vertex.ravel(), np.argsort(rank)  # numpy 2.0 returns two dimensions
     best = order[np.unique(vertex[order], return_index=True)[1]]
     found = np.zeros((len(best), len(best)), np.bool_)
     np.logical_or.at(found, (vertex[:, None], np.arange(len(best))), fails[:, best])

@@ -25,7 +25,9 @@ shell, the message ends with a `Remedy`, which has both wordings.
 
 from __future__ import annotations
 
+import difflib
 import errno
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -56,6 +58,11 @@ class Remedy(str):
 
     def __reduce__(self) -> tuple[object, ...]:
         return Remedy, (str(self), self.shell)
+
+
+def most_like(word: str, known: Iterable[str]) -> str:
+    """Return the known word most similar to `word`, for a message."""
+    return difflib.get_close_matches(word, list(known), n=1, cutoff=0)[0]
 
 
 def in_shell(said: object) -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from hsimhash.errors import SettingsError
+from hsimhash.errors import SettingsError, most_like
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import formats_named
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
@@ -270,8 +270,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-    return f"did you mean {nearest}? 'hsimhash settings show' lists all"
+    return f"did you mean {most_like(name, known)}? 'hsimhash settings show' lists all"
 
 
 def _shown(name: str, value: object) -> str:

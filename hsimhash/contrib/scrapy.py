@@ -34,7 +34,6 @@ passes), `hsimhash/error` (not compared; the log has the reason), `hsimhash/call
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import os
 import time
@@ -64,6 +63,7 @@ from twisted.internet.threads import deferToThread
 from w3lib.url import canonicalize_url, is_url
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.fingerprint.profile_grammar import nearest
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.field_values import doc_id_of, text_of
@@ -301,8 +301,7 @@ def _warn_of_unknown(settings: BaseSettings) -> None:
     """Warn about settings of this add-on that do not exist: with a misspelt store, a crawl would start from nothing."""
     known = (*_DEFAULTS, *_CHOICES)
     for name in sorted(name for name in settings if name.startswith(_PREFIX) and name not in known):
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-        logger.warning("unknown setting %s is ignored; did you mean %s? available: %s", name, nearest, ", ".join(known))
+        logger.warning("unknown setting %s is ignored; %s", name, nearest(name, known))
 
 
 def _check_store(place: str | os.PathLike[str]) -> None:

@@ -12,10 +12,11 @@ whose names cannot contain commas.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from hsimhash.errors import most_like
 
 LISTS = ("idf", "words", "stops", "rarity")
 MOST_OWN_NAME = 64  # characters
@@ -31,8 +32,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word most similar to `word`, followed by all known words, for a message."""
     listed = list(known)
     begun = [name for name in listed if word and name.startswith(word)]
-    (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
-    return f"did you mean {most_like}? available: {', '.join(listed)}"
+    return f"did you mean {most_like(word, begun or listed)}? available: {', '.join(listed)}"
 
 
 def read_options(written: str) -> dict[str, Value]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from hsimhash.durations import seconds_in
+from hsimhash.errors import most_like
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
@@ -49,6 +50,11 @@ def url_of(place: str | os.PathLike[str]) -> str:
         raise TypeError(f"an index must be a URL or a path, got {type(place).__name__}: {masked(repr(place)):.80}")
     is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
     return f"lmdb://{place}" if is_path else place
+
+
+def unknown_option(name: str, known: Iterable[str]) -> ValueError:
+    """Return the error for an option that no URL of a store has."""
+    return ValueError(f"unknown option {name}; did you mean {most_like(name, known)}?")
 
 
 def folder_in(url: str, path: str) -> Path:

@@ -19,7 +19,7 @@ from hsimhash.store.checkup import Check
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.checkup import checks
 from hsimhash.store.lmdb.store import LmdbStore
-from hsimhash.store.urls import LOCK_TIMEOUT, folder_in, time_option, url_of
+from hsimhash.store.urls import LOCK_TIMEOUT, folder_in, time_option, unknown_option, url_of
 
 _OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
 
@@ -32,7 +32,7 @@ def _parts(url: str) -> tuple[str, str]:
         time_option(LOCK_TIMEOUT, found[2])
         return url[: found.start()], found[0]
     if found and difflib.get_close_matches(found[1], [LOCK_TIMEOUT]):
-        raise ValueError(f"unknown option {found[1]}; did you mean {LOCK_TIMEOUT}?")
+        raise unknown_option(found[1], [LOCK_TIMEOUT])
     return url, ""
 
 

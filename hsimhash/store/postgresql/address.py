@@ -7,13 +7,12 @@ because they may be secrets and URLs are printed.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlencode
 
 from hsimhash.store.base import LOCK_TIMEOUT_S
-from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT, options_in, parsed_url, time_option
+from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT, options_in, parsed_url, time_option, unknown_option
 
 POSTGRESQL_SCHEME = "postgresql"
 DEFAULT_SCHEMA = "public"
@@ -72,8 +71,7 @@ class DatabaseAddress:
         schema, table = _table_of(named.pop("table", ""))
         times = {name: time_option(name, named.pop(name)) for name in _TIMES if name in named}
         for name in [name for name in named if name not in _OPTIONS]:
-            nearest = difflib.get_close_matches(name, [*_OPTIONS, "table", *_TIMES], n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
+            raise unknown_option(name, [*_OPTIONS, "table", *_TIMES])
         rest = urlencode(named, quote_via=quote)
         who = f"{user}@" if user else ""
         conninfo = f"{POSTGRESQL_SCHEME}://{who}{hosts}/{database}{'?' if rest else ''}{rest}"

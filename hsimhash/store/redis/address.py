@@ -12,7 +12,6 @@ keys of an index begin with its prefix and a colon.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
@@ -26,6 +25,7 @@ from hsimhash.store.urls import (
     options_in,
     parsed_url,
     time_option,
+    unknown_option,
 )
 
 REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379}
@@ -130,8 +130,7 @@ def _options(query: str) -> dict[str, Any]:
         if name == "username":
             raise ValueError("username= does not name the user; write user@host")
         if name not in (*_FIELDS, "db"):
-            nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
+            raise unknown_option(name, _FIELDS)
         if _FIELDS.get(name, name) in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS.get(name, name)] = _value(name, value)

@@ -12,7 +12,6 @@ scheme.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from hsimhash.store.urls import (
     options_in,
     parsed_url,
     time_option,
+    unknown_option,
 )
 
 DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
@@ -167,8 +167,7 @@ def _options(query: str) -> Options:
     values: dict[str, Any] = {}
     for name, value in options_in(query):
         if name not in _FIELDS:
-            nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}; did you mean {nearest}?")
+            raise unknown_option(name, _FIELDS)
         if _FIELDS[name] in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS[name]] = _value(name, value)

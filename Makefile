@@ -113,7 +113,7 @@ dist: $(VENV)/.dist
 	rm -rf dist
 	$(BIN)/python -m build --quiet --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
-	$(BIN)/python docs/man_page.py >dist/hsimhash.1
+	$(BIN)/python -m docs.man_page >dist/hsimhash.1
 	mkdir dist/completions
 	awk '/^## /{n++} n==1' CHANGELOG.md >dist/notes.md
 	for shell in bash zsh fish; do $(BIN)/hsimhash completion $$shell >dist/completions/hsimhash.$$shell || exit; done

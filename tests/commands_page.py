@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from click.testing import CliRunner
 
 from hsimhash.cli.program import COMMANDS, main
@@ -37,7 +39,21 @@ URLS = {
 
 def text() -> str:
     """Return the page, generated from the program's help."""
-    return HEAD + matrix() + "".join(map(_section, ["", *COMMANDS, "settings show"]))
+    return HEAD + matrix() + "".join(f"\n## `{name}`\n\n```text\n{shown}\n```\n" for name, shown in helps())
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """Yield the program, its commands and their subcommands, each with its help text."""
+    for command in ("", *COMMANDS):
+        yield _help_of(command)
+        group = main.get_command(click.Context(main), command)
+        if isinstance(group, click.Group):
+            yield from (_help_of(f"{command} {name}") for name in group.commands)
+
+
+def _help_of(command: str) -> tuple[str, str]:
+    shown = CliRunner().invoke(main, [*command.split(), "--help"], prog_name="hsimhash")
+    return f"hsimhash {command}".rstrip(), shown.stdout.strip()
 
 
 def matrix() -> str:
@@ -63,11 +79,6 @@ def _answer(backend: Backend, capability: type) -> str:
     if instead is None:
         return ""
     return "prints the commands" if instead.lines else "not needed"
-
-
-def _section(command: str) -> str:
-    shown = CliRunner().invoke(main, [*command.split(), "--help"], prog_name="hsimhash")
-    return f"\n## `{f'hsimhash {command}'.rstrip()}`\n\n```text\n{shown.stdout.strip()}\n```\n"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hsimhash import __version__
-from tests.support.effort import thorough
+from tests.stress.spark_versions import python_of
+from tests.support.effort import IS_THOROUGH, thorough
 
 pytestmark = [thorough, pytest.mark.timeout(600)]
 TOP = Path(__file__).parents[1]
@@ -19,19 +20,10 @@ OLDEST, NEWEST = 11, 14
 
 
 def pythons() -> list[str]:
-    """Return a program for each released Python on this machine that hsimhash supports."""
-    found = {sys.version_info.minor: sys.executable}
-    folders = sorted(Path.home().glob(".pyenv/versions/*/bin"))
-    for minor in range(OLDEST, NEWEST + 1):
-        named = [*map(shutil.which, [f"python3.{minor}"]), *(str(one / f"python3.{minor}") for one in folders)]
-        usable = [one for one in named if one and Path(one).exists() and _runs(one)]
-        found |= {minor: usable[0]} if usable and minor not in found else {}
-    return [found[minor] for minor in sorted(found)]
-
-
-def _runs(program: str) -> bool:
-    command = [program, "-c", "import ensurepip, sys; sys.exit(sys.version_info.releaselevel != 'final')"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    """Return a program for each Python on this machine that hsimhash supports; only thorough runs look for others."""
+    if not IS_THOROUGH:
+        return [sys.executable]
+    return [one for minor in range(OLDEST, NEWEST + 1) if (one := python_of(f"3.{minor}"))]
 
 
 def run(*command: str | Path, folder: Path) -> str:

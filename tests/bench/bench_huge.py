@@ -8,20 +8,15 @@ of disk.
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.bench.bench_load import MADE, MIB, write_input
+from tests.bench.bench_load import MADE, ingested, print_ingested, write_input
 from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
 from tests.support.programs import options, print_bar, print_conditions, scratch_folder, seconds
 
@@ -48,21 +43,13 @@ def show(name: str, times_s: Sequence[float]) -> None:
 
 def build(fingerprints: Numbers, folder: Path) -> Path:
     """Ingest the documents; return the folder of the index."""
-    source, index = folder / "documents.tsv", folder / "index"
+    source = folder / "documents.tsv"
     write_input(source, fingerprints)
-    command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", f"lmdb://{index}", "--quiet"]
-    command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
-    began = time.perf_counter()
-    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
-    took_s = time.perf_counter() - began
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    added = json.loads(done.stdout)["added"]
-    size = sum(path.stat().st_blocks * 512 for path in index.rglob("*") if path.is_file())
-    print(f"ingest: {took_s:,.0f} s, {added / took_s:,.0f} documents/s, {used.ru_utime + used.ru_stime:,.0f} CPU s")
-    print(f"ingest: peak {used.ru_maxrss / 1024:,.0f} MiB")
-    print(f"index: {size / MIB:,.0f} MiB, {size / added:,.1f} bytes a document", flush=True)
+    one = ingested(source, folder)
+    print(f"ingest: {one.rate:,.0f} documents/s")
+    print_ingested(one, source)
     source.unlink()
-    return index
+    return folder / "index"
 
 
 def timed(query: Callable[[int], object], asked: Sequence[int]) -> list[float]:

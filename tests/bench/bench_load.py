@@ -85,22 +85,27 @@ def write_input(path: Path, fingerprints: Numbers) -> None:
 def ingest(source: Path, folder: Path) -> Ingested:
     """Run the command on a new index; the index is deleted again."""
     with scratch_folder(folder) as place:
-        url = f"lmdb://{place / 'index'}"
-        command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", url, "--quiet"]
-        command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
-        began = time.perf_counter()
-        with (place / "output").open("wb") as output, (place / "errors").open("wb") as errors:
-            process = subprocess.Popen(command, stdout=output, stderr=errors)
-            own_bytes = max(_own_bytes_while_running(process.pid), default=0)
-            _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise RuntimeError(f"{' '.join(command)}: {(place / 'errors').read_text()}")
-        with HSimIndex.open(url) as index:
-            facts = {name: value for name, value in index.describe().items() if isinstance(value, int)}
-        if json.loads((place / "output").read_text())["added"] != facts["documents"]:
-            raise RuntimeError(f"{source}: the summary and the index differ")
+        return ingested(source, place)
+
+
+def ingested(source: Path, place: Path) -> Ingested:
+    """Run the command on a new index in `place`, which has the name `index`."""
+    url = f"lmdb://{place / 'index'}"
+    command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", url, "--quiet"]
+    command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
+    began = time.perf_counter()
+    with (place / "output").open("wb") as output, (place / "errors").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
+        own_bytes = max(_own_bytes_while_running(process.pid), default=0)
+        _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {(place / 'errors').read_text()}")
+    with HSimIndex.open(url) as index:
+        facts = {name: value for name, value in index.describe().items() if isinstance(value, int)}
+    if json.loads((place / "output").read_text())["added"] != facts["documents"]:
+        raise RuntimeError(f"{source}: the summary and the index differ")
     cpu_seconds = usage.ru_utime + usage.ru_stime
     return Ingested(seconds, cpu_seconds, usage.ru_maxrss << 10, own_bytes, usage.ru_oublock << 9, facts)
 

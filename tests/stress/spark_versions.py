@@ -50,6 +50,7 @@ def lowest() -> tuple[str, ...]:
     return tuple(re.sub(">=([^,]+).*", r"==\1", one) for one in extras["spark"])
 
 
+IS_RELEASE = "import ensurepip, sys; sys.exit(sys.version_info.releaselevel != 'final')"
 CELLS = (
     Cell("lowest", "3.11", 17, lowest()),
     Cell("spark-3.5", "3.12", 17, ("pyspark==3.5.*",)),
@@ -61,10 +62,10 @@ CELLS = (
 
 
 def python_of(version: str) -> str | None:
-    """Return a program of this version of Python that runs, on the path or among pyenv's."""
+    """Return a program of a release of this version of Python that runs, on the path or among pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     found = [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")), reverse=True)]
-    works = [one for one in found if one and not _run([one, "-c", "import ensurepip"]).returncode]
+    works = [one for one in found if one and not _run([one, "-c", IS_RELEASE]).returncode]
     return works[0] if works else None
 
 

@@ -18,6 +18,7 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     READING,
+    Function,
     Settings,
     field_options,
     fingerprint_field_option,
@@ -32,6 +33,7 @@ from hsimhash.cli.options import (
 )
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, DedupSummary, Method, PairsListed
+from hsimhash.dedup.options import METHODS
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
@@ -71,20 +73,36 @@ def named_folder(text: str) -> Path:
     return Path(text)
 
 
+def clusters_options(command: Function) -> Function:
+    """Add the options that say what a cluster is."""
+    size = click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
+    method = click.option(
+        "--clusters",
+        type=click.Choice(METHODS),
+        default="star",
+        show_default=True,
+        help="star: every document is near the kept one; components: documents are connected by chains of near pairs.",
+    )
+    return method(size(command))
+
+
+pairs_option = click.option(
+    "--pairs",
+    type=click.Choice(get_args(PairsListed)),
+    default="kept",
+    show_default=True,
+    help="Pairs to list. kept: each dropped document with the one kept in its place; all: every near pair, a number "
+    "that grows with the square of a cluster's size.",
+)
+
+
 @click.command("dedup", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Write the results to this folder.")
 @with_settings("profile", "max_distance", "max_sketch", *READING)
 @fingerprint_field_option
 @field_options
-@click.option(
-    "--clusters",
-    type=click.Choice(["star", "components"]),
-    default="star",
-    show_default=True,
-    help="star: every document is near the kept one; components: documents are connected by chains of near pairs.",
-)
-@click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
+@clusters_options
 @click.option(
     "--keep",
     type=utf8,
@@ -107,14 +125,7 @@ def named_folder(text: str) -> Path:
     default="auto",
     help="Format of the result tables. Default: Parquet if pyarrow is installed, else JSON lines.",
 )
-@click.option(
-    "--pairs",
-    type=click.Choice(get_args(PairsListed)),
-    default="kept",
-    show_default=True,
-    help="Pairs to list. kept: each dropped document with the one kept in its place; all: every near pair, a number "
-    "that grows with the square of a cluster's size.",
-)
+@pairs_option
 @click.option("--overwrite", is_flag=True, help="Replace existing results in DIR.")
 @json_option
 @metrics_option

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import get_args
 
 import click
 
 from hsimhash.cli.console import print_json, say, watching
-from hsimhash.cli.count_type import Count
+from hsimhash.cli.dedup import clusters_options, pairs_option
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.options import (
@@ -213,21 +212,8 @@ def _cause(text: str) -> str:
 @with_settings("profile", "max_distance", "max_sketch", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
-@click.option(
-    "--clusters",
-    type=click.Choice(["star", "components"]),
-    default="star",
-    show_default=True,
-    help="As for 'hsimhash dedup'.",
-)
-@click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
-@click.option(
-    "--pairs",
-    type=click.Choice(get_args(PairsListed)),
-    default="kept",
-    show_default=True,
-    help="As for 'hsimhash dedup'.",
-)
+@clusters_options
+@pairs_option
 @click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep, as for 'hsimhash dedup'.")
 @fit_option
 @_overwrite_option

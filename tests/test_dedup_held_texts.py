@@ -33,7 +33,7 @@ def test_each_text_is_found_by_input_and_line(steps: list[list[list[int]]], rng:
     for place, lines in known.items():
         found = held.at(place, lines[:: 1 + place])
         assert found is not None
-        assert list(found) == [(line, f"{place}/{line}") for line in lines[:: 1 + place]]
+        assert found == [(line, f"{place}/{line}") for line in lines[:: 1 + place]]
     assert held.at(len(steps), [1]) is None
 
 

@@ -41,12 +41,15 @@ class Named(NamedTuple):
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     """Interpret the arguments of a command that takes texts, fingerprints or ids."""
-    words = list(words)
+    return [_understood(word, otherwise) for word in words]
+
+
+def _understood(word: str, otherwise: ArgumentKind) -> Named:
+    if word == STDIN or is_file(word):
+        return Named("file", word)
     if otherwise == "text":
-        for word in words:
-            if word != STDIN and not is_file(word):
-                refuse_missing_file(word)
-    return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
+        refuse_missing_file(word)
+    return Named(otherwise, word)
 
 
 def is_file(word: str) -> bool:

@@ -170,9 +170,10 @@ def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> Argument
         return "id"
     if fitting(word, formats_named(settings.fingerprint_format)):
         return "fingerprint"
-    if index is None:
-        refuse_missing_file(word)
-    return "text" if index is None else "id"
+    if index is not None:
+        return "id"
+    refuse_missing_file(word)
+    return "text"
 
 
 def _print_two(found: TwoDocuments) -> None:

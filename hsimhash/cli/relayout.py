@@ -85,7 +85,12 @@ def relayout_command(
             say("interrupted: run the same command again to resume")
             return ExitCode.INTERRUPTED
         counts = old.count(workers=workers), new.count(workers=workers)
-    have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
+    return _conclude(settings.store, target, counts, added)
+
+
+def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCode:
+    """Print how many documents both indexes have, and what is left to do."""
+    have = f"{old} has {plural(counts[0], 'document')}, {new} {counts[1]:,}"
     say(f"{have}, of them {added:,} new or changed")
     if counts[0] > counts[1]:
         say("others wrote during the copy; run the command again to copy the rest")
@@ -96,9 +101,9 @@ def relayout_command(
             "the old one; use 'hsimhash export' to compare them, or drop the new index and run the command again"
         )
         return ExitCode.FAILED
-    say(f"to verify the copy: hsimhash check --store {shell_word(target)}")
-    say(f"to switch over: use {target} wherever {settings.store} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
-    say(f"then, once nobody needs the old one: hsimhash drop-table --store {shell_word(settings.store)}")
+    say(f"to verify the copy: hsimhash check --store {shell_word(new)}")
+    say(f"to switch over: use {new} wherever {old} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
+    say(f"then, once nobody needs the old one: hsimhash drop-table --store {shell_word(old)}")
     return ExitCode.DONE
 
 

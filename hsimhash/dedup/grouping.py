@@ -304,23 +304,24 @@ class _StoredMatches:
         """Record the matches, nearest first, of groups of equal documents."""
         strangers = self.strangers_in(match for matches in near for match in matches)
         for numbers, matches in zip(groups, near, strict=True):
-            self._take_group(numbers, [match for match in matches if match.doc_id in strangers])
-            if matches and not any(match.doc_id in strangers for match in matches):
-                own = {match.doc_id for match in matches}
-                names = self._doc_ids.at(np.array(numbers, np.int64))
-                self.same_ids += [number for number, name in zip(numbers, names, strict=True) if name in own]
+            others = [match for match in matches if match.doc_id in strangers]
+            if others:
+                self._take_group(numbers, others)
+            elif matches:
+                self._take_same_ids(numbers, matches)
         self.write_rows()
 
     def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
         """Return the ids of matches that are not documents of the batch."""
         met = list(dict.fromkeys(match.doc_id for match in matches))
-        if not met:
-            return frozenset()
-        return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist()))
+        return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist())) if met else frozenset()
+
+    def _take_same_ids(self, numbers: Sequence[int], matches: Sequence[Match]) -> None:
+        stored = {match.doc_id for match in matches}
+        names = self._doc_ids.at(np.array(numbers, np.int64))
+        self.same_ids += [number for number, name in zip(numbers, names, strict=True) if name in stored]
 
     def _take_group(self, numbers: Sequence[int], others: Sequence[Match]) -> None:
-        if not others:
-            return
         nearest = others[0]
         self.nearest[numbers], _ = self.known.setdefault(nearest.doc_id, (len(self.known), nearest.fingerprint))
         for number in numbers:

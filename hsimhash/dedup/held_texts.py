@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,14 +32,13 @@ class HeldTexts:
         else:
             self._batches[batch.input].append((lines, texts))
 
-    def at(self, place: int, lines: Sequence[int]) -> Iterator[tuple[int, str]] | None:
+    def at(self, place: int, lines: Sequence[int]) -> list[tuple[int, str]] | None:
         """Return (line, text) of the given lines of the input at a place, or None if its texts are not held."""
-        batches = self._batches.get(place)
-        return None if batches is None else self._at(batches, lines)
-
-    @staticmethod
-    def _at(batches: Sequence[tuple[Int64s, Sequence[str]]], lines: Sequence[int]) -> Iterator[tuple[int, str]]:
+        if place not in self._batches:
+            return None
+        batches, found = self._batches[place], []
         first_lines = [batch_lines[0] for batch_lines, _ in batches]
         for line in lines:
             batch_lines, texts = batches[bisect_right(first_lines, line) - 1]
-            yield line, texts[int(np.searchsorted(batch_lines, line))]
+            found.append((line, texts[int(np.searchsorted(batch_lines, line))]))
+        return found

@@ -322,12 +322,21 @@ def text_in(record: bytes) -> str:
     Raises:
         ValueError: The record is too long or not UTF-8.
     """
+    _refuse_long(record)
+    return _decoded(record, "utf-8")
+
+
+def _refuse_long(record: bytes) -> None:
     if len(record) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
+
+
+def _decoded(data: bytes, encoding: str, remedy: str = "") -> str:
     try:
-        return record.decode()
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+        name = "UTF-8" if encoding == "utf-8" else "UTF-16"
+        raise ValueError(f"not {name}: {error.reason} at byte {error.start}{remedy}") from error
 
 
 def is_binary(head: bytes) -> bool:
@@ -337,20 +346,14 @@ def is_binary(head: bytes) -> bool:
 
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file in UTF-8 or UTF-16; raise `ValueError` if it is neither, or too long."""
-    if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
+    _refuse_long(data)
+    if is_binary(data):
         raise ValueError("not text: convert it to text first")
-    if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
-        try:
-            return text_in(data).removeprefix("\ufeff")
-        except ValueError as error:
-            is_encoding = isinstance(error.__cause__, UnicodeDecodeError)
-            raise ValueError(
-                f"{error}; convert the file first, for example with iconv" if is_encoding else f"{error}"
-            ) from error
-    try:
-        return data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-16: {error.reason} at byte {error.start}") from error
+    if encoding := utf16_of(data):
+        text = _decoded(data, encoding)
+    else:
+        text = _decoded(data, "utf-8", "; convert the file first, for example with iconv")
+    return text.removeprefix("\ufeff")
 
 
 def preview(record: bytes) -> str:

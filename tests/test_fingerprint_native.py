@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from itertools import chain
@@ -121,6 +122,15 @@ def test_texts_of_the_sample_have_the_same_signatures_also_with_a_fitted_table()
 def test_texts_around_the_size_from_which_they_are_signed_in_windows() -> None:
     text = " ".join(chain.from_iterable([SENTENCES] * (1 + LONG_CHARACTERS // sum(map(len, SENTENCES)))))
     check_equal(DEFAULT, [text[: LONG_CHARACTERS + more] for more in (-1, 0, 1)])
+
+
+@pytest.mark.parametrize("find", [DEFAULT.signatures, features], ids=["signatures", "features"])
+def test_signed_texts_take_no_more_memory_than_before(find: Callable[[list[str]], object]) -> None:
+    """A job holds texts to compare them later; CPython would keep the UTF-8 of each beside it."""
+    text = "".join(map(chr, range(0x4E00, 0x4F00)))
+    size = sys.getsizeof(text)
+    find([text])
+    assert sys.getsizeof(text) == size
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -37,7 +37,7 @@ from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
-HELD_BYTES = 256 << 20  # texts that a job keeps in memory instead of reading them again
+HELD_BYTES = 512 << 20  # texts that a job keeps in memory instead of reading them again
 _KNOWN_PAGES = ("files", "warc")  # a file name or a media type marks the pages of these inputs
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # errors that concern this one file only
 

@@ -19,7 +19,8 @@ mod vote;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyString;
 use std::sync::Arc;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
@@ -66,13 +67,14 @@ impl Signer {
     fn of_texts<T: Send>(
         &self,
         py: Python<'_>,
-        texts: &[PyBackedStr],
+        texts: &[Bound<'_, PyString>],
         each: impl Fn(&Recipe, Text<'_>, &mut Scratch) -> T + Sync,
     ) -> PyResult<Vec<T>> {
-        self.prepare(py, || texts.iter().any(|text| may_have_han(text)))?;
+        let texts = texts.iter().map(Utf8::of).collect::<PyResult<Vec<_>>>()?;
+        self.prepare(py, || texts.iter().any(|text| may_have_han(text.as_str())))?;
         Ok(py.detach(|| {
             let mut scratch = Scratch::default();
-            texts.iter().map(|text| each(&self.recipe, Text::Given(text), &mut scratch)).collect()
+            texts.iter().map(|text| each(&self.recipe, Text::Given(text.as_str()), &mut scratch)).collect()
         }))
     }
 
@@ -94,6 +96,20 @@ impl Signer {
             });
             texts.map(|text| each(&self.recipe, Text::Normal(text), &mut scratch)).collect()
         }))
+    }
+}
+
+/// The UTF-8 of a text. `PyString::to_str` would keep it in the Python object, and double the memory of Chinese texts.
+struct Utf8(PyBackedBytes);
+
+impl Utf8 {
+    fn of(text: &Bound<'_, PyString>) -> PyResult<Self> {
+        Ok(Utf8(text.encode_utf8()?.into()))
+    }
+
+    fn as_str(&self) -> &str {
+        // SAFETY: Python encoded it.
+        unsafe { std::str::from_utf8_unchecked(&self.0) }
     }
 }
 
@@ -146,7 +162,7 @@ impl Signer {
     }
 
     /// Return fingerprints, sketches, keys and kinds of texts; kind 3 means that the caller has to normalise the text.
-    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<Columns<'py>> {
+    fn signatures<'py>(&self, py: Python<'py>, texts: Vec<Bound<'py, PyString>>) -> PyResult<Columns<'py>> {
         Ok(columns(py, self.of_texts(py, &texts, Recipe::signature)?))
     }
 
@@ -161,7 +177,7 @@ impl Signer {
     }
 
     /// Return the shingles of texts as `FeatureColumns` without keys and sketches.
-    fn shingles<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
+    fn shingles<'py>(&self, py: Python<'py>, texts: Vec<Bound<'py, PyString>>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::shingles)?))
     }
 
@@ -176,7 +192,7 @@ impl Signer {
     }
 
     /// Return the features to fit a rarity table to; see `FeatureColumns`.
-    fn features<'py>(&self, py: Python<'py>, texts: Vec<PyBackedStr>) -> PyResult<FeatureColumns<'py>> {
+    fn features<'py>(&self, py: Python<'py>, texts: Vec<Bound<'py, PyString>>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
     }
 

@@ -111,7 +111,11 @@ docs: $(VENV)/.docs
 # What a release has: sdist, wheel, manual page, completions.
 dist: $(VENV)/.dist
 	rm -rf dist
-	$(BIN)/python -m build --quiet --outdir dist
+	mkdir -p dist/source
+	cp -R hsimhash pyproject.toml LICENSE dist/source
+	$(BIN)/python -m docs.package_page >dist/source/README.md
+	$(BIN)/python -m build --quiet --outdir dist dist/source
+	rm -r dist/source
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m docs.man_page >dist/hsimhash.1
 	mkdir dist/completions

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from docs import package_page
+from hsimhash import __version__
 from hsimhash.cli.program import COMMANDS, main
 from tests import commands_page
 
@@ -70,6 +72,15 @@ def test_the_chinese_readme_has_the_same_code_commands_and_numbers() -> None:
     assert code[0] == code[1]
     assert spans[0] == spans[1]
     assert numbers[0] == numbers[1]
+
+
+def test_on_a_package_index_the_links_of_the_readme_lead_to_its_release() -> None:
+    page = package_page.page()
+    link = rf"https://github\.com/{package_page.REPOSITORY}/(?:blob|raw)/v{re.escape(__version__)}/([^)#]+)"
+    linked, relative = re.findall(link, page), re.findall(r"\]\(([^):#]+)[#)]", README)
+    assert linked == relative
+    assert [path for path in linked if not (TOP / path).exists()] == []
+    assert re.findall(r"\]\(([^):#]+)[#)]", page) == []
 
 
 def test_the_command_reference_is_what_help_says() -> None:

@@ -8,29 +8,29 @@ BIN := $(VENV)/bin
 
 help:
 	@echo 'make demo    index a small corpus and show the near-duplicates in it'
-	@echo 'make test    run the tests that need no server: a few minutes'
-	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; fetches what they need, skips what it cannot get'
+	@echo 'make test    run the tests that do not need a server; takes a few minutes'
+	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; downloads what they need, skips tests if it cannot'
 	@echo 'make native  build and install hsimhash-native, which signs texts four times as fast (needs Rust: cargo)'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make docs    build the documentation as pages in docs/site, and check its links'
-	@echo 'make dist    build what a release has, in dist: sdist, wheel, manual page, completions'
-	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
-	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
-	@echo 'make bench-spark   measure the jobs on Spark, against a plain self-join (Java 17; LARGE=1 for 10 million documents)'
-	@echo 'make bench-stores  measure on servers of other stores, which it starts (PostgreSQL, Redis), against plain clients'
-	@echo 'make stress  kill, fuzz and compare at scale; make stress-hbase does so on an HBase of its own (Java 17, Maven), make stress-spark on Spark'
-	@echo 'make stress-stores  kill and compare on a PostgreSQL and a Redis of its own; crawl with every kind of Scrapy item'
-	@echo 'make stress-tests  run all tests ten times while six processes keep the machine busy: hours'
-	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
-	@echo 'make clean   remove what the above made'
+	@echo 'make dist    build the files of a release in dist: sdist, wheel, manual page, completions'
+	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some benchmarks need HSIMHASH_DATA)'
+	@echo 'make bench-hbase   compare with happybase on an HBase that it starts (Java 17, Maven; LARGE=1 for a million documents)'
+	@echo 'make bench-spark   compare the Spark jobs with a plain self-join (Java 17; LARGE=1 for 10 million documents)'
+	@echo 'make bench-stores  compare with plain clients on PostgreSQL and Redis servers that it starts'
+	@echo 'make stress  kill, fuzz and compare with brute force at scale; make stress-hbase runs on an HBase that it starts (Java 17, Maven), make stress-spark on Spark'
+	@echo 'make stress-stores  kill and compare on PostgreSQL and Redis servers that it starts; crawl with every kind of Scrapy item'
+	@echo 'make stress-tests  run all tests ten times while six processes keep the machine busy; takes hours'
+	@echo 'make hbase   start HBase on this machine (Java 17, Maven); make hbase-stop stops it; its data stays in .hbase'
+	@echo 'make clean   remove everything that the other targets made'
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hsimhash needs Python 3.11 or newer, not " + sys.version.split()[0] + "; say make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hsimhash needs Python 3.11 or newer, not " + sys.version.split()[0] + "; run make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
 # Each target installs only the packages that it needs; an empty file in $(VENV) records each set. Most of their modules
-# are never imported, so they are compiled when they are.
-# The pip of Python 3.11 warns about an extra of lxml that later versions find.
+# are never imported, so a module is compiled only when it is first imported.
+# The pip of Python 3.11 warns about an extra of lxml that later versions of pip find.
 $(VENV)/.pip: | $(VENV)/bin/python
 	$(BIN)/python -m pip install --upgrade 'pip>=23.3'
 	@touch $@
@@ -45,18 +45,19 @@ $(VENV)/.%: pyproject.toml | $(VENV)/.pip
 	$(BIN)/python -m pip install --no-compile --editable '.[$*]'
 	@touch $@
 
-# What a test packs into an environment for Spark's executors, without a network; hsimhash itself is built by the test.
+# The wheels that a test packs, without a network, into an environment for Spark's executors. The test builds hsimhash.
 $(VENV)/.wheels: pyproject.toml | $(VENV)/.pip
 	$(BIN)/python -m pip wheel --wheel-dir $(VENV)/wheels '.[parquet]' 'pandas<3' venv-pack 'setuptools>=77'
 	rm $(VENV)/wheels/hsimhash-*.whl
 	@touch $@
 
-# A peer of the benchmarks, in a folder of its own: two packages of PyPI are imported as simhash.
+# A peer for the benchmarks. It has its own folder because two packages on PyPI are imported as simhash.
 $(VENV)/.pybind: | $(VENV)/.base
 	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
 	@touch $@
 
-# Other peers, with packages in versions of their own. text-dedup names 1 GB of packages that its MinHash does not use.
+# Other peers, which need their own versions of packages. text-dedup depends on 1 GB of packages that its MinHash does
+# not use.
 $(VENV)/.datatrove: | $(VENV)/.base
 	$(BIN)/python -m venv $(VENV)/datatrove
 	$(VENV)/datatrove/bin/python -m pip install 'datatrove[io,processing]>=0.10' orjson pyarrow spacy \
@@ -64,7 +65,7 @@ $(VENV)/.datatrove: | $(VENV)/.base
 	$(VENV)/datatrove/bin/python -m pip install --no-deps 'text-dedup==0.4.0'
 	@touch $@
 
-# Every target works without it: numpy makes the same signatures.
+# Every target works without hsimhash-native: numpy makes the same signatures.
 native: $(VENV)/.native
 
 $(VENV)/.native: native/Cargo.toml native/pyproject.toml $(wildcard native/src/*.rs) | $(VENV)/.base
@@ -75,7 +76,7 @@ $(VENV)/.native: native/Cargo.toml native/pyproject.toml $(wildcard native/src/*
 demo: $(VENV)/.base
 	@$(BIN)/hsimhash demo
 
-# Fail at once if TESTS names a file that does not exist: pytest would say so only after its workers have started.
+# Fail immediately if TESTS names a file that does not exist. pytest would report it only after starting its workers.
 named-tests:
 	@for word in $(TESTS); do \
 	    case $$word in \
@@ -84,7 +85,7 @@ named-tests:
 	    esac; \
 	done
 
-# Tests start hundreds of processes, which would compile all modules each time without bytecode files.
+# Tests start hundreds of processes. Without bytecode files, each of them would compile all modules again.
 test test-servers: export PYTHONDONTWRITEBYTECODE :=
 
 # Everything that needs a server or Java is in tests/integration.
@@ -94,7 +95,7 @@ test: named-tests $(VENV)/.test
 test-servers: named-tests $(VENV)/.test servers
 	$(BIN)/python -m pytest -n auto --dist worksteal $(or $(TESTS),tests/integration)
 
-# Make runs a line with $(MAKE) even if it should only print it.
+# MAKE_COMMAND instead of MAKE, because make runs lines that contain $(MAKE) even with --dry-run.
 servers: $(VENV)/.base
 	@tests/integration/prepare '$(MAKE_COMMAND)' '$(VENV)'
 
@@ -103,12 +104,12 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Without a network, once its packages are there; a link that leads nowhere is an error.
+# Does not need a network once its packages are installed. A broken link is an error.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml
 	@echo 'open docs/site/index.html'
 
-# What a release has: sdist, wheel, manual page, completions.
+# Builds the files of a release: sdist, wheel, manual page, completions.
 dist: $(VENV)/.dist
 	rm -rf dist
 	mkdir -p dist/source
@@ -218,7 +219,7 @@ hbase-jars:
 
 hbase: hbase-jars
 	@docker/hbase/entrypoint start
-	@echo 'make hbase-stop ends it'
+	@echo 'stop it with make hbase-stop'
 
 hbase-stop:
 	@docker/hbase/entrypoint stop

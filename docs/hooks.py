@@ -1,6 +1,6 @@
-"""Put the README, `schema/` and the settings file into the documentation, and make links to them lead there.
+"""Add the README, `schema/` and the settings file to the documentation site, and point links to them at its pages.
 
-On a forge, the same links lead to the files.
+On GitHub, the same links lead to the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def source_of(uri: str) -> Path:
-    """Return the file that a page of the site is made of."""
+    """Return the file from which a page of the site is made."""
     if uri == "index.md":
         return TOP / "README.md"
     return TOP / "schema" / Path(uri).name if uri.startswith(FORMATS) else PAGES / uri
@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make links to other places of the repository links within the site, or plain names."""
+    """Turn links to files in the repository into links within the site, or into plain names."""
     uri = page.file.src_uri
     if uri == "reference/settings.md":
         markdown += f"```yaml\n{(TOP / 'conf' / 'hsimhash.yaml').read_text(encoding='utf-8')}```\n"

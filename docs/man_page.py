@@ -9,13 +9,13 @@ from tests.commands_page import helps
 
 
 def literal(text: str) -> str:
-    """Return text as roff shows it unchanged."""
+    """Escape text so that roff shows it unchanged."""
     lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
     return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
 
 
 def page() -> str:
-    """Return the page: the program, then each command."""
+    """Return the manual page: the help of the program, then of each command."""
     head = f'.TH HSIMHASH 1 "" "hsimhash {__version__}" "User Commands"\n.SH NAME\n'
     sections = (f".SH {name.upper()}\n.nf\n{literal(shown)}\n.fi\n" for name, shown in helps())
     return f"{head}hsimhash \\- find near\\-duplicate documents\n{''.join(sections)}"

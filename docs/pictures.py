@@ -22,24 +22,24 @@ from hsimhash import Layout
 
 TOP = Path(__file__).parents[1]
 IMAGES = TOP / "docs" / "pages" / "images"
-SCHEMES = {"light": 1, "dark": 0}  # Chromium's numbers of them
+SCHEMES = {"light": 1, "dark": 0}  # Chromium's numbers for the colour schemes
 WIDTH, TERMINAL_WIDTH = 1100, 96
 LAYOUT = Layout.named("4")
 BLOCKS, BLOCK_BITS = len(LAYOUT.drawers), 64 // len(LAYOUT.drawers)
-DRAWN_AS_OF = 1_767_225_600  # the page shows when its input was changed
+DRAWN_AS_OF = 1_767_225_600  # modification time of the input, which the page shows
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2")
 NEAR = 2  # the block in which the two fingerprints of the drawing differ
 
 
 def run(*command: str, folder: Path, **variables: str) -> str:
-    """Run a command of hsimhash; return what it prints."""
+    """Run a command in a folder and return its output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, **variables}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def photograph(page: Path, name: str, height: int) -> None:
-    """Save the top of a page as pictures, a light and a dark one."""
+    """Save a light and a dark screenshot of the top of a page."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         sys.exit("pictures of pages need Chromium: apt-get install chromium, or dnf install chromium")
@@ -57,11 +57,11 @@ def photograph(page: Path, name: str, height: int) -> None:
 
 
 def draw_terminal(printed: str, name: str, title: str) -> None:
-    """Draw what a command prints, with its colours."""
+    """Draw the output of a command, with its colours."""
     console = Console(record=True, width=TERMINAL_WIDTH, file=StringIO(), force_terminal=True)
     console.print(Text.from_ansi(printed))
     drawn = console.export_svg(title=title)
-    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # they are fetched from elsewhere
+    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # would be fetched from the web
     (IMAGES / f"{name}.svg").write_text(drawn, encoding="utf-8")
 
 
@@ -73,14 +73,14 @@ def block(x: int, y: int, number: int, label: str, *, differs: bool = False) -> 
 
 
 def drawers() -> Iterator[str]:
-    """Draw how layout 4 files a fingerprint, and in which drawers another one meets it."""
+    """Draw how layout 4 files a fingerprint, and in which drawers a query for a near fingerprint finds it."""
     yield '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 330" font-family="sans-serif" font-size="13">'
     yield "<style>text{text-anchor:middle}.left{text-anchor:start}</style>"
     yield '<rect width="880" height="330" fill="#fff" rx="6"/>'
     names = [f"bits {64 - BLOCK_BITS * at - 1}–{64 - BLOCK_BITS * (at + 1)}" for at in range(BLOCKS)]
     yield '<text x="20" y="39" class="left">fingerprint</text>'
     yield from (block(130 + 122 * at, 20, at, names[at]) for at in range(BLOCKS))
-    yield '<text x="20" y="83" class="left">a near one</text>'
+    yield '<text x="20" y="83" class="left">near query</text>'
     yield from (block(130 + 122 * at, 64, at, names[at], differs=at == NEAR) for at in range(BLOCKS))
     yield '<path d="M20 112H860" stroke="#ccc"/>'
     yield '<text x="188" y="134" fill="#555">segment</text><text x="432" y="134" fill="#555">the other bits</text>'
@@ -89,13 +89,13 @@ def drawers() -> Iterator[str]:
         yield f'<text x="20" y="{y + 19}" class="left">drawer {drawer + 1}</text>'
         order = [drawer, *(at for at in range(BLOCKS) if at != drawer)]
         yield from (block(130 + 122 * place, y, at, names[at], differs=at == NEAR) for place, at in enumerate(order))
-        meets = "different segments: they do not meet" if drawer == NEAR else "equal segments: they meet"
+        meets = "different segments: not found here" if drawer == NEAR else "equal segments: found here"
         yield f'<text x="630" y="{y + 19}" class="left" fill="#333">{meets}</text>'
     yield "</svg>"
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Draw all pictures."""
     IMAGES.joinpath("drawers.svg").write_text("\n".join(drawers()) + "\n", encoding="utf-8")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""hsimhash: every near-duplicate of a document among billions.
+"""hsimhash: find every near-duplicate of a document among billions.
 
 A text becomes a 64-bit simhash *fingerprint*; an index returns every stored fingerprint within k bits of a query.
 """

@@ -1,6 +1,6 @@
-"""Entry point of the program: `hsimhash`, and `python -m hsimhash`.
+"""Entry point for `hsimhash` and `python -m hsimhash`.
 
-Signal handlers are installed before anything else is imported, because imports take a good part of a second.
+Signal handlers are installed before anything else is imported, because the imports take a large part of a second.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C and SIGTERM end the process during imports and exit just as during work."""
+    """Run the command line. Ctrl-C and SIGTERM also end the process during imports and at exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+        if signal.getsignal(number) != signal.SIG_IGN:  # shells make background jobs ignore Ctrl-C
             signal.signal(number, _end)
     signal.signal(signal.SIGXCPU, _end)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here uses its threads, one per core
-    # Records become many objects, none of them in a cycle; with the default thresholds, garbage collection costs 8 % of
-    # a job.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # hsimhash does not use OpenBLAS threads
+    # Records become many objects, none of which are in reference cycles. With the default thresholds, garbage
+    # collection would take 8 % of a job's time.
     gc.set_threshold(20_000)
     from hsimhash.cli import program, standard_streams
 
-    standard_streams.open_closed_streams()  # otherwise an index's files would get their numbers
+    standard_streams.open_closed_streams()  # otherwise files of an index would get their descriptors
     standard_streams.ignore_stderr_errors()
     try:
         program.main(prog_name="hsimhash")
-    except OSError as error:  # from --help and --version, which print before a command begins
+    except OSError as error:  # raised by --help and --version, which print before a command begins
         standard_streams.flush_or_drop()
         sys.exit(f"hsimhash: error: standard output: {error.strerror}")
 
 
 def _end(number: int, frame: object) -> None:  # noqa: ARG001
-    """End the process at a signal. An exception could be lost if a module that is being imported catches it."""
+    """End the process on a signal. An exception would be lost if a module that is being imported caught it."""
     is_limit = number == signal.SIGXCPU
     said = b"error: the limit on CPU time is reached: raise it with 'ulimit -t'" if is_limit else b"interrupted"
     with contextlib.suppress(OSError):

@@ -41,7 +41,7 @@ def _in_thread(
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     """The methods of `HSimIndex` as coroutines, for one event loop.
 
-    Cancelling a task does not affect other tasks. What it was writing may or may not be stored.
+    Cancelling a task does not affect other tasks. Documents that it was writing may or may not be stored.
 
     Args:
         index: Index to use; it is closed together with this object.
@@ -50,7 +50,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
 
     def __init__(self, index: HSimIndex, *, max_pending: int = MAX_PENDING) -> None:
         if max_pending < 1:
-            raise ValueError(f"max_pending {max_pending} must be at least 1")
+            raise ValueError(f"max_pending must be at least 1, got {max_pending}")
         self.index = index
         self._max_pending = max_pending
         self._places = asyncio.Semaphore(max_pending)
@@ -62,11 +62,11 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     async def open(
         cls, url: str | os.PathLike[str], *, max_pending: int = MAX_PENDING, **options: Any
     ) -> AsyncHSimIndex:
-        """Open the index at `url`. Options and errors are those of `HSimIndex.open`."""
+        """Open the index at `url`. Takes the options and raises the errors of `HSimIndex.open`."""
         return cls(await asyncio.to_thread(partial(HSimIndex.open, url, **options)), max_pending=max_pending)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how another process opens the index; see `HSimIndex`."""
+        """Return how to open the index in another process; see `HSimIndex`."""
         return partial(AsyncHSimIndex, max_pending=self._max_pending), (self.index,)
 
     async def query(
@@ -150,7 +150,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     get = _in_thread(HSimIndex.get)
 
     async def _signature(self, text: str) -> Signature:
-        """Return the signature of a text, computed in a thread: a long text takes milliseconds."""
+        """Compute the signature of a text in a thread, because a long text takes milliseconds."""
         return await self._run(partial(self.index.profile.signature, text))
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         await self.close()
 
     async def _share(self, callers: Callers, call: SharedCall[Any, T]) -> T:
-        """Answer a question with a call that others may share."""
+        """Ask a question in a call that other tasks may share, and return the answer."""
         async with self._places:
             self._check_open()
             loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
 
             timers: list[asyncio.TimerHandle] = []
 
-            def wake() -> None:  # in any thread
+            def wake() -> None:  # may be called in any thread
                 with suppress(RuntimeError):  # the loop has ended, so no task is waiting
                     loop.call_soon_threadsafe(look)
 
@@ -185,7 +185,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
                 elif not future.done():
                     timers.append(loop.call_later(callers.look_s(asked), look))
                     if callers.has_turn:
-                        with suppress(RuntimeError):  # it is being closed
+                        with suppress(RuntimeError):  # the thread pool was shut down
                             self._threads.submit(callers.serve)
 
             asked = Asked(call, wake)
@@ -199,7 +199,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
                     timers.pop().cancel()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, which runs in a thread."""
+        """Run `work` in a thread and return its result."""
         async with self._places:
             self._check_open()
             return await self._noted(asyncio.get_running_loop().run_in_executor(self._threads, work))
@@ -209,7 +209,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
             raise StoreClosedError(f"{self.index.url} was closed; open it again")
 
     def _noted(self, future: asyncio.Future[T]) -> asyncio.Future[T]:
-        """Return a future that `close` waits for."""
+        """Return the future after adding it to those that `close` waits for."""
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         return future

@@ -1,19 +1,19 @@
-"""Share calls: threads and tasks that use one index at the same time are answered by one call to its store.
+"""Share calls: threads and tasks that use the same index at the same time share one call to its store.
 
-A caller that finds no call in progress makes its own immediately. Callers that arrive during a call gather. When it
-ends, those with the same kind of question share the next one. Each gets its own answer, or its own error.
+A caller that finds no call in progress makes its own call immediately. Callers that arrive during a call wait. When the
+call ends, those with the same kind of question share the next call. Each caller gets its own answer or error.
 
 Callers that shared a call usually return at the same time, so the next call waits briefly for them. Otherwise they
-would split into two halves, and one half would gather while the other half's call is in progress. The last of them to
-arrive makes the call. A slow call does not hold up others: after LOOK_S, the next one starts in parallel.
+would split into two halves, and one half would wait while the other half's call is in progress. The last of them to
+arrive makes the call. A slow call does not hold up other callers: after LOOK_S, the next call starts in parallel.
 
 The callers of a call wake each other in chains of a few. If all of them were woken together, they would compete for the
-interpreter, and 16 threads would take twice the time: 0.8 ms instead of 0.4. In a single chain, the last one would wait
-long if another thread is busy.
+interpreter, and 16 threads would take twice the time: 0.8 ms instead of 0.4. In a single chain, the last caller would
+wait too long whenever another thread is busy.
 
-A signal handler may raise between any two steps. So a turn is a lock that only `with` takes, and none is ever lost.
-Waking a caller only makes it look again: the first caller that looks takes the turn. A caller that is not woken looks
-again after LOOK_S.
+A signal handler may raise an exception between any two steps. A turn is therefore a lock that is only taken by `with`,
+so a turn is never lost. Waking a caller only makes it look again: the first caller that looks takes the turn. A caller
+that is not woken looks again after LOOK_S.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from hsimhash.errors import ClaimBusyError, HsimhashError, StoreClosedError, Sto
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
-LOOK_S = 0.1  # interval at which a caller that is not woken looks again; calls that take longer are slow
-MOST_CALLS = 8  # calls in progress, all but the last of them slow
+LOOK_S = 0.1  # seconds after which a caller that is not woken looks again; calls that take longer are slow
+MOST_CALLS = 8  # maximum number of calls in progress; all but the latest of them are slow
 _GATHER_SHARE = 0.5  # share of a call's time for which the next call waits for the same callers
 _GATHER_MOST_S = 0.01  # upper limit of that wait
-_CHAIN = 4  # callers that wake each other
+_CHAIN = 4  # number of callers in a chain; each wakes the next
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
     """A question with checked arguments.
 
-    `ask` makes a call. Its arguments are questions, the value `given` that they have in common, and the number of
-    seconds it may take, or None. It returns one answer for each question.
+    `ask` makes the call. It takes questions, the `given` value that they have in common, and the number of seconds that
+    the call may take, or None for no limit. It returns one answer for each question.
     """
 
     ask: Callable[[Sequence[Question], Any, float | None], Sequence[Answer]]
@@ -56,18 +56,18 @@ class SharedCall(NamedTuple, Generic[Question, Answer]):
     timeout_s: float | None = None
 
     def alone(self) -> Answer:
-        """Answer the question in its own call."""
+        """Ask the question in a call of its own, and return the answer."""
         return self.ask([self.question], self.given, self.timeout_s)[0]
 
 
 @dataclass(eq=False, slots=True)
 class Asked(Generic[Question, Answer]):
-    """A waiting or running question; once it `is_over`, either `error` or `answer` is its result.
+    """A question that is waiting or being asked. Once it `is_over`, its result is either `answer` or `error`.
 
     Args:
         call: The question, and how to ask it.
-        wake: Called when there is a reason to look again: it may be over, or `Callers.serve` may be called for it. Once
-            it is over, its caller calls `pass_on`.
+        wake: Called when there is a reason to look again: the question may be over, or `Callers.serve` may ask it now.
+            Once the question is over, its caller calls `pass_on`.
     """
 
     call: SharedCall[Question, Answer]
@@ -98,7 +98,7 @@ class Asked(Generic[Question, Answer]):
 
 
 class _Turn:
-    """The right to make a call. It belongs to the thread that holds `lock`; the last call began at `began_s`."""
+    """One of the slots for calls in progress. A thread that makes a call holds `lock`; it began at `began_s`."""
 
     __slots__ = ("began_s", "lock")
 
@@ -108,7 +108,7 @@ class _Turn:
 
 
 class _Crowd(NamedTuple):
-    """The callers of the last shared call. They tend to return, so the next call waits for as many until `until_s`."""
+    """The callers of the last shared call. They tend to return, so the next call waits for them until `until_s`."""
 
     alike: Hashable = None
     size: int = 0
@@ -144,10 +144,10 @@ class Callers:
         return not self._is_gathering() and self._free_turn() is not None
 
     def ask(self, call: SharedCall[Question, Answer]) -> Answer:
-        """Answer a question with a call that others may share.
+        """Ask a question in a call that other callers may share, and return the answer.
 
         Raises:
-            StoreTimeoutError: The time ended before the answer arrived.
+            StoreTimeoutError: The time limit passed before the answer arrived.
         """
         turn = None if self._waiting or self._crowd.is_expected else self._free_turn()
         if turn is None:
@@ -165,7 +165,7 @@ class Callers:
         asked = Asked(call, partial(woken.put, None))
         self.gather(asked)
         try:
-            look_s = self.look_s(asked)  # before each look, because a crowd may stop being expected in between
+            look_s = self.look_s(asked)  # computed before each look, because a crowd may stop being expected
             while not self._is_over(asked):
                 left_s = asked.left_s()
                 with suppress(Empty):
@@ -184,19 +184,19 @@ class Callers:
         left_s = asked.left_s()
         if not asked.is_over and left_s is not None and left_s <= 0:
             raise StoreTimeoutError(
-                f"the {asked.call.timeout_s:g} s allowed ended while other calls were under way; allow more time"
+                f"timed out after {asked.call.timeout_s:g} s while other calls were in progress; set a longer timeout"
             )
         return asked.is_over
 
     def gather(self, asked: Asked[Any, Any]) -> None:
-        """Let a question wait for a turn."""
+        """Add a question to those that wait for a turn."""
         if asked.call.timeout_s is not None:
             asked.end_s = time.monotonic() + asked.call.timeout_s
         with self._lock:
             self._waiting.setdefault(asked.alike(), []).append(asked)
 
     def withdraw(self, asked: Asked[Any, Any]) -> None:
-        """Stop waiting for a question. If it is running, its answer is dropped."""
+        """Stop waiting for a question. If it is being asked, its answer is discarded."""
         if asked.is_over:
             return
         asked.is_withdrawn = True
@@ -211,7 +211,7 @@ class Callers:
             self._wake_next()
 
     def look_s(self, asked: Asked[Any, Any]) -> float:
-        """Return after how many seconds a caller looks again."""
+        """Return the number of seconds after which a caller should look again."""
         with self._lock:
             if not self._crowd.lacks(self._waiting):
                 return LOOK_S
@@ -220,7 +220,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """If a turn is free and no callers are expected, ask the longest-waiting question and all that fit its call."""
+        """Ask the longest-waiting question and all that can share its call, unless no turn is free or more may come."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return
@@ -237,7 +237,7 @@ class Callers:
                 if len(batch) > 1:
                     self._expect(batch, time.monotonic() - turn.began_s)
         finally:
-            left = [asked for asked in batch if not asked.is_over]  # a signal's exception ended the call
+            left = [asked for asked in batch if not asked.is_over]  # a signal handler's exception ended the call
             if left:
                 with self._lock:
                     waiting = self._waiting.setdefault(left[0].alike(), [])
@@ -250,7 +250,7 @@ class Callers:
             return self._crowd.lacks(self._waiting)
 
     def _expect(self, batch: Sequence[Asked[Any, Any]], took_s: float) -> None:
-        """Expect the callers of a call that took so long to return soon."""
+        """Expect the callers of a call that lasted `took_s` seconds to come back soon."""
         alike, until_s = batch[0].alike(), time.monotonic() + min(_GATHER_SHARE * took_s, _GATHER_MOST_S)
         with self._lock:
             self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)
@@ -281,7 +281,7 @@ def _wake_in_chains(answered: Sequence[Asked[Any, Any]]) -> None:
 
 
 def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
-    """Ask similar questions in one call and settle them. If one of them makes it fail, ask each in its own call."""
+    """Ask similar questions in one call and settle them. If one of them makes the call fail, ask each separately."""
     call = batch[0].call
     try:
         answers = call.ask([asked.call.question for asked in batch], call.given, batch[-1].left_s())
@@ -291,7 +291,7 @@ def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
                 _answer([asked])
             return
         for asked in batch:
-            own = copy.copy(error)  # because several threads raise it
+            own = copy.copy(error)  # a copy, because several threads raise it
             own.__cause__ = error
             asked.settle(None, own)
     else:
@@ -300,7 +300,7 @@ def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
 
 
 def _is_for_all(error: Exception) -> bool:
-    """Whether the store failed, and not a single one of several questions."""
+    """Whether the error applies to all questions in a call because the store failed, rather than to one of them."""
     if isinstance(error, ClaimBusyError):
         return False
     return isinstance(error, StoreClosedError) or (isinstance(error, HsimhashError) and error.is_retryable)

@@ -1,8 +1,8 @@
 """Decide which documents of a batch are new: those without an earlier match in the index or in the batch.
 
-A claim can be decided once all earlier claims that it depends on are decided: those near it, those with its own id, and
-those that may move the document that it matched. So nothing that a round stores changes what the same round decides. A
-claim that moves a document away waits for earlier claims that may match this document.
+A claim can be decided once all earlier claims that it depends on are decided: those near it, those with the same id,
+and those that may move the document that it matched. So nothing that a round stores changes what that round decides. A
+claim that moves a document away waits for earlier claims that may match the document.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.matching import Rule
 from hsimhash.store.base import Claim, Claims, Document, Match, View
 
-ROUND_DOCUMENTS = 2_000  # each is compared with the earlier ones
+ROUND_DOCUMENTS = 2_000  # maximum number of documents in a round; each is compared with all earlier documents
 
-Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # the matches of numbered claims, nearest first
+Ask = Callable[[View, Sequence[int]], list[list[Match]]]  # returns the matches of the numbered claims, nearest first
 
 
 class Turns(Claims):
-    """The claims of a batch; see the module.
+    """The claims in a batch; see the module docstring.
 
     Args:
-        doc_ids: Ids as UTF-8; one that occurs twice claims twice.
-        signatures: The parts of their signatures that the index stores.
+        doc_ids: Ids as UTF-8. An id that occurs twice is claimed twice.
+        signatures: The parts of the documents' signatures that the index stores.
         first_seen: ms since 1970.
-        ask: Reads matches from the index, without the claimed documents themselves.
+        ask: Reads matches from the index, excluding the claimed documents themselves.
         rule: Decides what matches.
     """
 
@@ -78,7 +78,7 @@ class Turns(Claims):
         return ready, matches
 
     def _unmissed(self, view: View, ready: Sequence[int], is_waiting: Bools) -> list[int]:
-        """Return the claims that do not move a document that an earlier claim may match; the others wait too."""
+        """Return the claims that do not move a document that an earlier claim may match. All other claims wait."""
         found, first = list[int](), int(np.argmax(is_waiting))
         for number, stored in zip(ready, view.lookup([self.doc_ids[one] for one in ready]), strict=True):
             is_met = stored is not None and self._near(stored.signature, first, number)[is_waiting[first:number]].any()

@@ -1,12 +1,13 @@
-"""Covers: the buckets that a query for any distance reads, so that it misses nothing.
+"""Covers: which buckets a query must read to miss nothing, for any distance.
 
-A *probe* reads every bucket of one drawer whose segment differs from the query's in at most `radius` of its leading
-`bits`. A *cover* is a set of probes with this property: whichever k bits of a fingerprint are flipped, the drawer of
-some probe has at most `radius` of them among its `bits`. For the layout's own k, one bucket of each drawer is a cover.
+A *probe* reads every bucket in one drawer whose segment differs from the query's segment in at most `radius` of the
+first `bits` bits. A *cover* is a set of probes with this property: whichever k bits of a fingerprint are flipped, at
+least one probe compares at most `radius` of the flipped bits. For the layout's own k, one bucket in each drawer is a
+cover.
 
 Bits that are compared by the same probes are equivalent: they form a *cell*. The effect of k flips on the probes
-depends only on how many of them fall into each cell: their *spread*. Both the search for a cover and its proof look at
-all spreads. Fewer flips than k are a subset of some k flips.
+depends only on how many of the flips fall into each cell: their *spread*. Both the search for a cover and its proof
+examine all spreads. Fewer than k flips need no check of their own, because they are a subset of some k flips.
 
 Sources: Norouzi, Punjani, Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012; Qin et al., "GPH:
 similarity search in Hamming space", ICDE 2018, which gives each part its own threshold.
@@ -22,40 +23,41 @@ from functools import cache, cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
-from numpy.random import default_rng  # imported here: np.random would otherwise be imported by the first query
+from numpy.random import default_rng  # imported here so that the first query does not have to import it
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
 MOST_DISTANCE = 16  # maximum for a query, unless its layout's own k is greater
-DEFAULT_DISTANCE = 6  # bits; default of embedded indexes, and of jobs without an index
+DEFAULT_DISTANCE = 6  # bits; default for embedded indexes and for jobs without an index
 PREFIX_BITS = 40
 
-_MOST_CELLS = 1 << 22  # entries in the matrix of spreads and drawers; beyond it, only disjoint drawers are used
-_WORK = 1 << 24  # entries of that matrix to look at while improving the cheapest cover found
+_MOST_CELLS = 1 << 22  # maximum size of the matrix of spreads and drawers; beyond it, only disjoint drawers are used
+_WORK = 1 << 24  # number of matrix entries to examine while improving the cheapest cover found
 _ROUNDS = 8, 200  # minimum and maximum number of attempts to improve it
-_SWEPT_DRAWERS = 2  # with more drawers, too many rows share a shorter prefix
+_SWEPT_DRAWERS = 2  # maximum number of drawers for reading ranges; with more, too many rows share a shorter prefix
 
 FlipCounts = NDArray[np.int8]  # counts of flips: shape (spreads, probes)
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of a store, in µs and bytes.
+    """The prices of a store's operations and rows, in µs and bytes.
 
     Args:
-        read_us: Reading one bucket, in a query that reads few.
-        candidate_us: Comparing one candidate.
-        row_us: Writing one drawer row.
-        row_bytes: A drawer row.
-        bucket_bytes: A bucket, in addition to its rows.
-        document_bytes: A document's listing, register and other data with an id of 35 bytes, without its drawer rows.
-        neighbour_us: Reading one bucket, in a query that reads many.
-        swept_us: Reading and comparing one row of a range of buckets.
-        compare_us: Comparing a row that was read with one more query of a batch.
-        is_ordered: Whether the store can read a range of buckets. Otherwise it looks for their rows among all rows.
-        part_us: Additional time for a bucket of the key drawer.
+        read_us: Time to read one bucket, in a query that reads few buckets.
+        candidate_us: Time to compare one candidate.
+        row_us: Time to write one drawer row.
+        row_bytes: Size of a drawer row.
+        bucket_bytes: Size of a bucket, in addition to its rows.
+        document_bytes: Size of a document's listing, register and other data for an id of 35 bytes, without drawer
+            rows.
+        neighbour_us: Time to read one bucket, in a query that reads many buckets.
+        swept_us: Time to read and compare one row in a range of buckets.
+        compare_us: Time to compare a row that was already read with one more query in a batch.
+        is_ordered: Whether the store can read a range of buckets. Otherwise it finds their rows by reading all rows.
+        part_us: Additional time to read a bucket in the key drawer.
     """
 
     read_us: float
@@ -81,7 +83,7 @@ class Probe:
 
     @property
     def bucket_count(self) -> int:
-        """The number of buckets, or ranges of buckets, that it reads."""
+        """The number of buckets, or ranges of buckets, that the probe reads."""
         return _neighbours(self.bits, self.radius)
 
 
@@ -111,7 +113,7 @@ class ProbeSet:
         return self.own_numbers(fingerprints)[:, self.places] ^ self.flips
 
     def numbers_of(self, fingerprint: int) -> Uint64s:
-        """Return the numbers that one query reads. Faster than `numbers` for an array of one."""
+        """Return the numbers that one query reads. Faster than `numbers` for a single query."""
         own = [(drawer.segment(fingerprint) << 8 | drawer.number) >> self.shift for drawer in self.drawers]
         return np.array(own, np.uint64)[self.places] ^ self.flips
 
@@ -131,15 +133,15 @@ class Cover:
     def __post_init__(self) -> None:
         for probe in self.probes:
             if not 1 <= probe.drawer <= len(self.layout.drawers):
-                raise ValueError(f"layout {self.layout.name} has no drawer {probe.drawer}")
+                raise ValueError(f"layout {self.layout.name} does not have a drawer {probe.drawer}")
             if not 0 <= probe.radius <= probe.bits <= self._drawer(probe).segment_bits:
-                raise ValueError(f"{probe} must have a radius of 0 to its bits, and no more bits than its segment")
+                raise ValueError(f"invalid {probe}: radius must be 0 to bits, and bits at most those of the segment")
         if not self.is_own:
             self._prove()
 
     @cached_property
     def is_own(self) -> bool:
-        """Whether the cover is one bucket of each drawer, which is complete by the pigeonhole principle."""
+        """Whether the cover is one bucket in each drawer, which is complete by the pigeonhole principle."""
         return self.distance <= self.layout.max_distance and self.probes == own_probes(self.layout)
 
     @cached_property
@@ -153,7 +155,7 @@ class Cover:
         return sum(probe.bucket_count for probe in self.probes)
 
     def candidates(self, documents: int) -> float:
-        """Return how many rows a query reads on average among that many uniform fingerprints."""
+        """Return how many rows a query reads on average in an index of `documents` uniform fingerprints."""
         return sum(probe.bucket_count * _rows(probe, self.layout, documents) for probe in self.probes)
 
     def time_us(self, documents: int, prices: Prices, queries: int = 1) -> float:
@@ -167,13 +169,13 @@ class Cover:
 
     @cached_property
     def probe_sets(self) -> tuple[ProbeSet, ...]:
-        """The probe sets of a query: first one with all buckets, then one for each probe that reads ranges."""
+        """The probe sets of a query: first one for all probes that read buckets, then one for each other probe."""
         whole = [probe for probe in self.probes if _is_whole(probe, self.layout)]
         ranges = [[probe] for probe in self.probes if not _is_whole(probe, self.layout)]
         return tuple(map(self.probe_set, [whole, *ranges] if whole else ranges))
 
     def probe_set(self, probes: Sequence[Probe]) -> ProbeSet:
-        """Return a set of probes: either any number that read buckets, or a single one that reads ranges."""
+        """Combine probes into a set: either any number of probes that read buckets, or one that reads ranges."""
         shift = 0 if _is_whole(probes[0], self.layout) else PREFIX_BITS - probes[0].bits
         flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
         places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
@@ -187,11 +189,13 @@ class Cover:
         flipped = _flipped([self._drawer(probe).positions[: probe.bits] for probe in self.probes], self.distance)
         missed = flipped[(flipped > np.array([probe.radius for probe in self.probes])).all(axis=1)]
         if len(missed):
-            raise ValueError(f"the cover misses {self.distance} flips, of which its probes see {missed[0].tolist()}")
+            raise ValueError(
+                f"incomplete cover: it misses {self.distance} flips if its probes compare {missed[0].tolist()} of them"
+            )
 
 
 def most_distance(layout: Layout) -> int:
-    """Return the greatest distance of a query on a layout."""
+    """Return the maximum distance of a query on a layout."""
     return max(MOST_DISTANCE, layout.max_distance)
 
 
@@ -200,7 +204,7 @@ def check_distance(distance: int, layout: Layout) -> int:
     distance = whole_number(distance, "max_distance")
     most = most_distance(layout)
     if not 0 <= distance <= most:
-        raise ValueError(f"max_distance {distance} is outside 0 to {most}, what queries find on layout {layout.name}")
+        raise ValueError(f"max_distance must be 0 to {most} on layout {layout.name}, got {distance}")
     return distance
 
 
@@ -212,7 +216,7 @@ def cover(layout: Layout, distance: int, documents: int, prices: Prices, queries
         layout: Layout of the index.
         distance: Distance of the queries: 0 to 16 bits, or up to the layout's k if that is greater.
         documents: Approximate number of documents in the index.
-        prices: Prices of its store.
+        prices: Prices of the store.
         queries: Number of queries in a batch.
 
     Raises:
@@ -234,17 +238,17 @@ def cover(layout: Layout, distance: int, documents: int, prices: Prices, queries
 
 
 def own_probes(layout: Layout) -> tuple[Probe, ...]:
-    """Return the probes that read one bucket of each drawer."""
+    """Return the probes that read one bucket in each drawer."""
     return tuple(Probe(drawer.number, drawer.segment_bits, 0) for drawer in layout.drawers)
 
 
 def _is_whole(probe: Probe, layout: Layout) -> bool:
-    """Whether a probe reads buckets, not ranges of them."""
+    """Whether a probe reads buckets rather than ranges of buckets."""
     return probe.bits == layout.drawers[probe.drawer - 1].segment_bits
 
 
 def _rows(probe: Probe, layout: Layout, documents: int) -> float:
-    """Return how many rows one read of a probe finds on average."""
+    """Return how many rows each read of a probe returns on average."""
     return documents * (1 if _is_whole(probe, layout) else len(layout.drawers)) / 2.0**probe.bits
 
 
@@ -263,14 +267,14 @@ def _neighbours(bits: int, radius: int) -> int:
 
 @cache
 def _flips(bits: int, radius: int) -> Uint64s:
-    """Return the `bits`-bit numbers that have at most `radius` ones, those with the fewest first."""
+    """Return the `bits`-bit numbers with at most `radius` bits set, those with the fewest set bits first."""
     ones = [1 << bit for bit in reversed(range(bits))]
     numbers = (sum(chosen) for count in range(radius + 1) for chosen in combinations(ones, count))
     return np.fromiter(numbers, np.uint64, _neighbours(bits, radius))
 
 
 def _cells(positions: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
-    """Return the cells: for each combination of sets, given by index, how many bits are in exactly these sets."""
+    """Return the number of bits in each cell. The keys are the indexes of the sets that contain the bits of a cell."""
     held: list[list[int]] = [[] for _ in range(FINGERPRINT_BITS)]
     for place, own in enumerate(positions):
         for position in own:
@@ -279,7 +283,7 @@ def _cells(positions: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
 
 
 def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
-    """Return in how many ways `flips` flips can spread over the cells."""
+    """Return the number of ways in which `flips` flips can spread over the cells."""
     ways = [1] + [0] * flips
     for size in cells.values():
         ways = [sum(ways[total - min(size, total) : total + 1]) for total in range(flips + 1)]
@@ -287,7 +291,7 @@ def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
 
 
 def _flipped(positions: Sequence[Sequence[int]], flips: int) -> FlipCounts:
-    """Return, for every spread of `flips` flips, how many of them fall into each set of positions."""
+    """Return how many flips fall into each set of positions, for every spread of `flips` flips."""
     cells = _cells(positions)
     member = np.zeros((len(cells), len(positions)), np.int8)
     for cell, places in enumerate(cells):
@@ -315,7 +319,7 @@ def _disjoint(drawers: Sequence[Drawer]) -> tuple[Drawer, ...]:
 
 
 class _Search:
-    """The search for the cheapest radii of some probes; a radius of -1 means that the probe is not used."""
+    """The search for the cheapest radii of given probes. A radius of -1 means that the probe is not used."""
 
     def __init__(self, probes: Sequence[Probe], layout: Layout, distance: int, documents: int, prices: Prices) -> None:
         self.probes = probes
@@ -349,7 +353,7 @@ class _Search:
         return self.price[np.arange(len(radii)), radii + 1]
 
     def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
-        """Return radii raised until no spread is missed. Each step covers most spreads for its price."""
+        """Raise the radii until no spread is missed, and return them. Each step covers the most spreads per price."""
         missed = self.flipped[(self.flipped > radii).all(axis=1)]
         found = self._counted(missed)
         while len(missed):
@@ -363,14 +367,14 @@ class _Search:
         return radii
 
     def _counted(self, spreads: FlipCounts) -> Int64s:
-        """Return, for each probe, the number of spreads by how many flips fall into it."""
+        """Return the number of spreads for each probe and each number of flips among its bits."""
         width = self.price.shape[1] - 1
         numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width
         counts: Int64s = np.bincount(numbers.ravel(), minlength=len(self.probes) * width).reshape(-1, width)
         return counts
 
     def _lowered(self, radii: Int64s) -> Int64s:
-        """Return radii of which none can be lowered any more; the most expensive probe is lowered first."""
+        """Lower the radii until none can be lowered further, and return them. The most expensive probe comes first."""
         seen = self.flipped <= radii
         seers = seen.sum(axis=1)
         for place in np.argsort(-self._prices(radii)):

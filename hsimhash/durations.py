@@ -33,8 +33,8 @@ def milliseconds_of(value: object) -> float | None:
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) / timedelta(milliseconds=1)
 
 
-# The library tenacity is not used because it keeps the last exception in a cycle, and with it the connection of an
-# interrupted call.
+# The tenacity library is not used because it keeps the last exception in a reference cycle, and with it the connection
+# of an interrupted call.
 def pauses() -> Iterator[float]:
     """Yield random pauses between tries, in seconds. Their upper limit doubles each time."""
     most_s = _FIRST_PAUSE_S
@@ -44,7 +44,7 @@ def pauses() -> Iterator[float]:
 
 
 class Pace:
-    """Limits work to `rate` documents per second; None does not limit it. Does not catch up on lost time.
+    """Limits work to `rate` documents per second; None means no limit. Does not catch up on lost time.
 
     A wait ends early if `stop` returns true.
     """

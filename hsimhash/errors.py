@@ -34,8 +34,8 @@ from typing import ClassVar
 class Remedy(str):
     """A remedy in two wordings: a call for Python, a command or flag for the command line.
 
-    As text, it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so the
-    message of any exception can end with one. An f-string keeps only the wording for Python.
+    As a `str`, it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so the
+    message of any exception can end with a remedy. An f-string keeps only the wording for Python.
 
     Args:
         python: Wording for Python callers.
@@ -66,7 +66,7 @@ def most_like(word: str, known: Iterable[str]) -> str:
 
 
 def in_shell(said: object) -> str:
-    """Return an error, or its text, as users of the command line read it."""
+    """Return the text of an error or a message, in the wording for the command line."""
     if isinstance(said, BaseException):
         said = said.args[0] if said.args and isinstance(said.args[0], Remedy) else str(said)
     return said.shell if isinstance(said, Remedy) else str(said)
@@ -76,24 +76,24 @@ CREATE_ONE = Remedy("create one with HSimIndex.create(...)", "create one with 'h
 REPAIR = Remedy("repair it with index.check(repair=True)", "repair it with 'hsimhash check --repair'")
 START_OVER = Remedy("pass fresh=True to start over", "start over with --fresh")
 OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job")
-OTHER_STAGE = Remedy("pass another stage", "choose another --stage")
+OTHER_STAGE = Remedy("pass another stage", "choose another folder with --stage")
 WAIT_LONGER = "set a longer lock_timeout= in the URL"
 
-# What to do when a limit of the operating system is reached, by error number.
+# What to do when the operating system reports a limit, by error number.
 LIMITS = {
-    errno.ENOSPC: "free the disk",
-    errno.EDQUOT: "your disk quota is used up: free some space, or ask for more",
-    errno.EFBIG: "the limit on the size of files is reached: raise it with 'ulimit -f'",
+    errno.ENOSPC: "free some disk space",
+    errno.EDQUOT: "free some disk space, or request a larger quota",
+    errno.EFBIG: "raise the limit on file size with 'ulimit -f'",
     errno.EROFS: "mount it writable",
-    errno.EMFILE: "the limit on open files is reached: raise it with 'ulimit -n'",
-    errno.ENFILE: "the system's limit on open files is reached: raise it with 'sysctl fs.file-max'",
-    errno.ENOMEM: "the limit on memory is reached: raise it with 'ulimit -v', or in the container",
+    errno.EMFILE: "raise the limit on open files with 'ulimit -n'",
+    errno.ENFILE: "raise the system's limit on open files with 'sysctl fs.file-max'",
+    errno.ENOMEM: "raise the limit on memory with 'ulimit -v', or in the container",
 }
-MORE_PROCESSES = "the limit on processes and threads is reached: raise it with 'ulimit -u', or in the container"
+MORE_PROCESSES = "raise the limit on processes and threads with 'ulimit -u', or in the container"
 
 
 class HsimhashError(Exception):
-    """Base of all errors of hsimhash. If `is_retryable`, the same call may succeed later."""
+    """Base class of all hsimhash errors. If `is_retryable`, the same call may succeed later."""
 
     is_retryable: ClassVar[bool] = False
 
@@ -111,7 +111,7 @@ class LayoutMismatchError(HsimhashError):
 
 
 class ProfileMismatchError(HsimhashError):
-    """The index was created with another profile, or a profile no longer gives the fingerprints it promises."""
+    """The index was created with another profile, or a profile no longer gives the expected fingerprints."""
 
 
 class FormatVersionError(HsimhashError):
@@ -123,7 +123,7 @@ class CorruptionError(HsimhashError):
 
 
 class InputUnavailableError(HsimhashError):
-    """A remote input cannot be read now; the inputs before it were read."""
+    """A remote input cannot be read at the moment. The inputs before it were read."""
 
     is_retryable = True
 
@@ -139,7 +139,7 @@ class StoreBusyError(HsimhashError):
 
 
 class ClaimBusyError(StoreBusyError):
-    """Another process is claiming a document near one of these."""
+    """Another process is claiming a document near one of the claimed documents."""
 
 
 class StoreClosedError(HsimhashError):
@@ -151,13 +151,13 @@ class StoreReadOnlyError(HsimhashError):
 
 
 class StoreUnavailableError(HsimhashError):
-    """The store cannot be reached or cannot accept the write now; retry once the cause is gone."""
+    """The store cannot be reached or cannot accept the write; retry once the problem is fixed."""
 
     is_retryable = True
 
 
 class LostRightError(StoreUnavailableError):
-    """The exclusive right to write, or the view of one state, was lost; others may have written since."""
+    """The write lock or the view of one state was lost, so other processes may have written in the meantime."""
 
 
 class StoreTimeoutError(StoreUnavailableError):

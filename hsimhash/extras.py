@@ -7,14 +7,14 @@ from typing import Any
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """Import a module of an optional package; the `ValueError` explains how to install it, or why it cannot load."""
+    """Import a module from an optional package; raise a `ValueError` that says how to install or repair the package."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         if not isinstance(error, ModuleNotFoundError):
             raise ValueError(f"{what} needs {package}, which cannot be loaded: {error}") from error
-        raise ValueError(f"{what} needs {package}; pip install 'hsimhash[{extra}]'") from error
+        raise ValueError(f"{what} needs {package}; install it: pip install 'hsimhash[{extra}]'") from error
 
 
 def arrow_needed(what: str) -> tuple[Any, Any]:

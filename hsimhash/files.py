@@ -14,7 +14,7 @@ from hsimhash.errors import LIMITS, StoreUnavailableError
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Create a folder and its missing parents durably; return the created ones, innermost first."""
+    """Create a folder and its missing parents durably; return the created folders, innermost first."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in made:
@@ -29,7 +29,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the entries of a folder durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -38,7 +38,7 @@ def sync_folder(path: Path) -> None:
 
 
 def copy_owner(of: Path, to: Path) -> bool:
-    """Give a file the owner and mode of another, as far as this user is allowed to; return whether both were copied."""
+    """Copy the owner and mode of `of` to `to`, as far as permissions allow; return whether both were copied."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
@@ -82,7 +82,7 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
 
 @contextmanager
 def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Add a remedy to errors of an open file, and the file's name, which errors of a full disk do not have."""
+    """Add a remedy and the file's name to errors of an open file. Disk-full errors do not have the name."""
     try:
         yield
     except OSError as error:
@@ -95,22 +95,22 @@ def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
 def file_errors(
     path: Path,
     kind: type[Exception] = StoreUnavailableError,
-    advice: str = ", and run the same command again: what was acknowledged is kept",
+    advice: str = ", and run the same command again; acknowledged writes are kept",
 ) -> Iterator[None]:
-    """Raise errors of the file or folder `path` as `kind`; `advice` follows the advice about the disk."""
+    """Raise errors of the file or folder `path` as `kind`; `advice` is appended to the remedy for the error."""
     try:
         yield
     except OSError as error:
         raise kind(
             f"cannot use {error.filename or path}: "
             + (error.strerror or str(error))
-            + f"; {LIMITS.get(error.errno or 0, 'repair the folder')}"
+            + f"; {LIMITS.get(error.errno or 0, 'fix this problem')}"
             + advice
         ) from error
 
 
 class AppendLog:
-    """A file of lines that are appended after its first `size` bytes. The first line creates it."""
+    """A file to which lines are appended after its first `size` bytes. The first line creates the file."""
 
     def __init__(
         self, path: Path, size: int = 0, errors: Callable[[Path], AbstractContextManager[None]] = file_errors

@@ -78,8 +78,8 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, folder_in, ma
 
 T = TypeVar("T")
 
-_WATCHED_DOCUMENTS = 10_000  # between two progress reports
-COVER_AGE_S = 600.0  # a cover is reused this long before the size of the index is estimated again
+_WATCHED_DOCUMENTS = 10_000  # number of documents between two progress reports
+COVER_AGE_S = 600.0  # how long a cover is reused before the size of the index is estimated again
 
 
 class QueryOptions(TypedDict, total=False):
@@ -114,8 +114,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.layout = store.record.layout
         self.url = store.url
         self.distance = store.record.reach
-        self.slow_s = slow_s  # queries that take longer are logged; None or 0: none are
-        # Valid in other processes too, and after this one changes its working folder.
+        self.slow_s = slow_s  # slower queries are logged; None or 0: no queries are logged
+        # Also valid in other processes, and after this process changes its working directory.
         self.full_url = self.backend.full_url(store.url)
         self._opening = Opening()
         self._has_signatures = store.record.has_signatures
@@ -139,12 +139,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Create an empty index and open it.
 
         Args:
-            url: URL of the index, or the folder of an embedded one: a `Path`, "./pages" or "/data/pages".
-            layout: Layout, or text for `Layout.parse`. Default: `4`, on HBase `10`.
+            url: URL of the index, or the folder of an embedded index: a `Path`, "./pages" or "/data/pages".
+            layout: Layout, or text for `Layout.parse`. Default: `4`; on HBase, `10`.
             profile: Profile, or its name.
             distance: Default distance of queries, in bits. Default: the layout's k, but 6 for layout `4`, except on
                 HBase.
-            lock_timeout_s: Deprecated; write `lock_timeout=` into the URL.
+            lock_timeout_s: Deprecated: set `lock_timeout=` in the URL.
             password: Password for Redis, if the URL does not have `password_file=`.
             ttl_s: Seconds after which documents expire on Redis, counted from when they were last added. Default:
                 never.
@@ -181,19 +181,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             url: As for `create`.
-            layout: Layout that the index must have; None accepts any.
-            profile: Profile that the index must have; None accepts any.
-            lock_timeout_s: Deprecated; write `lock_timeout=` into the URL.
-            exclusive: Deprecated; write `exclusive=yes` into the URL of an index on HBase.
-            deadline_s: Deprecated; write `deadline=` into the URL.
+            layout: Layout that the index must have; None accepts any layout.
+            profile: Profile that the index must have; None accepts any profile.
+            lock_timeout_s: Deprecated: set `lock_timeout=` in the URL.
+            exclusive: Deprecated: set `exclusive=yes` in the URL of an index on HBase.
+            deadline_s: Deprecated: set `deadline=` in the URL.
             password: Password for Redis, if the URL does not have `password_file=`.
-            slow_s: Log queries and batches that take longer than this many seconds, and what they read, as warnings of
-                the logger `hsimhash.slow`. None or 0 logs none.
+            slow_s: Log queries and batches that take longer than this many seconds, and what they read, as warnings to
+                the `hsimhash.slow` logger. None or 0 turns this off.
 
         Raises:
             IndexNotFoundError: The index does not exist.
-            LayoutMismatchError, ProfileMismatchError: The index has another layout or profile.
-            FormatVersionError: The index was written by a newer, unknown release.
+            LayoutMismatchError, ProfileMismatchError: The index has a different layout or profile.
+            FormatVersionError: The index was written by a newer release, in a format that this release does not know.
         """
         url = _with_keywords(url_of(url), lock_timeout_s, deadline_s, exclusive=exclusive)
         return cls._opened(url, Opening(password=password), layout=layout, profile=profile, slow_s=slow_s)
@@ -211,7 +211,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> HSimIndex:
         """Open an index as `open` does, with the options in `opening`.
 
-        With `takes_any_rarity`, a profile without a user's rarity table also opens an index that has one.
+        With `takes_any_rarity`, a profile without a user's rarity table also opens an index that has such a table.
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -219,7 +219,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
-                    f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
+                    f"{url} was created with layout {store.record.layout.name}, not {wanted_layout.name}; "
                     f"omit the layout, or create another index"
                 )
             index = cls(store, _profile_of(store, wanted_profile, takes_any_rarity=takes_any_rarity), slow_s)
@@ -230,7 +230,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return index
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return how another process opens the index; raise `TypeError` if that is not possible or safe."""
+        """Return how to open the index in another process; raise `TypeError` if that is impossible or unsafe."""
         if not self.backend.is_lasting:
             raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
         if self._opening.password is not None:
@@ -243,20 +243,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return again, (self.full_url, self._opening)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
-        """Add one document, or change its signature. It is durable on return. See `add_many`."""
+        """Add one document, or change its signature. Durable on return. See `add_many`."""
         self.adds.ask(self.add_call(signature, doc_id, first_seen=first_seen))
 
     def add_call(
         self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
     ) -> SharedCall[tuple[Signature, bytes, int], None]:
-        """Return the call that `add` makes. Raises the `ValueError` or `TypeError` of `add` immediately."""
+        """Return the call that `add` makes. Raises `ValueError` or `TypeError` immediately for invalid arguments."""
         return SharedCall(
             self._insert, check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         )
 
     @metrics.measured("add")
     def _insert(self, documents: Sequence[tuple[Signature, bytes, int]], *_: object) -> Sequence[None]:
-        """Write documents that were added one by one."""
+        """Write the documents of one or more `add` calls."""
         signatures, doc_ids, first_seen = zip(*documents, strict=True)
         self.store.insert(doc_ids, Signatures.collected(signatures), np.array(first_seen, np.int64))
         return [None] * len(documents)
@@ -271,18 +271,18 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> int:
         """Add documents, or change their signatures. They are durable on return.
 
-        More than 100,000 documents are written in parts, and others can write in between. If such a call fails, some
-        documents may have been written; repeat it to write the rest. On LMDB, up to 100,000 documents are one
-        transaction. Larger batches are written in parts of up to 1,000,000, each a bulk load, which takes half the
-        time.
+        More than 100,000 documents are written in parts, and other processes can write in between. If such a call
+        fails, some documents may have been written; repeat the call to write the remaining documents. On LMDB, up to
+        100,000 documents are written in one transaction. Larger batches are written in parts of up to 1,000,000
+        documents. Each part is a bulk load, which takes half the time.
 
         Args:
             signatures: n signatures, or fingerprints of shape (n,), unsigned 64-bit. If the profile of the index does
                 not make sketches and keys, only the fingerprints are stored.
             doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters. If an id is repeated, its last
-                document counts.
-            first_seen: ms since 1970, one for all documents or one for each. Default: now. A document that is already
-                stored with the same signature keeps its own.
+                document is stored.
+            first_seen: ms since 1970, for all documents or for each. Default: now. A document that is already stored
+                with the same signature keeps its stored time.
 
         Returns:
             Number of documents that are new or changed.
@@ -306,7 +306,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document unless a match is already stored, and return which. Durable on return. See `claim_many`."""
+        """Add a document unless a match is already stored; return whether it is new, or its nearest match.
+
+        Durable on return. See `claim_many`.
+        """
         call = self.claim_call(
             signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
         )
@@ -321,12 +324,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> SharedCall[tuple[Signature, str, int], Claim]:
-        """Return the call that `claim` makes. Raises the `ValueError` or `TypeError` of `claim` immediately."""
+        """Return the call that `claim` makes. Raises `ValueError` or `TypeError` immediately for invalid arguments."""
         checked, _, first_seen = check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
         return SharedCall(self._claims, (checked, doc_id, first_seen), self._rule(max_distance, max_sketch, None))
 
     def _claims(self, claimed: Sequence[tuple[Signature, str, int]], rule: Rule, _: object) -> list[Claim]:
-        """Claim documents that were claimed one by one, in one call."""
+        """Claim the documents of one or more `claim` calls together."""
         signatures, doc_ids, first_seen = zip(*claimed, strict=True)
         return self.claim_many(
             signatures, doc_ids, max_distance=rule.max_distance, max_sketch=rule.max_sketch, first_seen=first_seen
@@ -345,23 +348,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Add each document unless a match is already stored, as if they were claimed one after another.
 
         If several processes claim near documents at the same time, exactly one of the documents is new. If a call
-        fails, some of its documents may be stored; repeat it. A stored document that is claimed again with a matching
-        signature is new again, and gets the later signature. If its signature does not match, it is claimed like any
-        other document; if it is then a duplicate, the stored one stays unchanged.
+        fails, some of its documents may be stored; repeat the call. A stored document that is claimed again with a
+        matching signature counts as new again, and gets the later signature. If the signature does not match, the
+        document is claimed like any other. If it then turns out to be a duplicate, the stored document stays unchanged.
 
         Args:
             signatures: As for `add_many`.
-            doc_ids: As for `add_many`, except that a repeated id is claimed twice.
+            doc_ids: As for `add_many`, except that a repeated id is claimed each time it occurs.
             max_distance: As for `query`.
             max_sketch: As for `query`.
             first_seen: As for `add_many`.
 
         Returns:
-            For each document, in order, whether it is new, or its nearest match; see `limit` in `query`.
+            One claim for each document, in order: whether it is new, or its nearest match. See `limit` in `query`.
 
         Raises:
             ValueError, TypeError: An argument is invalid; nothing was written.
-            StoreBusyError: Another process kept writing for too long, on HBase and Redis a near document; try again.
+            StoreBusyError: Another process kept writing for too long (on HBase and Redis: a near document). Try again.
         """
         if first_seen is None:
             first_seen = _now_ms()
@@ -377,7 +380,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return turns.decided
 
     def _ask_for_claims(self, view: View, asked: Signatures, doc_ids: Sequence[str], rule: Rule) -> list[list[Match]]:
-        """Return the matches of claimed documents, without the documents themselves."""
+        """Return the matches of claimed documents, excluding the documents themselves."""
         cover, stats = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view), QueryStats("claim")
         try:
             if len(asked) == 1:
@@ -410,13 +413,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             max_distance: 0 to 16 bits, or up to the layout's k if that is greater. Default: the index's own distance.
             max_sketch: Number of bits, out of 64, in which two sketches may differ. Each bit of distance beyond 16
                 lowers this limit by one. None: sketches are not compared.
-            limit: Return only this many nearest matches. From a bucket with over 4,000 rows, only the first 4,000 may
-                be used.
+            limit: Maximum number of nearest matches to return. In a bucket with more than 4,000 rows, the search may
+                use only the first 4,000.
             exclude: Id of a document to leave out.
             timeout: Seconds after which the call ends, whatever it is waiting for.
-            partial: If parts of the index do not answer in time, return what the others found instead of raising an
-                error. `missing` of the result lists the drawers that did not answer; on HBase, these are in the regions
-                of a lost server. The call ends after `timeout`, or after the `deadline=` of the URL.
+            partial: If parts of the index do not respond in time, return the matches from the other parts instead of
+                raising an error. The result's `missing` lists the drawers that did not respond; on HBase, these are in
+                the regions of a lost server. The call ends after `timeout`, or after the `deadline=` in the URL.
 
         Raises:
             StoreTimeoutError: `timeout` passed.
@@ -438,7 +441,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         limit: int | None = None,
         exclude: str | None = None,
     ) -> SharedCall[tuple[Signature, str | None], Matches]:
-        """Return the call that `query` makes. Raises the `ValueError` or `TypeError` of `query` immediately."""
+        """Return the call that `query` makes. Raises `ValueError` or `TypeError` immediately for invalid arguments."""
         rule = self._rule(max_distance, max_sketch, limit)
         return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
 
@@ -486,7 +489,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         partial: bool,
     ) -> list[Matches]:
-        """Return what `found_in` finds for the queries `asked`; if `partial`, also the drawers that did not answer."""
+        """Return what `found_in` finds for queries; if `partial`, also the drawers that did not respond."""
         stats = QueryStats(call)
 
         def answered(view: View) -> list[Matches]:
@@ -540,14 +543,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         timeout: float | None = None,
         partial: bool = False,
     ) -> list[Matches]:
-        """Answer `query` for each signature, in order. A batch costs far less per query.
+        """Run `query` for each signature, in order. A batch takes far less time per query.
 
         Args:
             signatures: n signatures, or fingerprints of shape (n,), unsigned 64-bit.
             max_distance: As for `query`.
             max_sketch: As for `query`.
             limit: As for `query`.
-            exclude: For each query, the id of a document to leave out, or None.
+            exclude: One id of a document to leave out, or None, for each query.
             timeout: As for `query`, for all queries together.
             partial: As for `query`. Each result has its own missing drawers.
 
@@ -558,7 +561,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if isinstance(exclude, str):
             raise TypeError(f"exclude must be a sequence, an id or None for each query, got one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(asked):
-            raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
+            raise ValueError(f"exclude must have one id or None for each query, got {len(exclude)} for {len(asked)}")
 
         rule = self._rule(max_distance, max_sketch, limit)
 
@@ -576,7 +579,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.add(self.profile.signature(text), doc_id, first_seen=first_seen)
 
     def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> Matches:
-        """Return every document near a text, nearest first. The options are those of `query`.
+        """Return every document near a text, nearest first. Takes the options of `query`.
 
         Raises:
             TextTooShortError: The text is too short for a fingerprint.
@@ -592,7 +595,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: int | None = None,
     ) -> Claim:
-        """Add a document by its text unless a near one is already stored, and return which. See `claim`.
+        """Add a document by its text unless a match is already stored. See `claim`.
 
         Raises:
             TextTooShortError: The text is too short for a fingerprint; nothing was written.
@@ -624,12 +627,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def query_texts(
         self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
     ) -> list[Matches | None]:
-        """Answer `query_text` for each text, in order. The result is None for texts that are too short.
+        """Run `query_text` for each text, in order. The result is None for texts that are too short.
 
         Args:
             texts: As for `add_texts`.
-            exclude: For each text, the id of a document to leave out, or None.
-            options: Those of `query_many`.
+            exclude: One id of a document to leave out, or None, for each text.
+            options: Options of `query_many`.
         """
         known = LongEnough(self.profile.signatures(texts))
         return known.spread(self.query_many(known.signatures, exclude=known.of(exclude, "exclude"), **options))
@@ -643,7 +646,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         max_sketch: int | None = MAX_SKETCH,
         first_seen: Iterable[int] | int | None = None,
     ) -> list[Claim | None]:
-        """Call `claim_text` for each text, in order. The result is None for texts that are too short.
+        """Run `claim_text` for each text, in order. The result is None for texts that are too short.
 
         Texts that are too short for a fingerprint are neither stored nor compared.
 
@@ -667,7 +670,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
     ) -> Explanation:
-        """Return what `query` reads and how long that takes. Reads the probes one by one to time each."""
+        """Return what `query` reads and how long that takes. Reads the probes one by one to measure each."""
         cover, query = self.cover(max_distance), self._asked(as_signature(signature))
         matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
         regions = self.store.regions() if isinstance(self.store, HasTable) else []
@@ -694,7 +697,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Remove documents, and return how many existed. Durable on return; unknown ids are ignored.
 
         With `before` (ms since 1970), remove only documents first seen earlier. Documents that change during the call
-        stay.
+        are kept.
         """
         return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
@@ -719,7 +722,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return not any(self.store.walk())
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
-        """Yield all documents by fingerprint and id; with `before` (ms since 1970), only those first seen earlier.
+        """Yield documents in order of fingerprint and id. With `before` (ms since 1970), only those first seen earlier.
 
         Documents that are added, moved or removed during the iteration may or may not be included.
         """
@@ -738,19 +741,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Check that the index's rows are consistent with each other.
 
         Args:
-            repair: Repair the differences.
+            repair: Repair inconsistencies.
             observer: Receives progress.
             workers: On HBase, the number of processes that read.
-            folder: On HBase, a folder for their findings. A call with the same folder resumes an interrupted one.
+            folder: On HBase, a folder for the findings. A call with the same folder resumes an interrupted check.
         """
         place = None if folder is None else Path(folder)
         return self.store.check(repair=repair, observer=observer, workers=workers, folder=place)
 
     def collect(self, *, observer: Observer = UNWATCHED) -> CollectReport:
-        """Delete leftovers of moved and removed documents on HBase (over an hour old) and Redis.
+        """Delete leftovers of moved and removed documents on Redis, and on HBase those more than an hour old.
 
-        Reads only the log of leftovers, never the whole table. Others can read and write at the same time. Other stores
-        raise `HsimhashError`.
+        Reads only the log of leftovers, never the whole table. Other processes can read and write at the same time.
+        Raises `HsimhashError` on other stores.
 
         Args:
             observer: Receives progress.
@@ -762,7 +765,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             is_counted: Include the number of documents; on HBase, this reads all registers.
-            workers: Number of processes that read them.
+            workers: Number of processes that read the registers.
         """
         record = self.store.record
         return {
@@ -785,7 +788,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return capable(self.store, Compacts).compact()
 
     def backup(self, target: str | Path) -> None:
-        """Copy the index as it is now to the new folder `target`. Others can read and write at the same time."""
+        """Copy the current state of the index to the new folder `target`, while other processes read and write."""
         capable(self.store, BacksUp).backup(Path(target))
 
     def write_tables(
@@ -796,15 +799,15 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         overwrite: bool = False,
         observer: Observer = UNWATCHED,
     ) -> int:
-        """Write all documents as a read-only index, and return their number. `open` opens it by its URL `tables://…`.
+        """Write all documents as a read-only index, and return their number. Open it by its URL, `tables://…`.
 
-        The new index has the layout, profile and distance of this one. Documents that others write during the call may
-        be missing.
+        The new index has the layout, profile and distance of this index. Documents that other processes write during
+        the call may be missing.
 
         Args:
             target: URL or path of a new or empty folder.
             compress: Write 5 to 6 bytes per drawer row instead of 8; queries then take longer.
-            overwrite: Replace tables that are already in the folder. Processes that have the old ones open keep using
+            overwrite: Replace tables that are already in the folder. Processes that have the old tables open keep using
                 them.
             observer: Receives progress.
 
@@ -815,12 +818,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         from hsimhash.store.tables.write import (
             TablesOptions,
             write_tables,
-        )  # here: it takes 10 ms to import, and only this method needs it
+        )  # imported here because it takes 10 ms and only this method needs it
 
         named = os.fsdecode(target)
         if "://" in named and not named.startswith("tables://"):
             raise ValueError(
-                f"{masked(named)} is not a folder of tables: write tables://FOLDER; "
+                f"{masked(named)} is not a folder of tables: expected tables://FOLDER; "
                 + Remedy("hsimhash.load.relayout", "'hsimhash relayout --to'")
                 + " copies an index to another store"
             )
@@ -861,7 +864,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return signature if is_whole else Signature(signature.fingerprint)
 
     def cover(self, max_distance: int | None = None, *, queries: int = 1, view: View | None = None) -> Cover:
-        """Return the buckets that each query in a batch of `queries` reads; `view` estimates the size of the index."""
+        """Return the cover of each query in a batch of `queries`; `view` is used to estimate the size of the index."""
         distance = self.distance if max_distance is None else max_distance
         if type(distance) is int and distance == self._own.distance:
             return self._own
@@ -875,7 +878,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return known
 
 
-opened_index = HSimIndex._opened  # for the rest of hsimhash: jobs use another deadline
+opened_index = HSimIndex._opened  # for other modules: jobs use another deadline
 
 
 def _with_keywords(
@@ -888,7 +891,7 @@ def _with_keywords(
     if not named:
         return url
     options = "&".join(f"{name}={text}" for name, text in named.items())
-    message = f"lock_timeout_s, deadline_s and exclusive are deprecated; write them into the URL: {options}"
+    message = f"lock_timeout_s, deadline_s and exclusive are deprecated; set them in the URL: {options}"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     return with_options(url, {name: text for name, text in named.items() if name in backend_of(url).options})
 
@@ -898,7 +901,7 @@ def _now_ms() -> int:
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    """Return the result of a call, and the milliseconds it took."""
+    """Run `call`; return its result and the number of milliseconds it took."""
     began = time.perf_counter()
     found = call()
     return found, 1_000 * (time.perf_counter() - began)
@@ -908,7 +911,7 @@ def _check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
         raise TypeError(f"limit must be a whole number, got {type(limit).__name__}: {limit!r:.80}")
     if limit is not None and limit < 1:
-        raise ValueError(f"limit {limit} must be at least 1")
+        raise ValueError(f"limit must be at least 1, got {limit}")
 
 
 def _profile_of(store: Store, wanted: Profile | None, *, takes_any_rarity: bool) -> Profile:
@@ -916,8 +919,8 @@ def _profile_of(store: Store, wanted: Profile | None, *, takes_any_rarity: bool)
         stored = Profile.from_json(store.record.profile)
     except ValueError as error:
         raise ProfileMismatchError(
-            f"{store.url} was made with a profile {store.record.profile.get('name')!r} that is not this release's "
-            f"({error}); use the release that made it, or ingest the documents again"
+            f"{store.url} was created with profile {store.record.profile.get('name')!r}, which this release does not "
+            f"support ({error}); use the release that created it, or ingest the documents again"
         ) from error
     if wanted is not None and takes_any_rarity and stored.has_own_rarity and not wanted.has_own_rarity:
         wanted = replace(wanted, name=stored.name, rarity=stored.rarity) if wanted.weights == BY_RARITY else wanted
@@ -927,7 +930,7 @@ def _profile_of(store: Store, wanted: Profile | None, *, takes_any_rarity: bool)
             f"{key} {its.get(key)!r}, not {value!r}" for key, value in mine.items() if value != its.get(key)
         )
         raise ProfileMismatchError(
-            f"{store.url} was made with profile {stored.name}, not {wanted.name} ({differing}); omit the "
+            f"{store.url} was created with profile {stored.name}, not {wanted.name} ({differing}); omit the "
             f"profile, or create another index"
         )
     return stored

@@ -2,7 +2,7 @@
 
 Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
 (pigeonhole principle). So keep a copy of every fingerprint for each choice of `c` blocks (a *drawer*), filed under the
-bits of those blocks (its *segment*). A query that reads one bucket of every drawer misses nothing within `b - c` bits.
+bits of those blocks (its *segment*). A query that reads one bucket in every drawer misses nothing within `b - c` bits.
 
 A nested layout cuts the bits outside the chosen blocks again, and also chooses among those blocks. Its segments are
 longer for the same number of drawers. It is complete for the smaller of the two distances.
@@ -87,7 +87,7 @@ class Drawer:
 
     @property
     def segment_bits(self) -> int:
-        """The number of bits in the segment, 1 to 32. The rest of its 4 bytes is zero."""
+        """The number of bits in the segment, 1 to 32. The remaining bits of its 4 bytes are zero."""
         return len(self.positions)
 
     def segment(self, fingerprint: int) -> int:
@@ -109,7 +109,7 @@ class Drawer:
         return _move(fingerprints, self._to_permuted)
 
     def permute_one(self, fingerprint: int) -> int:
-        """Call `permute` for one fingerprint, in a fifth of numpy's time."""
+        """Permute one fingerprint as `permute` does, in a fifth of the time that numpy takes."""
         permuted = 0
         for run in self._to_permuted:
             permuted |= (fingerprint >> run.source & run.mask) << run.target
@@ -136,7 +136,7 @@ def _move(words: NDArray[np.uint64], runs: tuple[_BitRun, ...]) -> NDArray[np.ui
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The widths of adjacent blocks, from the highest bit on, and the number of them that a drawer chooses."""
+    """The widths of adjacent blocks, starting at the highest bit, and the number of blocks that a drawer chooses."""
 
     blocks: tuple[int, ...]
     choose: int
@@ -165,8 +165,8 @@ class Cut:
             raise ValueError(f"layout {self} must choose at least 1 block")
         if self.max_distance < 0:
             raise ValueError(
-                f"layout {self} finds distance k = {self.max_distance} < 0: it chooses {self.choose} of "
-                f"{len(self.blocks)} blocks; choose fewer"
+                f"layout {self} would find distance k = {self.max_distance}, because it chooses {self.choose} of "
+                f"{len(self.blocks)} blocks; choose fewer blocks"
             )
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ class Layout:
         inner: For a nested layout, the cut of the bits outside the chosen blocks, which keep their order.
 
     Raises:
-        ValueError: The layout cannot be stored or finds nothing; the message has the reason.
+        ValueError: The layout cannot be stored or finds nothing; the message gives the reason.
     """
 
     outer: Cut
@@ -193,10 +193,10 @@ class Layout:
         drawers = self.outer.choices * (self.inner.choices if self.inner else 1)
         if drawers > MAX_DRAWERS:
             raise ValueError(
-                f"layout {self.text_form} has {drawers} drawers; the rowkey's flag has room for {MAX_DRAWERS}; "
+                f"layout {self.text_form} has {drawers} drawers, but a rowkey can number only {MAX_DRAWERS}; "
                 f"use fewer blocks"
             )
-        _ = self.drawers  # raises if the inner cut does not fit the bits that the outer one leaves
+        _ = self.drawers  # raises if the inner cut does not fit the bits that the outer cut leaves
 
     @cached_property
     def max_distance(self) -> int:
@@ -221,7 +221,7 @@ class Layout:
     def _steps(self) -> list[tuple[int, list[tuple[int, int]]]]:
         """Each drawer's number and (shift right, mask) pairs; single queries spend most of their time on these.
 
-        The shifts apply to a fingerprint that was first shifted left so far that each of them is to the right.
+        The shifts apply to a fingerprint that was first shifted left far enough to make all of them right shifts.
         """
         return [
             (
@@ -239,7 +239,7 @@ class Layout:
         """Return the named layout: `4`, `10`, `16`, `20` or `28`."""
         if name not in _NAMED:
             raise ValueError(
-                f"unknown layout {name!r}; available: {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2"
+                f"unknown layout {name!r}: expected {', '.join(_NAMED)}, or blocks/choice such as 13,13,13,13,12/2"
             )
         return cls(*_NAMED[name])
 
@@ -252,7 +252,7 @@ class Layout:
         for part in text.split("+"):
             match = _TEXT_FORM.fullmatch(part.strip())
             if match is None:
-                raise ValueError(f"layout {text!r}: {part!r} is not blocks/choice, such as 13,13,13,13,12/2")
+                raise ValueError(f"layout {text!r}: expected blocks/choice such as 13,13,13,13,12/2, got {part!r}")
             cuts.append(Cut(tuple(map(int, match[1].split(","))), int(match[2])))
         if len(cuts) > 2:
             raise ValueError(f"layout {text!r}: expected one or two cuts, got {len(cuts)}")
@@ -260,7 +260,7 @@ class Layout:
 
     @classmethod
     def even(cls, blocks: int, choose: int) -> Layout:
-        """Return the layout of `blocks` blocks whose widths differ by at most one bit, with the wider ones first."""
+        """Return the layout of `blocks` blocks whose widths differ by at most one bit, with the wider blocks first."""
         if not 1 <= blocks <= FINGERPRINT_BITS:
             raise ValueError(f"a layout must have 1 to {FINGERPRINT_BITS} blocks, got {blocks}")
         width, wider = divmod(FINGERPRINT_BITS, blocks)
@@ -316,7 +316,7 @@ class Layout:
         inner = fields.get("inner")
         layout = cls(_cut_from_json(fields), _cut_from_json(inner) if inner is not None else None)
         if fields.get("name", layout.name) != layout.name:
-            raise ValueError(f"layout is named {fields['name']!r}, but its blocks are those of {layout.name!r}")
+            raise ValueError(f"layout is named {fields['name']!r}, but has the blocks of {layout.name!r}")
         return layout
 
 
@@ -325,7 +325,7 @@ def _cut_from_json(fields: object) -> Cut:
         blocks, choose = fields.get("blocks"), fields.get("choose")
         if isinstance(blocks, list) and all(type(block) is int for block in blocks) and type(choose) is int:
             return Cut(tuple(blocks), choose)
-    raise ValueError(f'layout needs "blocks", a list of integers, and "choose", an integer; got {fields!r}')
+    raise ValueError(f'layout must have "blocks", a list of integers, and "choose", an integer; got {fields!r}')
 
 
 _NAMED: dict[str, tuple[Cut, Cut | None]] = {  # on disk: never reuse a name

@@ -1,8 +1,9 @@
 """File locks between processes, and between threads of one process; released when their holder ends.
 
-A lock is an open file that is locked (flock), and nothing else: closing it unlocks it. Its holder is a `with` over that
-file. The exit of `with` is in C, so no exception raised by a signal can interrupt it. Where there is no `with` yet, the
-file is closed with the last reference to it. There is no count or mark in memory that could be left behind.
+A lock is just an open file that is locked with flock: closing the file unlocks it. A `with` block over the file holds
+the lock. Leaving a `with` block is implemented in C, so an exception raised by a signal handler cannot interrupt it.
+Before the `with` block begins, the file is closed when the last reference to it goes away. No counter or flag in memory
+can be left behind.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from hsimhash.errors import WAIT_LONGER, StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
-LOCK_POLL_S = 0.001  # between two tries; short, because a process that writes without pause leaves only short gaps
+LOCK_POLL_S = 0.001  # pause between tries; short, because a process that keeps writing leaves only short gaps
 _LEFT_S = 5.0  # time for the children of a killed process to close the files inherited from it
 
 
@@ -28,10 +29,10 @@ class HeldLock(FileIO):
     """A file that is locked until it is closed or no longer referenced. A context manager."""
 
     is_locked = False
-    __del__ = FileIO.close  # without the ResourceWarning: an interrupted call relies on this
+    __del__ = FileIO.close  # without a ResourceWarning, because an interrupted call relies on this
 
     def is_in_place(self) -> bool:
-        """Whether the locked file is still the one at its path. If it was replaced, others can lock the new one."""
+        """Whether the locked file is still the one at its path. If it was replaced, others can lock the new file."""
         try:
             return os.path.samestat(os.fstat(self.fileno()), os.stat(self.name))  # noqa: PTH116
         except FileNotFoundError:
@@ -39,19 +40,19 @@ class HeldLock(FileIO):
 
     def sign(self) -> None:
         """Write this process's pid into the file."""
-        with suppress(OSError):  # on a full disk, others do not see which process has it
+        with suppress(OSError):  # if the disk is full, others cannot see which process holds the lock
             os.ftruncate(self.fileno(), 0)
             os.pwrite(self.fileno(), str(os.getpid()).encode(), 0)
 
 
-# By descriptor, the file opened last and its place, so that a forked child can close the files of its parent.
+# The file last opened with each descriptor, and its place, so that a forked child can close its parent's files.
 _files: dict[int, tuple[weakref.ref[HeldLock], str]] = {}
 _opening = threading.Lock()  # so that no fork happens between opening a file and recording it
-_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread, for entering a lock again
+_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread, to enter a lock again
 
 
 def take_lock(path: Path) -> HeldLock | None:
-    """Lock a file for this thread alone and write the pid into it; create it if needed. Return None if it is locked."""
+    """Lock a file for this thread alone and write the pid into it; create it if needed. Return None if it is taken."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     return _take(lambda: HeldLock(path, "r+", opener=lambda name, _: os.open(name, flags, 0o666)), fcntl.LOCK_EX)
 
@@ -91,10 +92,10 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
 
 
 def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
-    """Lock a file as `take_lock` does; raise `StoreBusyError`, with process, work and remedy, if another holds it.
+    """Lock a file as `take_lock` does. If another process holds it, raise `StoreBusyError` with its pid and the remedy.
 
-    A killed process may leave its lock for a moment to a child that it was about to start. So if the holder has ended,
-    wait for the lock for at most _LEFT_S seconds.
+    A child that a killed process was about to start may hold the lock for a moment. So if the holder has exited, wait
+    for the lock for at most _LEFT_S seconds.
     """
     deadline = time.monotonic() + _LEFT_S
     while (lock := take_lock(path)) is None:
@@ -106,7 +107,7 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
 
 
 def _is_over(pid: str) -> bool:
-    """Whether the process with that pid does not exist or has ended, according to Linux."""
+    """Whether Linux reports that the process with that pid does not exist or has exited."""
     try:
         os.kill(int(pid), 0)
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
@@ -126,7 +127,7 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
     deadline = time.monotonic() + timeout_s
     while (lock := take_lock(path)) is None:
         if stop is not None and stop():
-            raise StopAskedError(f"asked to end while waiting for {path}")
+            raise StopAskedError(f"stopped while waiting for {path}")
         if time.monotonic() >= deadline:
             raise StoreBusyError(
                 f"process {holder_of(path)} is writing ({path}); waited {timeout_s:g} s; wait for it to end, or "
@@ -189,15 +190,15 @@ def _after_fork_in_child() -> None:
 
 
 def _place_of(fd: int) -> str:
-    """Return inode and path of an open file if the system reports them (Linux), else an empty string.
+    """Return the inode and path of an open file if the system reports them (Linux), otherwise an empty string.
 
     The path is included because a descriptor and an inode may since have been reused for another file.
     """
     try:
-        return f"{os.fstat(fd).st_ino} {os.readlink(f'/proc/self/fd/{fd}')}"  # noqa: PTH115 (half the time)
+        return f"{os.fstat(fd).st_ino} {os.readlink(f'/proc/self/fd/{fd}')}"  # noqa: PTH115 (takes half the time)
     except OSError:
         return ""
 
 
-# These are in C, so that no signal can leave the lock held.
+# `acquire` and `release` are implemented in C, so that no signal can leave the lock held.
 os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_after_fork_in_child)

@@ -36,14 +36,14 @@ from hsimhash.rowkey import (
 )
 from hsimhash.store.base import Document, Match, View, ViewInPart
 
-FEW_ROWS = 40  # a Python loop over this many costs less than numpy calls
+FEW_ROWS = 40  # up to this many rows, a Python loop takes less time than numpy calls
 QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
-# Each of these bounds the memory of a batch of queries.
+# Each of these numbers bounds the memory of a batch of queries.
 BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
-MOST_ANSWERED = 1_000  # documents that one `View.near` call with a limit may return; beyond it, the first rows are read
-CROWDED_ROWS = 4_000  # rows of a bucket that are read first if a query has a limit; usually they are enough
+MOST_ANSWERED = 1_000  # maximum documents from one `View.near` call with a limit; for more, the first rows are read
+CROWDED_ROWS = 4_000  # number of rows of a bucket that a query with a limit reads first; usually they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
 
@@ -53,7 +53,7 @@ KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # for who
 
 
 class FirstRows(View):
-    """A view of the first rows of crowded buckets. `cut` has the numbers of the buckets that were cut."""
+    """A view of the first rows of crowded buckets. `cut` has the numbers of the buckets that were truncated."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -105,7 +105,7 @@ class FirstRows(View):
         return self._view.lookup(doc_ids)
 
     def has_cut(self, cover: Cover, queries: Signatures) -> Bools:
-        """Return which queries read a bucket that was cut; there must be one."""
+        """Return which queries read a truncated bucket. At least one bucket must have been truncated."""
         cut = np.concatenate(self.cut)
         parts = queries.key_parts
         found: Bools = (np.isin(key_numbers(parts), cut) & (parts != 0)).any(axis=1)
@@ -140,7 +140,7 @@ class Rule(NamedTuple):
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
     def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
-        """Call `match` for each query and the document at the same position. Takes half the time for many."""
+        """Call `match` for each query and the document at the same position, in half the time if there are many."""
         if not documents:
             return []
         ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
@@ -160,7 +160,7 @@ class Rule(NamedTuple):
 def matches_of_one(
     view: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
 ) -> list[Match]:
-    """Return the matches of one signature, without the document `exclude`."""
+    """Return the matches of one signature, excluding the document with the id `exclude`."""
     stats.view = view
     if view.answers:
         found = answer(view, cover, query, exclude, rule, stats)
@@ -190,7 +190,7 @@ def _read_one(
 def matches_of(
     view: View, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, stats: QueryStats
 ) -> list[list[Match]]:
-    """Return the matches of each signature, without the document in `exclude` at the same position."""
+    """Return the matches of each signature, excluding the document with the id at the same position in `exclude`."""
     stats.view = view
     found: list[list[Match]] = [[] for _ in range(len(asked))]
 
@@ -283,9 +283,9 @@ def _near_found(view: View, query: Signature, found: list[int], keying: Keying, 
 def answer(
     view: View, cover: Cover, query: Signature, exclude: str | None, rule: Rule, stats: QueryStats
 ) -> list[Match] | None:
-    """Return the matches of one query from a single call of `View.near`, or None if that call is not enough.
+    """Return the matches of one query from a single call to `View.near`, or None if that call is not enough.
 
-    It is not enough if the cover reads ranges of buckets, or if a limit applies to too many documents.
+    The call is not enough if the cover reads ranges of buckets, or if a limit applies to too many documents.
     """
     if cover.is_own:
         prefixes = cover.layout.prefixes(query.fingerprint)
@@ -301,7 +301,7 @@ def answer(
 
 
 def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats: QueryStats) -> Uint8s:
-    """Return the rows that a cover reads for one query, and those under its key. One scan reads all buckets."""
+    """Return the rows that a cover reads for one query, and the rows under its key. One scan reads all buckets."""
     numbers = [(probe_set, probe_set.numbers_of(query.fingerprint)) for probe_set in cover.probe_sets]
     whole = [part for probe_set, part in numbers if probe_set.shift == 0]
     if query.key:
@@ -313,7 +313,7 @@ def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats
 
 
 def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) -> dict[int, Near]:
-    """Call `near_one` for many queries at once, and return the results by position, without empty ones."""
+    """Do what `near_one` does for many queries at once. Return the results that are not empty, by position."""
     at_once = max(1, BUCKETS_AT_ONCE // cover.bucket_count)
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
@@ -434,10 +434,10 @@ def ranges(probe_set: ProbeSet, numbers: Uint64s) -> list[tuple[bytes, bytes]]:
 
 
 def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list[tuple[int, ...]]:
-    """Return, for each query, the numbers of the drawers that are missing from its answer; see `Matches`.
+    """Return the numbers of the drawers that are missing from each query's answer; see `Matches`.
 
-    A drawer is missing if a bucket that the query reads in it did not answer, or if it holds a fingerprint near the
-    query whose documents did not answer.
+    A drawer is missing if a bucket that the query reads in it could not be read, or if it holds a fingerprint near the
+    query whose documents could not be read.
     """
     missing: list[set[int]] = [set() if view.is_certain else {RECORD_FLAG} for _ in range(len(queries))]
     if view.unanswered:
@@ -458,7 +458,7 @@ class _LostRanges:
     """Half-open ranges of rowkeys, as numbers of 40 bits."""
 
     def __init__(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        # A bucket's end is longer than a prefix, and after it.
+        # The end of a bucket's range is longer than the prefix and sorts after it, so its number is rounded up.
         edges = [(_number(start), _number(stop) + (len(stop) > PREFIX_BYTES)) for start, stop in sorted(ranges)]
         self._starts = np.array([start for start, _ in edges], np.uint64)
         self._stops = np.maximum.accumulate(np.array([0, *(stop for _, stop in edges)], np.uint64))
@@ -476,7 +476,7 @@ def _number(key: bytes) -> int:
 
 
 def _drawers_by_columns(probe_set: ProbeSet, layout: Layout) -> Iterator[tuple[Int64s, set[int]]]:
-    """Yield columns of a probe set's numbers, each with the drawers whose buckets they read."""
+    """Yield pairs: columns of a probe set's numbers, and the drawers whose buckets these numbers read."""
     if probe_set is KEYS:
         yield np.zeros(1, np.int64), {KEY_FLAG}
     elif probe_set.shift >= PREFIX_BITS:  # all rows
@@ -499,7 +499,7 @@ def _drawers_with(fingerprint: int, query: Signature, cover: Cover) -> set[int]:
 
 
 def confirmed_one(view: View, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:
-    """Call `confirmed` for one query. Without a limit this takes a fifth less time."""
+    """Do what `confirmed` does for one query. Without a limit, this takes a fifth less time."""
     if rule.limit is not None:
         return _first_confirmed(view, [(query, near, exclude)], rule, rule.limit)[0]
     documents = view.documents([value for _, value in near])
@@ -516,8 +516,8 @@ def confirmed(
     Args:
         view: View to read documents from.
         queries: n queries.
-        near: For each query, the fingerprints near it.
-        exclude: For each query, the id of a document to leave out, or None.
+        near: The fingerprints near each query.
+        exclude: One id of a document to leave out, or None, for each query.
         rule: Decides which documents match.
     """
     if rule.limit is not None:
@@ -553,8 +553,8 @@ def _first_confirmed(
             for query, exclude, matches, value in pairs:
                 met = _matches(query, documents[value], exclude, rule)
                 matches.update(met)
-                # A document that moved away may still be listed here, and be farther away than one that has not been
-                # read yet.
+                # A document that has moved may still be listed under its old fingerprint, although it is now farther
+                # away than documents that have not been read yet.
                 is_full = sum(match.fingerprint == value for match in met.values()) >= limit
                 is_all = sum(one.fingerprint == value for one in documents[value]) < most
                 if not (is_full or is_all):
@@ -570,7 +570,7 @@ def _ordered(query: Signature, documents: Iterable[Document], exclude: str | Non
 
 
 def _matches(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> dict[str, Match]:
-    """Return the matches among documents, by id. A store may return a document twice: as it was, and as it is."""
+    """Return the matches among documents, by id. A store may return a document twice: before and after a change."""
     matches = {}
     for document in documents:
         match = rule.match(query, document)

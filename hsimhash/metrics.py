@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
+"""Metrics for Prometheus: calls, errors and times of operations, rows and matches of queries, gateways.
 
-Until `enable` is called, `current` counts nothing. Then it counts for this process, or together with others that share
-a folder. Helper processes of a command count only for themselves, and their counts are not read.
+Until `enable` is called, `current` counts nothing. After that, it counts for this process, or for all processes that
+share a folder. Helper processes of a command count separately, and nothing reads their counts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Meters:
     """All metrics, in their own registry.
 
     Args:
-        folder: Folder in which several processes count together; None: only this process counts.
+        folder: Folder in which several processes count together; None: count for this process only.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -71,13 +71,13 @@ class Meters:
         operation, gateway = ("operation",), ("gateway",)
         self.milliseconds = Histogram(
             "hsimhash_operation_milliseconds",
-            "Time of operations on an index, including failed ones.",
+            "Time of operations on an index, including failed operations.",
             operation,
             buckets=BUCKETS_MS,
             registry=own,
         )
         self.errors = Counter("hsimhash_operation_errors", "Operations that failed.", operation, registry=own)
-        self.rows = Counter("hsimhash_query_rows", "Candidates: rows of buckets that queries read.", registry=own)
+        self.rows = Counter("hsimhash_query_rows", "Candidates: rows that queries read from buckets.", registry=own)
         self.near = Counter("hsimhash_query_near", "Fingerprints that are near enough or share the key.", registry=own)
         self.matches = Counter("hsimhash_query_matches", "Matches that queries returned.", registry=own)
         self.documents = Gauge(
@@ -86,7 +86,7 @@ class Meters:
             registry=own,
             multiprocess_mode="livesum",
         )
-        self.replies = Counter("hsimhash_gateway_replies", "Replies of HBase's gateways.", gateway, registry=own)
+        self.replies = Counter("hsimhash_gateway_replies", "Replies from HBase gateways.", gateway, registry=own)
         self.retries = Counter(
             "hsimhash_gateway_failures",
             "Calls that failed temporarily; most are retried.",
@@ -128,7 +128,7 @@ class Meters:
             self.milliseconds.labels(operation).observe(1_000 * (time.perf_counter() - began))
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics that are counted only on request."""
+        """Return the metrics that are counted only on request."""
         self.count_connections()
         return self._connections.collect()
 
@@ -147,18 +147,18 @@ class Http:
         from prometheus_client import Counter, Gauge, Histogram
 
         self.requests = Counter(
-            "hsimhash_http_requests", "Requests that were answered.", ("route", "status"), registry=registry
+            "hsimhash_http_requests", "Requests that received a response.", ("route", "status"), registry=registry
         )
         self.seconds = Histogram(
             "hsimhash_http_seconds",
-            "Seconds from a request to its answer.",
+            "Seconds from a request to its response.",
             ("route",),
             buckets=BUCKETS_S,
             registry=registry,
         )
         self.under_way = Gauge(
             "hsimhash_http_under_way",
-            "Requests that are being answered.",
+            "Requests in progress.",
             registry=registry,
             multiprocess_mode="livesum",
         )
@@ -171,8 +171,8 @@ def enable(folder: Path | None = None) -> Meters:
     """Start counting in this process. Further calls have no effect.
 
     Args:
-        folder: Folder in which several processes count together: the one that the variable `SHARED` names. Each
-            exposition is then the sum of all.
+        folder: Folder in which several processes count together. The variable `SHARED` must name it. Each exposition
+            then has the sums over all processes.
 
     Raises:
         HsimhashError: prometheus_client is not installed.
@@ -201,7 +201,7 @@ def exposition() -> bytes:
 
 
 def forget_ended(folder: Path, alive: Iterable[int]) -> None:
-    """Remove the gauges of ended processes from a shared folder. Their counters stay.
+    """Remove from a shared folder the gauges of processes that have exited. Their counters are kept.
 
     Args:
         folder: Shared folder.
@@ -215,7 +215,7 @@ def forget_ended(folder: Path, alive: Iterable[int]) -> None:
 
 @contextmanager
 def served(host: str, port: int) -> Iterator[int]:
-    """Count, and answer `GET /metrics` during the block. Yields the port, a free one for port 0.
+    """Count, and serve `GET /metrics` during the block. Yields the port; port 0 chooses a free port.
 
     Raises:
         HsimhashError: prometheus_client is not installed, or the address is not available.
@@ -228,7 +228,7 @@ def served(host: str, port: int) -> Iterator[int]:
     except OSError as error:
         raise HsimhashError(
             f"cannot listen on {host}:{port}: {error.strerror}; "
-            + Remedy("pass another port", "choose another --metrics-port")
+            + Remedy("pass another port", "choose another port with --metrics-port")
         ) from error
     try:
         yield server.server_port

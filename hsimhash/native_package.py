@@ -1,4 +1,4 @@
-"""Use the package hsimhash-native if it is installed: the same results in a fraction of the time.
+"""Use the hsimhash-native package if it is installed: the same results in a fraction of the time.
 
 `HSIMHASH_NATIVE=0` turns it off. Everything works without it.
 """
@@ -18,17 +18,17 @@ _INTERFACE = 7  # version of the package's interface: arguments and results of i
 
 
 def native_package() -> Any:
-    """Return the package, or None if it is not installed, does not fit this release, or is turned off."""
+    """Return the package, or None if it is not installed, is not compatible with this release, or is turned off."""
     return hsimhash_native if os.environ.get(SWITCH) != "0" and _is_usable() else None
 
 
 def signer_name() -> str:
-    """Return what signs texts: the package and its version, or numpy and the reason."""
+    """Return what signs texts: the package with its version, or numpy with the reason."""
     if hsimhash_native is None:
         return "numpy"
     name = f"hsimhash-native {hsimhash_native.__version__}"
     if not _is_usable():
-        return f"numpy ({name} does not fit this release; reinstall it)"
+        return f"numpy ({name} is not compatible with this release; reinstall it)"
     return name if native_package() else f"numpy ({name} is turned off by {SWITCH}=0)"
 
 

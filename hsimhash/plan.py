@@ -16,10 +16,10 @@ from hsimhash.cover import (
 from hsimhash.fingerprint.bits import Floats, Uint64s, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
-MOST_BLOCKS = 10  # largest number of blocks of an even layout, beyond its distance
-MOST_GROWTH = 1 << 20  # greatest factor by which the number of documents is increased
+MOST_BLOCKS = 10  # an even layout has at most this many blocks more than its distance has bits
+MOST_GROWTH = 1 << 20  # maximum factor by which the number of documents is increased
 SIGNATURE_BYTES = 16  # sketch and key
-SAMPLED_BUCKETS = 1 << 22  # buckets that queries by a sample's fingerprints read
+SAMPLED_BUCKETS = 1 << 22  # maximum number of buckets to read in queries with a sample's fingerprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Cost:
     prices: Prices
     documents: int
     key_rows: int  # maximum rows of a document in the key drawer; 0: documents do not have sketches and keys
-    rows: int  # drawer rows, including the key drawer's, as if every key had all its parts
-    bytes: int  # for all rows, with ids of 35 bytes; on HBase uncompressed, for each replica
-    # Mean number of rows that a query reads, for uniform fingerprints, or for those of the sample if there is one.
-    # Documents that share the query's key, read from the key drawer, are not counted.
+    rows: int  # number of drawer rows, including the key drawer, as if every key had all of its parts
+    bytes: int  # size of all rows, with ids of 35 bytes; on HBase uncompressed, for each replica
+    # Mean number of rows that a query reads, for the fingerprints of the sample or, without one, uniform fingerprints.
+    # Rows that are read from the key drawer are not counted.
     candidates: float
     time_us: float  # for one query and one added document
-    # 99th percentile for queries by the sample's fingerprints; None without a sample.
+    # 99th percentile of candidates for queries with the sample's fingerprints; None without a sample.
     candidates_p99: float | None = None
-    hottest_bucket: float | None = None  # rows in the largest bucket, from the sample; None without one
+    hottest_bucket: float | None = None  # rows in the largest bucket, from the sample; None without a sample
 
     @property
     def layout(self) -> Layout:
@@ -94,7 +94,7 @@ def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) ->
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
-    """Return the number of uniform documents from which another layout is better, and that layout; None for never."""
+    """Return the number of uniform documents at which another layout is better, and that layout; None if never."""
     best = recommend(costs)[0]
     documents = best.documents
     while documents < MOST_GROWTH * best.documents:
@@ -106,7 +106,7 @@ def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
 
 
 def _buckets(layout: Layout, documents: int) -> float:
-    """Return how many buckets of all drawers have rows, for uniform fingerprints."""
+    """Return how many buckets in all drawers have rows, for uniform fingerprints."""
     sizes = np.array([2.0**drawer.segment_bits for drawer in layout.drawers])
     return float((-sizes * np.expm1(-documents / sizes)).sum())
 
@@ -117,12 +117,12 @@ def _bucket(layout: Layout, documents: int) -> float:
 
 
 def _is_beyond_chance(count: float, expected: float) -> bool:
-    """Whether a count in the sample shows skew. A few rows in one of a million buckets are chance."""
+    """Whether a count in the sample shows skew. A few rows in one of a million buckets can be chance."""
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 
 def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
-    """Query with some of the sample; return how many other rows each query reads, and the largest bucket's size."""
+    """Query with part of the sample; return how many other rows each query reads, and the largest bucket's size."""
     asked = sample[: max(1, SAMPLED_BUCKETS // chosen.bucket_count)]
     counts, hottest = np.zeros(len(asked)), 0
     for drawer in chosen.layout.drawers:
@@ -143,38 +143,38 @@ def layouts_of(distance: int) -> list[Layout]:
 
 
 def layouts_for(distance: int) -> list[Layout]:
-    """Return the layouts that find a distance with one bucket of each drawer: the named and the even ones.
+    """Return the named and even layouts that find a distance with one bucket in each drawer.
 
     Raises:
         ValueError: No layout with up to 253 drawers finds that distance.
     """
     if whole_number(distance, "distance") < 0:
-        raise ValueError(f"distance {distance} must be at least 0")
+        raise ValueError(f"distance must be at least 0, got {distance}")
     named = [Layout.named(name) for name in LAYOUT_NAMES]
     found = [layout for layout in named if layout.max_distance == distance]
     for blocks in range(distance + 1, min(distance + MOST_BLOCKS, FINGERPRINT_BITS) + 1):
         if Cut((1,) * blocks, blocks - distance).choices > MAX_DRAWERS:
             break
         layout = Layout.even(blocks, blocks - distance)
-        # More drawers must mean fewer candidates. They do not once segments have the 32 bits that are kept.
+        # More drawers are only worth it if queries read fewer candidates, which ends once segments have all 32 bits.
         if all(
             layout.candidates(1) < other.candidates(1) for other in found if len(other.drawers) <= len(layout.drawers)
         ):
             found.append(layout)
     if not found:
-        raise ValueError(f"distance {distance} is too great: no layout of up to {MAX_DRAWERS} drawers finds it")
+        raise ValueError(f"distance {distance} is too great: no layout with up to {MAX_DRAWERS} drawers finds it")
     return sorted(found, key=lambda layout: len(layout.drawers))
 
 
 def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     """Return the cost of the recommended layout, and the reason.
 
-    It has the smallest product of rows and time. Rows take disk and memory, which the time does not include, so twice
-    as many rows must at least halve it.
+    The recommended layout has the smallest product of rows and time. Rows take disk space and memory, which the time
+    does not include, so twice as many rows must at least halve the time.
     """
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
-        f"it has the least product of rows and time: {best.rows // best.documents} rows per document, and about "
+        f"it has the smallest product of rows and time: {best.rows // best.documents} rows per document, and about "
         f"{best.time_us:,.0f} µs for one query and one added document (a query reads "
-        f"{best.reads:,} buckets, and in them about {best.candidates:,.0f} candidates)"
+        f"{best.reads:,} buckets with about {best.candidates:,.0f} candidates)"
     )

@@ -1,7 +1,8 @@
-"""Worker processes that end with their parent and leave the group's signals to it: `Workers`, `completed`.
+"""Worker processes that end with their parent, which handles signals to the process group: `Workers`, `completed`.
 
-Processes are spawned, not forked, so they do not inherit locks of other threads. `KillableWorkers` limits each call,
-for code that may never return, use up all memory, or crash. Its children are forks of a process with a single thread.
+Workers are spawned, not forked, so they do not inherit locks that other threads hold. `KillableWorkers` limits each
+call, for code that may never return, use up all memory, or crash. Its children are forked from a process with a single
+thread.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-_LOOK_S = 1.0  # between two checks whether to end
-_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, stopping a service: the parent handles them
+_LOOK_S = 1.0  # seconds between two checks whether to stop
+_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # from Ctrl-C, `timeout` or a service manager; handled by the parent
 
 
 class Workers(AbstractContextManager["Workers"]):
@@ -46,8 +47,8 @@ class Workers(AbstractContextManager["Workers"]):
 
     def submit(self, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
         """Call a function in a worker."""
-        # This may start workers, which inherit the mask: otherwise a signal to the group would kill one that is
-        # starting.
+        # This may start workers, which inherit the signal mask. Otherwise a signal to the process group could kill a
+        # worker while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
         try:
             return self._pool.submit(function, *given, **named)
@@ -58,7 +59,7 @@ class Workers(AbstractContextManager["Workers"]):
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise HsimhashError(
-                "a worker died, perhaps because it ran out of memory; use fewer " + Remedy("workers", "--workers")
+                "a worker process died, perhaps because memory ran out; use fewer " + Remedy("workers", "--workers")
             ) from error
 
 
@@ -67,14 +68,14 @@ def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: F
     left = set(futures)
     while left:
         if stop():
-            raise StopAskedError("asked to end while workers were at work")
+            raise StopAskedError("stopped while workers were running")
         done, left = wait(left, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
         yield from done
 
 
 class _Worker(SpawnProcess):
     def terminate(self) -> None:
-        """Kill the process. When a worker dies, the pool calls this for the others, and they ignore SIGTERM."""
+        """Kill the process. When a worker dies, the pool calls this for the other workers, which ignore SIGTERM."""
         self.kill()
 
 
@@ -104,8 +105,8 @@ def _exit_with_parent() -> None:
 # Calls with limits.
 
 _ENDED = "the worker processes were ended"
-_MOST_STARTS = 3  # attempts to start a child that is killed before it is ready
-_NO_MEMORY = 70  # exit code of a child without enough memory to report that
+_MOST_STARTS = 3  # maximum number of attempts to start a child that is killed before it is ready
+_NO_MEMORY = 70  # exit code of a child that does not have enough memory to report so
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's data segment
 _IDLE_S = 30.0  # a prepared process ends after this time without calls
 _MOST_PREPARED = 4  # maximum number of prepared processes without work
@@ -120,11 +121,11 @@ fork_children(int(sys.argv[1]))
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits of one call.
+    """Limits for one call.
 
     Args:
         cpu_s: CPU time in seconds.
-        memory_bytes: Memory beyond what the process used before its first call. Only Linux enforces this.
+        memory_bytes: Memory, in addition to what the process used before its first call. Only Linux enforces this.
     """
 
     cpu_s: float
@@ -136,7 +137,8 @@ class NoResult:
     """Stands in for a missing result. `why` completes a sentence such as "no text was found"."""
 
     why: str
-    may_change: bool = False  # in a fresh process: earlier items may have used up the memory, or it was killed
+    # Whether a fresh process may have a result, because earlier items used up the memory or the process was killed.
+    may_change: bool = False
 
 
 class _Setup(NamedTuple):
@@ -147,26 +149,28 @@ class _Setup(NamedTuple):
 
 
 class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S, T]):
-    """Child processes that apply a function to items, each call within limits.
+    """Child processes that apply a function to items. Each call has limits.
 
     A child dies if its call exceeds the limits, or if it crashes or is killed. That item gets a `NoResult`, and a new
-    child continues with the next one. If the child had worked before, the item is tried once more in a fresh one,
-    because earlier items may have filled its memory. Each child enforces its limits itself: when its CPU time is up,
-    the kernel kills it with SIGPROF, even in C code; and the kernel refuses it more memory.
+    child continues with the next item. If the child had already processed other items, the item is tried once more in a
+    fresh child, because earlier items may have filled the memory. Each child sets limits on itself, and the kernel
+    enforces them, even in C code: it kills a child with SIGPROF when its CPU time is used up, and refuses to give it
+    more memory.
 
     A child starts only when there is work and no other child is free. It is outside the process group, so Ctrl-C does
-    not reach it. It ends with the block, or when the connection to a killed parent breaks. The function's module is
-    imported, but not the program's main module.
+    not reach it. It exits at the end of the block, or when the parent is killed and the connection breaks. It imports
+    the function's module, but not the program's main module.
 
-    Importing and preparing may take longer than the work. So one process does it, and forks a child whenever one is
-    needed. This process stays for a while after the block, for others with the same function, and ends with the
-    program.
+    Importing and preparing may take longer than the work. So one process does both, and forks a child whenever one is
+    needed. This process stays alive for a while after the block, so that other blocks with the same function can use
+    it. It ends with the program.
 
     Args:
         function: Function to apply to each item. The function, items and results are pickled.
         count: Number of children.
         limits: Limits of each call.
-        prepare: Function to call before the first item, without limits. If it raises, so does every result.
+        prepare: Function to call before the first item, without limits. If it raises an exception, so does every
+            future.
     """
 
     def __init__(
@@ -225,7 +229,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
         return found
 
     def _child(self) -> _Child:
-        """Return a child that is ready. If one is killed while it starts, replace it, a few times."""
+        """Return a child that is ready. If a child is killed while it starts, try again a few times."""
         for tries_left in reversed(range(_MOST_STARTS)):
             with self._lock:
                 if self._is_closed:
@@ -288,7 +292,7 @@ class _Child:
         return NoResult(f"because its process {how}", may_change=True)
 
     def is_alive(self) -> bool:
-        return not self._connection.poll()  # it never sends anything unasked, so readable means that it has ended
+        return not self._connection.poll()  # it sends only replies, so readable means that it has exited
 
     def end(self) -> int:
         """Kill the child unless it is dead; return its exit code."""
@@ -303,7 +307,7 @@ class _Child:
 
 
 class _Prepared:
-    """A process that has done the imports and preparation for calls, and forks the children that serve them."""
+    """A process that has done the imports and preparation for calls, and forks the children that run the calls."""
 
     def __init__(self, setup: _Setup) -> None:
         self.children = 0
@@ -323,7 +327,7 @@ class _Prepared:
         self._connection = Connection(own.detach())
 
     def child(self, limits: CallLimits) -> _Child:
-        """Fork a child; raise `ValueError` with the message of `prepare`, `HsimhashError` if this process has ended."""
+        """Fork a child. Raise `ValueError` if `prepare` fails, or `HsimhashError` if the process has exited."""
         own, other = socket.socketpair()
         with self._lock, other:
             try:
@@ -341,8 +345,8 @@ class _Prepared:
                 if isinstance(error, ValueError):
                     raise
                 raise HsimhashError(
-                    f"a worker process ended at its start, with code {code}: "
-                    "perhaps the limit on memory ('ulimit -v'), or on processes ('ulimit -u'), is too low"
+                    f"a worker process exited with code {code} while it started: "
+                    "perhaps the limit on memory ('ulimit -v') or on processes ('ulimit -u') is too low"
                 ) from error
             self.children += 1
             return _Child(self, pid, Connection(own.detach()))
@@ -371,13 +375,13 @@ class _Prepared:
         return self._process.wait()
 
     def leave(self) -> None:
-        """Close the connection to the process; in a forked child, the process still belongs to the parent."""
+        """Close the connection without ending the process, which in a forked child still belongs to the parent."""
         self._connection.close()
 
 
 _processes: dict[_Setup, _Prepared] = {}  # processes that have prepared or are preparing, the most recently used last
 _processes_lock = threading.Lock()
-_of_parent: list[_Prepared] = []  # in a forked child: kept, because deleting one would wait for it
+_of_parent: list[_Prepared] = []  # in a forked child: processes of the parent; deleting one would wait for it
 
 
 def _prepared(setup: _Setup) -> _Prepared:
@@ -392,7 +396,7 @@ def _prepared(setup: _Setup) -> _Prepared:
 
 
 def _stop_preparing(setup: _Setup) -> None:
-    """Kill a process that is still preparing, so that no thread waits for it; others start a new one if needed."""
+    """Kill a process that is still preparing, so that no thread waits for it. Other pools start a new one if needed."""
     with _processes_lock:
         if (one := _processes.get(setup)) and not one.is_ready:
             one.kill()
@@ -400,7 +404,7 @@ def _stop_preparing(setup: _Setup) -> None:
 
 @atexit.register
 def end_prepared() -> None:
-    """End the processes that wait for more calls, so that their resource usage counts as this process's."""
+    """End the processes that wait for more calls, so that the resources they used count towards this process."""
     with _processes_lock:
         while _processes:
             _processes.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""Progress of a job, and its observer, in one form for all jobs."""
+"""The progress of a job, and the observer of a job."""
 
 from __future__ import annotations
 

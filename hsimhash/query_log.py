@@ -1,6 +1,6 @@
 """Statistics of queries: counted for the metrics, and logged if a call was slow.
 
-The logger is `hsimhash.slow`, the level WARNING. A batch counts as one call.
+Slow calls are logged to `hsimhash.slow` at level WARNING. A batch counts as one call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("hsimhash.slow")
 class QueryStats:
     """Counts what one call reads. Create it when the call begins, and call `end` when it is over."""
 
-    buckets = 0  # buckets or ranges read, including those of keys; a bucket that several queries need counts once
+    buckets = 0  # number of buckets or ranges read, including those of keys; one that several queries need counts once
     rows = 0  # candidates
     near = 0  # fingerprints that are near enough or share a key
     matches: int | None = None  # None: the call failed
@@ -41,7 +41,7 @@ class QueryStats:
         Args:
             slow_s: Log calls that took longer than this, in seconds; None or 0 logs none.
             url: URL of an open store, which never contains a password.
-            fingerprints: Fingerprints of the queries. The log has the first one and the number of the others.
+            fingerprints: Fingerprints of the queries. The log shows the first and the number of others.
             distance: Distance of the queries, in bits.
         """
         metrics.current.count_reads(self.rows, self.near)

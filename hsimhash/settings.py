@@ -1,8 +1,9 @@
 """Settings in one frozen object: flags override the environment, which overrides the file and the defaults.
 
-The file is YAML, `key: value` (`conf/hsimhash.yaml` shows every key). Only the first of these that exists is read: the
-file passed to `load`, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`, `~/.config/hsimhash/hsimhash.yaml`. In the environment, a
-key is `HSIMHASH_` and its name in capitals. An empty variable counts as not set, and `null` as no value.
+The file is YAML with lines of the form `key: value` (`conf/hsimhash.yaml` shows every key). Only the first of these
+files that exists is read: the file passed to `load`, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`,
+`~/.config/hsimhash/hsimhash.yaml`. The environment variable for a key is `HSIMHASH_` followed by the key in capitals.
+An empty variable counts as not set, and `null` means no value.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _refused_by(check: Callable[[str], object]) -> AfterValidator:
 
 
 def _utf8(password: SecretStr) -> SecretStr:
-    """Return a password; raise `UnicodeEncodeError` if it cannot be sent."""
+    """Return a password; raise `UnicodeEncodeError` if it cannot be encoded."""
     password.get_secret_value().encode()
     return password
 
@@ -67,7 +68,7 @@ def _bits_or_off(text: str | None) -> int | None:
     with suppress(ValueError):
         if 0 <= (bits := int(text)) <= SKETCH_BITS:
             return bits
-    raise ValueError(f"it should be a number from 0 to {SKETCH_BITS}, or off")
+    raise ValueError(f"must be a number from 0 to {SKETCH_BITS}, or off")
 
 
 def address_in(text: str) -> tuple[str, int]:
@@ -77,7 +78,7 @@ def address_in(text: str) -> tuple[str, int]:
     if not (
         colon and host and (is_ipv6 or ":" not in host) and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16
     ):
-        raise ValueError("it should be host:port, such as 127.0.0.1:8343 or [::1]:8343")
+        raise ValueError("must be host:port, such as 127.0.0.1:8343 or [::1]:8343")
     return host.strip("[]") if is_ipv6 else host, int(port)
 
 
@@ -85,7 +86,7 @@ def host_names(text: str) -> tuple[str, ...]:
     """Parse host names in `name,name`; raise `ValueError` for anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
-        raise ValueError("it should be host names separated by commas, such as search,search.example.com")
+        raise ValueError("must be host names separated by commas, such as search,search.example.com")
     return tuple(names)
 
 
@@ -93,12 +94,12 @@ def web_origins(text: str) -> tuple[str, ...]:
     """Parse origins in `https://name,http://name:port`; raise `ValueError` for anything else."""
     origins = [origin.strip().lower() for origin in text.split(",")]
     if not all(re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", origin) for origin in origins):
-        raise ValueError("it should be origins of web pages separated by commas, such as https://app.example.com")
+        raise ValueError("must be origins of web pages separated by commas, such as https://app.example.com")
     return tuple(origins)
 
 
 class Settings(BaseModel):
-    """The settings of all commands. `model_fields_set` has the keys that were set, even if to their defaults."""
+    """The settings of all commands. `model_fields_set` has the keys that were set, even if set to their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -109,7 +110,7 @@ class Settings(BaseModel):
     max_distance: int | None = Field(None, ge=0, le=64)
     max_sketch: Annotated[int | None, BeforeValidator(_bits_or_off)] = MAX_SKETCH
     workers: int | None = Field(None, ge=1)
-    lock_timeout_s: float | None = Field(None, ge=0, le=LOCK_TIMEOUT_MOST_S)  # deprecated: in the URL
+    lock_timeout_s: float | None = Field(None, ge=0, le=LOCK_TIMEOUT_MOST_S)  # deprecated: set it in the URL
     on_duplicate: OnDuplicate = "add"
     text_field: str = Field("text", min_length=1)
     id_field: str | None = Field(None, min_length=1)
@@ -166,8 +167,8 @@ def load(
         config: Settings file to read.
 
     Raises:
-        SettingsError: There is an unknown key, an invalid value or an unreadable file. The message names file and line,
-            or the variable.
+        SettingsError: There is an unknown key, an invalid value or an unreadable file. The message names the file and
+            line, or the variable.
         ValueError: A flag is invalid.
     """
     flags, environment = flags or {}, environment or {}
@@ -181,8 +182,8 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         value = given[key].value or ""
-        if key != "store" and may_be_url(value):  # whose parts the reason may quote
-            reason = "it should not be the URL of a store"
+        if key != "store" and may_be_url(value):  # the reason could quote parts of the URL
+            reason = "must not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
     sources = {key: given[key].source if key in given else DEFAULT for key in KEYS}
@@ -192,14 +193,14 @@ def load(
 def _refusal(error: ValidationError) -> tuple[str, str]:
     """Return the first key that is invalid, and the reason."""
     problem = error.errors(include_url=False)[0]
-    reason = problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should")
+    reason = problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "must")
     if problem["type"] == "string_unicode" or isinstance(reason, UnicodeError):
-        reason = "it should be UTF-8"
+        reason = "must be UTF-8"
     return str(problem["loc"][0]), str(reason)
 
 
 def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Path, str]:
-    """Return path and text of the settings file; if there is none, an empty text."""
+    """Return the path and text of the settings file. The text is empty if there is no such file."""
     asked = config or environment.get(CONFIG_VARIABLE)
     home = environment.get("HOME")
     usual = [Path(FILE_NAME), *([Path(home, ".config", "hsimhash", FILE_NAME)] if home else [])]
@@ -221,9 +222,7 @@ def _read(path: Path) -> str | None:
     except OSError as error:
         if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink():
             return None
-        raise SettingsError(
-            f"settings file {path} cannot be read: {error.strerror}; correct it, or remove it"
-        ) from error
+        raise SettingsError(f"settings file {path} cannot be read: {error.strerror}; fix or remove it") from error
 
 
 def _in_file(path: Path, text: str) -> dict[str, _Given]:
@@ -234,7 +233,7 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
         if key not in KEYS:
             raise SettingsError(f"{where}: unknown key {key!r:.80} = {_shown(key, value)}; {_nearest(key, KEYS)}")
         if not isinstance(value, str | None):
-            raise SettingsError(f"{where}: {key} is a list or has keys of its own; write one value")
+            raise SettingsError(f"{where}: {key} must be a single value, not a list or a mapping")
         if key in given:
             raise SettingsError(f"{where}: {key} = {_shown(key, value)} is set twice, first at {given[key].source}")
         given[key] = _Given(value, where)
@@ -252,7 +251,7 @@ def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
-        raise SettingsError(f"{path}:{root.start_mark.line + 1}: settings are lines of key: value")
+        raise SettingsError(f"{path}:{root.start_mark.line + 1}: settings must be lines of the form key: value")
     return list(root.value)
 
 
@@ -270,7 +269,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    return f"did you mean {most_like(name, known)}? 'hsimhash settings show' lists all"
+    return f"did you mean {most_like(name, known)}? 'hsimhash settings show' lists all settings"
 
 
 def _shown(name: str, value: object) -> str:

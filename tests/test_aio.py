@@ -90,7 +90,7 @@ def test_a_task_that_is_cancelled_disturbs_no_other_one(tmp_path: Path) -> None:
 
 def test_wrong_arguments_and_a_closed_index_are_errors(tmp_path: Path) -> None:
     async def work(index: AsyncHSimIndex) -> None:
-        with pytest.raises(ValueError, match="limit 0"):
+        with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
             await index.query(1, limit=0)
         with pytest.raises(TypeError):
             await index.add("x", "a")  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_wrong_arguments_and_a_closed_index_are_errors(tmp_path: Path) -> None:
     run(tmp_path, work)
     with pytest.raises(IndexNotFoundError):
         asyncio.run(AsyncHSimIndex.open(f"lmdb://{tmp_path}/none"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="max_pending 0"):
+    with pytest.raises(ValueError, match="max_pending must be at least 1, got 0"):
         AsyncHSimIndex(HSimIndex.create(f"memory://{tmp_path.name}"), max_pending=0)
 
 

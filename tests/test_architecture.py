@@ -87,7 +87,7 @@ def test_the_rooms_of_hbase_import_one_way_as_the_page_has_them() -> None:
         allowed = HBASE_ROOMS[: HBASE_ROOMS.index(path.parent.name) + 1]
         assert seen <= set(allowed), f"{path} imports {seen - set(allowed)}"
     page = PAGE.read_text(encoding="utf-8")
-    assert re.findall(r"`(\w+)/` \(", page.partition("has four rooms")[2])[: len(HBASE_ROOMS)] == HBASE_ROOMS
+    assert re.findall(r"`(\w+)/` \(", page.partition("has four subpackages")[2])[: len(HBASE_ROOMS)] == HBASE_ROOMS
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -267,7 +267,7 @@ def test_a_half_written_run_does_not_count(store: Store, tmp_path: Path) -> None
 
 def test_a_folder_that_is_a_file_is_a_clear_error(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailableError, match=r"cannot use .*repair the folder"):
+    with pytest.raises(StoreUnavailableError, match=r"cannot use .*fix this problem"):
         store.bulk(tmp_path / "file" / "runs")
 
 
@@ -322,7 +322,7 @@ def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: St
 @pytest.mark.parametrize(
     ("ids", "seen", "error", "message"),
     [
-        ("ab", 1, TypeError, "not one str"),
+        ("ab", 1, TypeError, "got one str"),
         (["a"], 1, ValueError, "2 signatures for 1"),
         (["a", "b\n"], 1, ValueError, "control"),
         (["a", "b"], -1, ValueError, "whole ms since 1970"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page
+from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page, job
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
@@ -86,11 +86,16 @@ def calibrated(path: str, **options: object) -> Calibration:
     return calibrate(find_inputs([path], InputOptions()), CalibrateOptions(**options))
 
 
+LABELS = "one\tother\tsame\n" + "".join(f"{n}\tnear-{n}\t1\n" for n in range(20))
+
+
 @pytest.fixture(scope="module")
 def labelled(corpus: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Calibration:
     folder = tmp_path_factory.mktemp("labelled")
-    (folder / "labels.tsv").write_text("one\tother\tsame\n" + "".join(f"{n}\tnear-{n}\t1\n" for n in range(20)))
-    return calibrated(written(folder, corpus), labels=folder / "labels.tsv")
+    (folder / "labels.tsv").write_text(LABELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "FEW_LABELS", 20)
+        return calibrated(written(folder, corpus), labels=folder / "labels.tsv")
 
 
 def true_pairs() -> set[tuple[int, int]]:
@@ -293,6 +298,15 @@ def test_what_is_recommended_is_the_cheapest_near_the_best(labelled: Calibration
     assert f"--distance {taken.score.distance}" in labelled.flags.create
 
 
+def test_few_labels_leave_the_defaults(labelled: Calibration, corpus: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "labels.tsv").write_text(LABELS)
+    found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv")
+    assert not labelled.choice.is_default
+    assert found.choice.is_default
+    assert found.choice.score.distance == DEFAULT_DISTANCE
+    assert found.caveat.startswith("The labels have 20 near pairs, too few for a reliable choice")
+
+
 @thorough
 def test_a_small_sample_leaves_the_defaults(tmp_path: Path) -> None:
     found = calibrated(written(tmp_path, {str(number): article(number) for number in range(40)}))
@@ -406,7 +420,7 @@ def test_a_profile_by_rarity_is_compared_fitted_and_not(tmp_path: Path, is_label
         assert scores["auto-3 (fitted)", str(one.way)] == one.scores
         assert scores["auto-3 (not fitted)", str(one.way)] != one.scores
     assert [one.profile for one in found.spreads] == ["auto-3 (fitted)", "auto-3 (not fitted)"]
-    told = f"Word weights of auto-3 (fitted): {fitted.learnt}."
+    told = f"Word weights for auto-3 (fitted): {fitted.learnt}."
     assert told in calibration_page(found, inputs=[path], date="")
     assert found.to_json()["word_weights"] == {"auto-3 (fitted)": fitted.learnt._asdict()}
     if is_labelled:

@@ -170,7 +170,7 @@ def test_where_the_store_fails_each_gets_an_error_of_its_own() -> None:
 def test_the_time_allowed_ends_behind_a_call_that_does_not() -> None:
     square, callers = Square(), Callers()
 
-    with busy(callers, square), pytest.raises(StoreTimeoutError, match=r"0\.001 s allowed ended while other calls"):
+    with busy(callers, square), pytest.raises(StoreTimeoutError, match=r"timed out after 0\.001 s while other calls"):
         callers.ask(SharedCall(square, 5, timeout_s=0.001))
 
     callers.serve()

@@ -107,7 +107,7 @@ def test_a_file_of_many_documents_is_not_taken_for_a_text(command: str, url: str
         (
             "bomb.gz",
             gzip.compress(b"x" * ((16 << 20) + 1), mtime=0),
-            "bomb.gz is too long: a document has at most 16 MiB",
+            "bomb.gz is too long: a document can have at most 16 MiB",
         ),
         ("long", b"x" * ((16 << 20) + 1), "long is too long"),
     ],

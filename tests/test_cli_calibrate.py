@@ -74,13 +74,13 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
     numbers.write_text("a\t0123456789abcdef\n")
     few.write_text('{"id": "a", "text": "one"}\n')
     refused = {
-        ("--pairs", str(labels), "--edits", pages): (2, "give one of them"),
+        ("--pairs", str(labels), "--edits", pages): (2, "pass only one of them"),
         ("--pairs", str(labels), pages): (1, "use the ids of the inputs"),
-        ("--profile", "none-1", pages): (2, "no profile 'none-1'"),
-        (str(numbers),): (2, "give texts instead"),
+        ("--profile", "none-1", pages): (2, "unknown profile 'none-1'"),
+        (str(numbers),): (2, "pass texts instead"),
         ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or truncated"),
-        (alike, *FEW): (1, "no two documents of the sample are unrelated"),
-        (str(few),): (1, "too few documents to compare: 1"),
+        (alike, *FEW): (1, "no two documents in the sample are unrelated"),
+        (str(few),): (1, "too few documents to compare: expected at least 2, got 1"),
         ("--sample", "1", pages): (2, "--sample"),
         ("--report", str(tmp_path / "no" / "page.html"), pages, *FEW): (2, "no folder"),
     }
@@ -114,9 +114,9 @@ def test_what_is_recommended_of_a_profile_that_is_fitted_can_be_pasted(
     source, labels = templated(Path(), is_labelled=True)
     result = run("calibrate", source, "--pairs", str(labels), "--profile", "auto-3", "--report", "page.html")
     assert result.exit_code == 0, result.stderr
-    assert re.search(r"auto-3 \(fitted\), distance +auto-3 \(fitted\), .* auto-3 \(not fitted\), ", result.stdout)
+    assert re.search(r"bits +auto-3 \(fitted\) +auto-3 \(not fitted\)\s", result.stdout)
     assert "recommended: auto-3 (fitted), by" in result.stdout
-    assert "Word weights of auto-3 (fitted): learnt from 130 documents; " in result.stdout
+    assert "Word weights for auto-3 (fitted): learnt from 130 documents; " in result.stdout
     dedup, fit, create = _commands(result.stdout)
     assert [dedup[0], fit[0], create[0]] == ["dedup", "fit", "create-table"]
     page = Page(Path("page.html").read_text(encoding="utf-8"))

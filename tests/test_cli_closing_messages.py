@@ -94,10 +94,10 @@ def test_inputs_without_a_document_are_not_called_unique() -> None:
     Path("bad.jsonl").write_text("nonsense\n")
     for name in ("texts", "empty.jsonl"):
         assert ending("dedup", name, "--out", "out", "--quiet", "--overwrite") == [
-            "Read 0 documents: the inputs hold none."
+            "Read 0 documents: the inputs do not contain any."
         ]
     assert ending("dedup", "bad.jsonl", "--out", "out", "--quiet", "--overwrite", code=7) == [
-        "Read 0 documents: the inputs hold none.",
+        "Read 0 documents: the inputs do not contain any.",
         "Rejected 1 invalid record: see out/rejects.jsonl.",
         "The first: bad.jsonl:1: invalid JSON at character 0",
     ]
@@ -109,7 +109,7 @@ def test_the_reason_of_the_first_reject_is_said_at_once(command: tuple[str, ...]
     *words, option = command
     result = run(*words, "in\x1b[1m.jsonl", option, "./out")
     assert result.exit_code == 7
-    assert "rejects.jsonl; the first: in\\x1b[1m.jsonl:2: invalid JSON: an array instead of an object" in result.stderr
+    assert "the first: in\\x1b[1m.jsonl:2: invalid JSON: expected an object, got an array" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_each_command_names_the_next_and_all_of_them_run(options: tuple[str, ...
     assert lines[0] == "Read 3 documents: 2 added."
     query = next_of(lines)
     assert run(*query).exit_code == 0
-    assert ending(*ingest, "--quiet")[0].startswith("These inputs were ingested before")
+    assert ending(*ingest, "--quiet")[0].startswith("These inputs were already ingested")
 
 
 @thorough
@@ -169,7 +169,7 @@ def test_calibrate_ends_with_commands_that_run() -> None:
     assert sum(line.startswith("Without labels, similar documents") for line in lines) == 1
     Path("labels.tsv").write_text("".join(f"{number}\tnear-{number}\t1\n" for number in range(9)))
     labelled = ending("calibrate", "in.jsonl", "--profile", "words-1", "--pairs", "labels.tsv")
-    assert any(line.startswith("The labels have 9 near pairs, too few to choose by") for line in labelled)
+    assert any(line.startswith("The labels have 9 near pairs, too few for a reliable choice") for line in labelled)
 
 
 @thorough

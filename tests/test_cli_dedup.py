@@ -96,9 +96,17 @@ def test_stored_documents_with_the_id_of_an_input_are_counted(out: Path, tmp_pat
         url = make_index(tmp_path / str(number), stored)
         result = run("dedup", source, "--out", str(out), "--against", url, "--overwrite")
         assert json.loads(result.stdout)["matched"] == number
-        assert ("already stored under the same id: 1, such as 'd0'; if that is another" in result.stderr) == (
+        assert ("already stored under the same id: 1, such as 'd0'; if these are different" in result.stderr) == (
             not number
         )
+
+
+def test_a_warning_says_if_all_may_have_been_stored_under_other_ids(out: Path, tmp_path: Path) -> None:
+    url = make_index(tmp_path, {"week/d0": 5, "week/d1": 77})
+    for values, is_told in (((5, 77), True), ((5, 76), False), ((5, 77, 2**63), False)):
+        source = fingerprints(tmp_path / "in.tsv", *values)
+        result = run("dedup", source, "--out", str(out), "--against", url, "--overwrite")
+        assert ("with another id, such as 'd0' and 'week/d0'" in result.stderr) == is_told
 
 
 def test_a_profile_that_is_not_the_indexs_is_5_and_so_is_no_index(out: Path, tmp_path: Path) -> None:
@@ -121,7 +129,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
     source = fingerprints(tmp_path / "in.tsv", *[5] * 200, 4)
     result = run("dedup", source, "--out", str(out), "--clusters", "components", "--max-cluster-size", "10")
     assert "hsimhash: Hot fingerprint: 200 of 201 documents" in result.stderr
-    assert "1 component of more than 10 documents cut into stars" in result.stderr
+    assert "1 component of more than 10 documents split into stars" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
         (["--memory", "0"], "'0' is not a valid size"),
         (["--keep", "best"], "unknown keep policy 'best'; use first, last"),
         (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),
-        (["--max-cluster-size", "9"], "stars need no bound"),
+        (["--max-cluster-size", "9"], "max_cluster_size applies only to components"),
         (["--table-format", "csv"], "unknown table format 'csv'; use auto, parquet, jsonl"),
         (["--distance", "64"], "64"),
         (["--max-sketch", "65"], "65"),

@@ -63,7 +63,7 @@ def test_one_question_at_a_time(tmp_path: Path) -> None:
     assert run("explain", "--id", "a", "--id", "b", "--id", "c", "--store", url).exit_code == 2
     unknown = run("explain", "--id", "z", "--store", url)
     assert unknown.exit_code == 1
-    assert "no document 'z'" in unknown.stderr
+    assert "does not have a document 'z'" in unknown.stderr
 
 
 def bits_of(number: int) -> list[int]:
@@ -92,6 +92,20 @@ def test_two_files_are_compared(pages: tuple[str, str]) -> None:
     assert "drawer" in shown
     assert "words equal: 9" in shown
     assert shown.count("\n- ") == shown.count("\n+ ") > 0
+
+
+def test_it_says_which_word_weights_it_used_where_dedup_would_use_others(pages: tuple[str, str]) -> None:
+    hint = "explain used the word weights of general text"
+    assert hint in run("explain", *pages).stderr
+    assert hint not in run("explain", *pages, "--profile", "auto-2").stderr
+    assert hint not in run("explain", "1", "2").stderr
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+def test_a_single_document_without_an_index_needs_another(pages: tuple[str, str]) -> None:
+    result = run("explain", pages[0])
+    assert (result.exit_code, "pass --store, or a second document" in result.stderr) == (2, True)
+    assert run("explain", pages[0], "--store", "lmdb://nowhere").exit_code == 5
 
 
 def test_documents_of_an_index_are_compared_by_what_it_knows(pages: tuple[str, str], tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_file_that_is_there_is_refused_and_left_alone(url: str, tmp_path: Path) 
     for name in ("all.jsonl", "link"):
         result = run("export", "--output", str(tmp_path / name), "--store", url)
         assert (result.exit_code, (tmp_path / "all.jsonl").read_text()) == (2, "old")
-        assert f"{tmp_path / name} already exists; --overwrite replaces it" in result.stderr
+        assert f"{tmp_path / name} already exists; pass --overwrite to replace it" in result.stderr
 
 
 def test_file_is_replaced_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_an_id_that_begins_with_a_byte_order_mark_comes_back(tmp_path: Path) -> 
 def test_the_index_is_not_written_over_by_its_export(url: str, tmp_path: Path) -> None:
     done = run("export", "--output", str(tmp_path / "index" / "data.mdb"), "--overwrite", "--store", url)
     assert done.exit_code == 2
-    assert "is a file of the index" in done.stderr
+    assert "is a file in the index" in done.stderr
     assert ids_in(url)
 
 
@@ -290,7 +290,7 @@ def test_files_are_noted_once_whatever_the_file_system_can(
     for _ in range(2):
         begin(ExportFile("hbase://gw1/pages", 0, 5, folder, "jsonl"))
     assert [path.name for path in folder.iterdir()] == [PLAN]
-    with pytest.raises(ValueError, match="has files of another export"):
+    with pytest.raises(ValueError, match="contains files from another export"):
         begin(ExportFile("hbase://gw1/pages", 0, 6, folder, "jsonl"))
 
 
@@ -391,10 +391,10 @@ def test_what_only_other_stores_do_is_said_of_tables(tables: str, tmp_path: Path
     ("words", "said"),
     [
         (("--to", "lmdb://other"), "relayout"),
-        (("--to", "tables://~nobody-has-this-name/x"), "an unknown home folder; write the whole path"),
-        (("--to", "tables://other", "--output", "x.jsonl"), "--output is for lines"),
-        (("--to", "tables://other", "--format", "tsv"), "--format is for lines"),
-        (("--compress",), "--compress is for --to"),
+        (("--to", "tables://~nobody-has-this-name/x"), "unknown home folder in"),
+        (("--to", "tables://other", "--output", "x.jsonl"), "--output cannot be combined with --to"),
+        (("--to", "tables://other", "--format", "tsv"), "--format cannot be combined with --to"),
+        (("--compress",), "--compress is only for --to"),
     ],
 )
 def test_options_that_do_not_go_with_tables_are_refused(url: str, words: tuple[str, ...], said: str) -> None:

@@ -84,7 +84,7 @@ def test_the_other_commands_read_the_same_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--field", "title=x"), "invalid field 'title^x'; write title^3+body"),
+        (("--field", "title=x"), "invalid field 'title^x': expected fields such as title^3+body"),
         (("--field", "a=1", "--field", "a=2"), "field a is given twice"),
         (("--field", "title", "--profile", "jieba-topn-1"), "tfidf-float does not support fields"),
         (("--features-field", "tags", "--profile", "auto-2"), "profile auto-2 is for texts: --features-field needs"),

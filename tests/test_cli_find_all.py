@@ -177,7 +177,7 @@ def test_each_command_says_what_it_does(command: str, computing: str, writing: s
 def test_blank_lines_are_skipped_with_a_warning(command: str, newline: str) -> None:
     found = run(command, *ASKED, given=newline.join(["255", "", " +239", "  ", "51"]))
     assert (found.exit_code, sorted(itertools.chain(*lines_of(found.stdout)))) == (0, [239, 255])
-    assert "Skipped 2 blank lines of stdin, the first is line 2" in found.stderr.splitlines()
+    assert "Skipped 2 blank lines in stdin; the first is line 2" in found.stderr.splitlines()
 
 
 @pytest.mark.parametrize("junk", ["foo", "1 foo", "-1", "18446744073709551616", "0xff"])

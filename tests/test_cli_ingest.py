@@ -227,14 +227,14 @@ def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> N
     [
         (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file"),
         (["photo.jpg"], "photo.jpg is not text"),
-        (["-", "-"], "can only be the last input"),
+        (["-", "-"], "only the last input can be a stream"),
         ([], "Missing argument"),
         (["in.tsv", "--format", "xml"], "--format"),
         (["in.tsv", "--tags", "tags.jsonl"], "tags need on_duplicate tag"),
         (["in.tsv", "--tags", "no/such.jsonl", "--on-duplicate", "tag"], "no/such.jsonl cannot be written"),
         (["in.tsv", "--on-duplicate", "drop"], "--on-duplicate"),
-        (["in.tsv", "--distance", "17", "--on-duplicate", "skip"], "outside 0 to 16"),
-        (["in.tsv", "--distance", "17", "--on-duplicate", "tag"], "outside 0 to 16"),
+        (["in.tsv", "--distance", "17", "--on-duplicate", "skip"], "must be 0 to 16"),
+        (["in.tsv", "--distance", "17", "--on-duplicate", "tag"], "must be 0 to 16"),
         (["in.tsv", "--job", "pages.txt"], "job folder pages.txt"),
         (["in.tsv", "--job", "pages.txt/job"], "job folder pages.txt/job"),
         (["in.tsv", "--job", "loop"], "job folder loop"),
@@ -262,6 +262,15 @@ def test_documents_come_no_faster_than_the_rate(url: str, tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert time.monotonic() - began >= 0.6
     assert run("ingest", str(tmp_path / "in.tsv"), "--rate", "0", "--store", url).exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["ingest", "create-table"])
+def test_a_new_index_has_the_distance_that_is_asked_for(command: str, tmp_path: Path) -> None:
+    inputs = [str(fingerprints(tmp_path / "in.tsv", 2))] if command == "ingest" else []
+    url = f"lmdb://{tmp_path / 'index'}"
+    assert run(command, *inputs, "--store", url, "--distance", "11").exit_code == 0
+    with HSimIndex.open(url) as index:
+        assert index.distance == 11
 
 
 @pytest.mark.parametrize("flags", [("--layout", "4"), ("--profile", "zh-1")])

@@ -104,7 +104,7 @@ def test_document_is_not_its_own_match(url: str) -> None:
 def test_unknown_document_fails_with_a_message(url: str) -> None:
     result = run("query", "--id", "nobody", "--store", url)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "no document 'nobody'" in result.stderr
+    assert "does not have a document 'nobody'" in result.stderr
 
 
 def test_text_file_and_stdin_give_the_same_answer(url: str, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_bounds_narrow_the_answer(url: str) -> None:
     assert found(run("query", "1", "--exclude", "a", "--limit", "1", "--store", url).stdout) == [["b"]]
     beyond = run("query", "1", "--distance", "17", "--store", url)
     assert beyond.exit_code == 2
-    assert "max_distance 17 is outside 0 to 16" in beyond.stderr
+    assert "max_distance must be 0 to 16 on layout" in beyond.stderr
 
 
 def test_distance_may_be_greater_than_the_layouts_own(url: str) -> None:
@@ -339,6 +339,6 @@ def test_an_unknown_id_that_is_a_file_is_told_how_to_query_by_it(tmp_path: Path)
     store, path = make_index(tmp_path), tmp_path / "a.txt"
     path.write_text("a text")
     assert run("query", "--id", str(path), "--store", store).stderr.endswith(
-        f"has no document {str(path)!r}; to query by the file of this name, pass it without --id\n"
+        f"does not have a document {str(path)!r}; to use the file with this name, pass it without --id\n"
     )
     assert run("query", "--id", "x" * 5000, "--store", store).exit_code != 0

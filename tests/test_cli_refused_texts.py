@@ -14,7 +14,7 @@ from tests.support.command_line import Result, run
 from tests.support.effort import thorough
 from tests.test_calibrate import article
 
-REASON = f"text has a run of over {MOST_RUN:,} characters that the Chinese segmenter must cut at once"
+REASON = f"text has a run of over {MOST_RUN:,} characters that the Chinese segmenter cannot split"
 PAGES = ["Near-duplicate pages are common on the web.", "网" * (MOST_RUN + 1), "A page about something else entirely."]
 
 

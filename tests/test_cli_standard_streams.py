@@ -105,7 +105,7 @@ def test_a_signal_to_the_group_while_workers_start_is_an_interruption(
     os.killpg(process.pid, sent)
     _, told = process.communicate()
     assert b"Traceback" not in told
-    assert b"worker died" not in told
+    assert b"worker process died" not in told
     assert process.returncode == 130
 
 

@@ -71,9 +71,9 @@ def test_other_index_is_a_mismatch_and_the_differences_are_named(tmp_path: Path)
     url = make_index(tmp_path)
     result = run("create-table", "--store", url, "--layout", "4", "--profile", "words-1")
     assert result.exit_code == 5
-    assert 'layout.name: the index has "10", asked for "4"' in result.stderr
-    assert "layout.choose: the index has 2, asked for 1" in result.stderr
-    assert 'profile.name: the index has "auto-1", asked for "words-1"' in result.stderr
+    assert 'layout.name: the index has "10", requested "4"' in result.stderr
+    assert "layout.choose: the index has 2, requested 1" in result.stderr
+    assert 'profile.name: the index has "auto-1", requested "words-1"' in result.stderr
     assert "layout.inner" not in result.stderr
     with HSimIndex.open(url) as index:
         assert index.layout.name == "10"

@@ -111,7 +111,7 @@ def test_copy_is_an_index_with_the_same_documents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "reason"),
-    [("full", "not empty; give a new folder"), ("full/mine", "full/mine"), ("lmdb://copy", "omit the lmdb://")],
+    [("full", "not empty; choose a new folder"), ("full/mine", "full/mine"), ("lmdb://copy", "omit the lmdb://")],
 )
 def test_place_that_is_no_new_folder_is_refused_and_left_alone(
     place: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -144,11 +144,11 @@ def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: 
     assert told[0]["on_main"] == [False]  # pages are not extracted in the reactor's thread
     assert told[0]["levels"] == [logging.WARNING, logging.INFO]  # the second one is the user's own
     assert not re.search(r"\[(trafilatura|courlan|htmldate|justext)", log)
-    warned = re.findall(r"near-duplicates of the class \S+ are not tagged", log)
+    warned = re.findall(r"near-duplicates of class \S+ are kept but not tagged", log)
     assert len(warned) == (len(UNTAGGABLE) if action == "tag" else 0)  # once in each crawl
     if action == "tag":
-        assert "BareItem are not tagged, but kept (" in log
-        assert "give it a field duplicate_of that can be assigned" in log
+        assert "BareItem are kept but not tagged (" in log
+        assert "give the class a field duplicate_of that can be assigned" in log
 
 
 def test_a_lost_item_a_page_not_fetched_and_a_wrong_match_are_seen() -> None:

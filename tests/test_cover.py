@@ -140,7 +140,7 @@ def test_what_is_no_cover_is_refused(distance: int, probes: Sequence[Probe], rea
 
 @pytest.mark.parametrize(("name", "distance"), [("4", 17), ("4", -1), ("28", 17)])
 def test_a_distance_beyond_16_is_refused(name: str, distance: int) -> None:
-    with pytest.raises(ValueError, match="outside 0 to 16"):
+    with pytest.raises(ValueError, match="must be 0 to 16"):
         cover(Layout.named(name), distance, MILLION, LMDB_PRICES)
 
 

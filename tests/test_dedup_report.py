@@ -240,7 +240,7 @@ def test_what_keys_found_and_sketches_refused_is_shown_where_there_are_some() ->
     assert "Pairs within 3 bits 12,300 " in text
     assert "Pairs by key 45 " in text
     assert "Pairs ruled out 67 " in text
-    assert "87.5% of words equal shared key 45 pairs" in text
+    assert "87.5% of words equal in 1 sample shared key 45 pairs" in text
 
 
 def test_no_documents_at_all_make_a_page() -> None:
@@ -282,7 +282,9 @@ def test_every_cluster_is_in_the_step_of_its_size(sizes: dict[int, int]) -> None
 
 def rows_of(page: Page) -> list[str]:
     """The rows of the pairs at each distance."""
-    return re.findall(r"[\d.]+%(?:–[\d.]+%)? of words equal (?:\d+ bits?|shared key) [\d,]+ pairs?", page.text)
+    return re.findall(
+        r"[\d.]+%(?:–[\d.]+%)? of words equal(?: in \d+ samples?)? (?:\d+ bits?|shared key) [\d,]+ pairs?", page.text
+    )
 
 
 def test_each_distance_has_a_row_with_the_share_of_equal_words_before_the_bits() -> None:
@@ -294,9 +296,9 @@ def test_each_distance_has_a_row_with_the_share_of_equal_words_before_the_bits()
         Distance(3, 1_150, is_within=False, shown=(PAIR,)),
     )
     assert rows_of(page_of(distances=distances, clusters=())) == [
-        "100% of words equal 0 bits 8,000 pairs",
+        "100% of words equal in 1 sample 0 bits 8,000 pairs",
         "87.5%–100% of words equal 2 bits 1 pair",
-        "87.5% of words equal 3 bits 1,150 pairs",
+        "87.5% of words equal in 1 sample 3 bits 1,150 pairs",
     ]
 
 
@@ -373,7 +375,7 @@ def same_words(doc_id: str = "copy") -> ReportCluster:
 
 def test_exact_copies_come_last_and_show_their_text_once() -> None:
     page = page_of(clusters=(CLUSTER, same_words()), distances=())
-    assert page.all_of("h2")[:2] == ["Least alike clusters", "Exact copies"]
+    assert page.all_of("h2")[:2] == ["Least similar clusters", "Exact copies"]
     before, _, after = page.text.partition(" Exact copies In this cluster")
     assert "en-tram /edit" in before
     assert "copy" not in before.partition("Next steps Details ")[2]

@@ -279,7 +279,7 @@ def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Pat
     store.close()
     with in_another_process(code, path) as other:
         assert answer(other) == "there"
-        with pytest.raises(StoreBusyError, match=f"process {other.pid} is compacting"):
+        with pytest.raises(StoreBusyError, match=f"process {other.pid} is still compacting"):
             LmdbStore(f"lmdb://{path}", path, lock_timeout_s=0)
         with ThreadPoolExecutor(1) as thread:
             opening = thread.submit(open_store, f"lmdb://{path}")
@@ -498,7 +498,7 @@ def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(stor
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10_000, resource.RLIM_INFINITY))
         with (
             open_store(f"lmdb://{path}") as limited,
-            pytest.raises(StoreUnavailableError, match="'ulimit -f'; nothing of this write was stored"),
+            pytest.raises(StoreUnavailableError, match="'ulimit -f'; this write was not stored"),
         ):
             put(limited, *[(str(number), number << 32) for number in range(2_000)])
 
@@ -510,14 +510,14 @@ def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(stor
 
 @pytest.mark.parametrize("error", [lmdb.DiskError("No space left on device"), OSError(errno.ENOSPC, "No space")])
 def test_no_space_is_named_as_what_it_is(path: Path, error: Exception) -> None:
-    assert str(files.store_error(path, error)).startswith(f"no space left on the disk of index {path}; nothing of")
+    assert str(files.store_error(path, error)).startswith(f"no space left on the disk of index {path}; this write")
 
 
 def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
     path.mkdir()
     error = files.store_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
     assert isinstance(error, CorruptionError)
-    assert "though the disk has room" in str(error)
+    assert "although the disk is not full" in str(error)
 
 
 @pytest.mark.damages
@@ -560,7 +560,7 @@ def test_a_record_that_cannot_be_read_is_named_with_the_remedy(store: LmdbStore,
         transaction.put(b"layout", b"{", db=store.session.environment.databases["record"])
     store.close()
     with pytest.raises(
-        CorruptionError, match=rf"index {path} is damaged: it has no readable record .*restore a backup"
+        CorruptionError, match=rf"index {path} is damaged: its record cannot be read .*restore a backup"
     ):
         open_store(f"lmdb://{path}")
 
@@ -629,7 +629,7 @@ def test_a_lost_link_is_named_and_no_new_index_is_made_over_the_old_one(store: L
     data = as_0_1_0_made_it(path)
     (path / "data.mdb").unlink()
     for attempt in (lambda: open_store(f"lmdb://{path}"), lambda: create_store(f"lmdb://{path}", RECORD)):
-        with pytest.raises(CorruptionError, match="puts it back"):
+        with pytest.raises(CorruptionError, match="to repair the index, run"):
             attempt()
     (path / "data.mdb").symlink_to(data.name)
     with open_store(f"lmdb://{path}") as again:

@@ -55,7 +55,7 @@ def test_without_its_lists_it_is_refused_naming_them(lists: str, left_out: str) 
     for name in ("cppjieba-1", "cppjieba-1:top=5", f"cppjieba-1:{some}"):
         with pytest.raises(
             ValueError,
-            match=r"write cppjieba-1.*:idf=idf.utf8,words=jieba.dict.utf8,stops=stop_words.utf8; find them in",
+            match=r"use cppjieba-1.*:idf=idf.utf8,words=jieba.dict.utf8,stops=stop_words.utf8; find them in",
         ):
             Profile.named(name)
 

@@ -164,7 +164,7 @@ def test_a_run_that_the_segmenter_must_cut_at_once_has_a_bound() -> None:
     profile = replace(Profile.named("zh-1"), name="mine-1", min_features=1)
     assert list(profile.signatures([f"。{run}。{run}"])) == list(profile.signatures([run]))
     with pytest.raises(
-        ValueError, match="run of over 1,048,576 characters that the Chinese segmenter must cut at once"
+        ValueError, match="run of over 1,048,576 characters that the Chinese segmenter cannot split: expected "
     ):
         profile.signatures([f"。{run}网。"])
 

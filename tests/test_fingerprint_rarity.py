@@ -158,7 +158,7 @@ def test_copies_count_once_and_a_crowd_counts_little() -> None:
 def test_a_table_of_nothing_and_a_profile_without_rarity_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to learn from 1 documents: no word occurs in two of them"):
         fitted(pages(1))
-    with pytest.raises(ValueError, match="profile auto-2 does not weigh features by how rare they are; use auto-3"):
+    with pytest.raises(ValueError, match="profile auto-2 does not weight features by rarity; use auto-3"):
         Fit(Profile.named("auto-2"))
 
 
@@ -307,7 +307,7 @@ def test_fit_refuses_fingerprints_and_profiles_without_rarity(tmp_path: Path) ->
     source, output = tmp_path / "pages.tsv", str(tmp_path / "t.rarity")
     source.write_text("0123456789abcdef\ta\n" * 2)
     options = ("--output", output, "--profile", "auto-3")
-    assert "holds fingerprints: expected texts" in run("fit", str(source), "--format", "fingerprints", *options).stderr
+    assert "contains fingerprints: expected" in run("fit", str(source), "--format", "fingerprints", *options).stderr
     refused = run("fit", str(source), "--output", output, "--profile", "words-1")
-    assert "does not weigh features by how rare they are; use auto-3" in refused.stderr
+    assert "does not weight features by rarity; use auto-3" in refused.stderr
     assert not Path(output).exists()

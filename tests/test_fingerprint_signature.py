@@ -166,7 +166,7 @@ def test_a_text_of_few_features_has_a_sketch_but_no_key() -> None:
 def test_a_text_of_nothing_has_no_signature() -> None:
     with pytest.raises(TextTooShortError, match="auto-2 finds nothing to fingerprint in"):
         AUTO_2.signature("…")
-    with pytest.raises(TypeError, match="texts must be a list or another iterable, got one str"):
+    with pytest.raises(TypeError, match="texts must be a list or another iterable, got a single str"):
         AUTO_2.signatures("text")
     assert list(Signatures.joined([])) == []
 

@@ -158,14 +158,14 @@ def count(_: Profile, texts: Sequence[str]) -> list[str]:
 
 
 POISONS = {
-    "recurse": "no fingerprint found because of RecursionError: too deep",
+    "recurse": "no fingerprint computed because of RecursionError: too deep",
     "refuse": "text is odd: expected an even one",
-    "panic": "no fingerprint found because of Panic: index out of bounds",
-    "allocate": "no fingerprint found within",
+    "panic": "no fingerprint computed because of Panic: index out of bounds",
+    "allocate": "no fingerprint computed within",
 }
 DEADLY = {
-    "kill": "no fingerprint found because its process was killed by signal 9",
-    "exit": "no fingerprint found because its process ended with code 3",
+    "kill": "no fingerprint computed because its process was killed by signal 9",
+    "exit": "no fingerprint computed because its process ended with code 3",
 }
 
 
@@ -206,6 +206,6 @@ def test_a_text_that_the_pattern_never_ends_with_is_refused_alone(
     profile = Profile.named("words-1:tokens=regex,normalize=lower,min_features=1,pattern=(?:a|a)*b|[c-z]+")
     texts = ["lorem ipsum", "a" * 40, "dolor ut vel"]
     (found,) = signature_stream(profile, [texts], workers)
-    assert found.refused == {1: "no fingerprint found within 1 s of CPU time"}
+    assert found.refused == {1: "no fingerprint computed within 1 s of CPU time"}
     assert list(found.signatures[[0, 2]]) == list(profile.signatures([texts[0], texts[2]]))
     assert found.signatures.kinds[1] == TOO_SHORT

@@ -57,7 +57,7 @@ def test_lists_are_read_as_the_profile_normalises_texts(kind: str, text: str, co
         ),
         (STOPS, "one\n\ntwo words\n", "line 3: 'two words' is not one word"),
         (STOPS, "one\n\u00ad\n", "line 2: .* is not one word"),
-        (WORDS, "\n \n", "list.txt has no words; each line of the list of words must be a word"),
+        (WORDS, "\n \n", "list.txt does not contain any words: each line of the list of words must be a word"),
     ],
 )
 def test_a_wrong_line_is_named(kind: str, text: str, message: str, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_profile_whose_file_is_wrong_is_refused_by_its_line(tmp_path: Path) ->
         Profile.named(f"auto-2:stops={tmp_path / 'none.txt'}")
     with pytest.raises(ValueError, match="line 1: 'two words' is not one word"):
         Profile.named(f"auto-2:stops={written(tmp_path / 'stops.txt', 'two words')}")
-    with pytest.raises(ValueError, match=r"no option 'idff'; did you mean idf[?]"):
+    with pytest.raises(ValueError, match=r"unknown option 'idff'; did you mean idf[?]"):
         Profile.named("auto-2:idff=a")
 
 

@@ -115,6 +115,6 @@ def test_region_servers_are_judged_by_the_bounds_in_the_page(
 def test_a_silent_region_server_leaves_the_others_judged() -> None:
     answering, _ = loads([10_000] * 6, 7, 100, 100)
     found = told([answering, ServerLoad("b:16020", problem="b:16030: no reply within 2 s")])
-    assert "1 of 2 do not answer on their info port (b:16030: no reply within 2 s)" in found["region servers"][1]
+    assert "1 of 2 do not respond on their info port (b:16030: no reply within 2 s)" in found["region servers"][1]
     assert found["store files"][0] == "warn"
     assert found["store files"][1].startswith("21 in 3 regions")

@@ -283,7 +283,7 @@ def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn,
     gateway.refusals = ["getMultiple"]
     assert ours.get([(b"row", b"layout")], b"i") != [None]
     gateway.refusals = ["checkAndPut"]
-    with pytest.raises(Exception, match="gave no reason"):
+    with pytest.raises(Exception, match="without giving a reason"):
         ours.change([Change(b"row", b"d", b"q", None, b"")])
     assert gateway.methods.count("checkAndPut") == 1
 
@@ -368,11 +368,11 @@ def test_the_doctor_compares_the_ttl_with_the_record() -> None:
 def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
     address = Address.parse(url_of(gateway, options="connections=4&timeout=8s"))
     assert next(load_checks(address, 20)).status == "ok"
-    assert "connections at once: 80, all answered" in list(load_checks(address, 20))[1].message
+    assert "connections at once: 80, all got a reply" in list(load_checks(address, 20))[1].message
     gateway.hung = {"*"}
     size, load = load_checks(address, 300)
     assert (size.status, load.status) == ("warn", "fail")
-    assert "does not answer connection 1 of" in load.message
+    assert "does not respond on connection 1 of" in load.message
     assert "-w 4000" in load.message
 
 

@@ -26,7 +26,7 @@ def test_the_last_cause_follows_the_first_line() -> None:
     error = told(NO_MASTER, "getTableDescriptor")
     assert isinstance(error, TransientError)
     assert str(error) == (
-        "the servers refuse the call for now: getTableDescriptor on default:pages: Failed after attempts=16, "
+        "the servers temporarily refuse the call: getTableDescriptor on default:pages: Failed after attempts=16, "
         "exceptions: … org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Call to gw1:16000 "
         "failed"
     )

@@ -99,7 +99,7 @@ class Remade:
             while self.cluster.now < START_MS + DAY_MS:
                 self._write(HSimIndex(store, PROFILE))
         except IndexNotFoundError as error:
-            if self.remade_at is None or "created again" not in str(error):
+            if self.remade_at is None or "recreated" not in str(error):
                 raise Violation(f"no other index was made, but: {error}") from error
         self.cluster.advance(LATEST_MS + 1)
         self._check_new()

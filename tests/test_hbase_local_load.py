@@ -53,7 +53,7 @@ def test_a_stage_keeps_whole_files(stage: Stage, tmp_path: Path) -> None:
 
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(HsimhashError, match=r"manifest.json cannot be read .* delete that stage"):
+    with pytest.raises(HsimhashError, match=r"manifest.json cannot be read .* delete the stage"):
         open_stage(str(tmp_path)).manifest()
 
 
@@ -95,9 +95,9 @@ def test_the_program_is_the_one_that_is_named_or_found(tmp_path: Path) -> None:
     assert load_command("", {**path, "HBASE_HOME": str(tmp_path / "home")}) == [str(home)]
     assert load_command("", path) == [str(in_path)]
     assert load_command("", {"PATH": ""})[1:] == ["java"]  # of the clone
-    with pytest.raises(HsimhashError, match="there is no program 'nothing'; correct --hbase-command"):
+    with pytest.raises(HsimhashError, match="no such program: 'nothing'; correct --hbase-command"):
         load_command("nothing", path)
-    with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but there is no program /nowhere/bin/hbase"):
+    with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but /nowhere/bin/hbase is not an executable"):
         load_command("", {"HBASE_HOME": "/nowhere"})
     words = load_words(["hbase"], "file:///stage/rows", ADDRESS)
     assert (words[0], words[-2:]) == ("hbase", ["file:///stage/rows", "crawl:pages"])

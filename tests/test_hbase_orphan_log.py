@@ -426,4 +426,4 @@ def test_the_command_is_for_hbase(tmp_path: object) -> None:
     url = make_index(tmp_path)  # type: ignore[arg-type]
     result = run("collect", "--store", url)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "a document's rows go with it, so nothing is left to collect" in result.stderr
+    assert "removing a document also removes its rows, so nothing is left to collect" in result.stderr

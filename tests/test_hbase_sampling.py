@@ -175,9 +175,9 @@ def test_a_shard_is_read_by_one_process_and_never_beside_the_whole_job(store: HB
         return survey_to_files(gateway, task)
 
     job.run_shard(Shard(1, 2), "check", survey, UNWATCHED)
-    assert "reads shard 1/2" in errors["same"]
-    assert "reads a shard" in errors["whole"]
-    assert "reads a shard of another job" in errors["other purpose"]
+    assert "is reading shard 1/2" in errors["same"]
+    assert "is reading a shard" in errors["whole"]
+    assert "is reading a shard of another job" in errors["other purpose"]
     assert store.check(folder=tmp_path).problems == store.check().problems
 
 

@@ -176,7 +176,7 @@ def test_a_layer_that_is_not_offered_is_refused_with_those_that_are() -> None:
         peer.greet()
         peer.say(Status.OK, peer.seals.wrap(bytes([AUTH | INTEGRITY]) + LIMIT.to_bytes(3), is_secret=False))
 
-    assert "offers qop=auth or auth-int, not qop=auth-conf" in told(behave, "auth-conf")
+    assert "offers qop=auth or auth-int, but the URL has qop=auth-conf" in told(behave, "auth-conf")
 
 
 @pytest.mark.parametrize("status", [Status.BAD, Status.ERROR])
@@ -186,12 +186,12 @@ def test_the_gateways_own_words_are_repeated(status: Status) -> None:
         assert peer.hear() == (Status.OK, b"first")
         peer.say(status, b"GSS initiate failed")
 
-    assert told(behave) == "the gateway rejected the negotiation: GSS initiate failed; see its log"
+    assert told(behave) == "the gateway rejected the negotiation: GSS initiate failed; see the gateway's log"
 
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(0x80, "does not speak SASL"), (Status.COMPLETE, "answered COMPLETE, but OK was expected")],
+    [(0x80, "does not speak SASL"), (Status.COMPLETE, "status must be OK, got COMPLETE")],
 )
 def test_who_skips_the_proof_is_not_believed(status: int, message: str) -> None:
     def behave(peer: Peer) -> None:
@@ -207,11 +207,11 @@ def test_an_offer_of_another_size_is_refused() -> None:
         peer.greet()
         peer.say(Status.OK, peer.seals.wrap(b"\x01", is_secret=False))
 
-    assert "has 1 bytes instead of 4" in told(behave)
+    assert "must have 4 bytes, got 1" in told(behave)
 
 
 def test_a_gateway_that_leaves_amid_the_negotiation_is_noticed() -> None:
-    with gateway(Peer.greet) as plain, pytest.raises(TTransportException, match="closed by the other side"):
+    with gateway(Peer.greet) as plain, pytest.raises(TTransportException, match="the gateway closed the connection"):
         SaslSocket(plain, Script())
 
 
@@ -219,7 +219,7 @@ def test_a_gateway_that_leaves_amid_the_negotiation_is_noticed() -> None:
 def test_who_asks_in_the_clear_is_warned(caplog: pytest.LogCaptureFixture, scheme: str, is_warned: bool) -> None:
     with pytest.raises(StoreUnavailableError):
         open_gateway(Address.parse(f"{scheme}://127.0.0.1:1/t?auth=kerberos&timeout=1s"))
-    assert ("requests and replies are unencrypted" in caplog.text) is is_warned
+    assert ("requests and responses are unencrypted" in caplog.text) is is_warned
 
 
 def test_an_http_reply_must_prove_the_gateway() -> None:
@@ -268,10 +268,10 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     none, wrong = tmp_path / "none.pem", tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     for options, message in (
-        (f"ca={none}", rf"ca={none} is not a PEM file of certificates \(No such file"),
-        (f"ca={wrong}", f"ca={wrong} is not a PEM file of certificates"),
-        (f"cert={none}", f"cert={none} is not a certificate with its key in PEM"),
-        (f"cert={wrong}&key={none}", f"cert={wrong} and key={none} are not a certificate with its key"),
+        (f"ca={none}", rf"ca={none} must be a PEM file with certificates \(No such file"),
+        (f"ca={wrong}", f"ca={wrong} must be a PEM file with certificates"),
+        (f"cert={none}", f"cert={none} is not a PEM certificate with its key"),
+        (f"cert={wrong}&key={none}", f"cert={wrong} and key={none} are not a PEM certificate with its key"),
     ):
         with pytest.raises(HsimhashError, match=message):
             tls_context(Address.parse(f"hbase+https://gw/t?{options}"))

@@ -291,7 +291,7 @@ def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) ->
     store = HBaseStore.open(URL, gateway)
     with pytest.raises(StoreUnavailableError, match="no reply to any of 2 compare-and-sets"):
         put(store, ("a", 5), ("b", 5))
-    with pytest.raises(StoreUnavailableError, match="cannot store the job's progress, after 10 tries"):
+    with pytest.raises(StoreUnavailableError, match="cannot store the job's progress after 10 tries"):
         store.insert([], Signatures.of([]), np.empty(0, np.int64), mark=Mark("job", 1))
 
 
@@ -588,7 +588,7 @@ def test_a_bulk_load_keeps_sketches_and_keys(signed: HBaseStore, tmp_path: Path)
 @pytest.mark.parametrize("part", RECORD_PARTS)
 def test_no_index_is_created_under_a_delete_ahead_of_the_clock(cluster: Cluster, part: bytes) -> None:
     cluster.delete(Deletion(RECORD_ROWKEY, RECORD_FAMILY, part, cluster.now + DAY_MS))
-    with pytest.raises(CorruptionError, match=rf"i:{part.decode()} of row .* written 3 times.*clocks"):
+    with pytest.raises(CorruptionError, match=rf"i:{part.decode()} in row .* written 3 times.*clocks"):
         HBaseStore.create(URL, ModelGateway(cluster), RECORD)
 
 

@@ -146,7 +146,7 @@ def test_columns_out_of_order_are_refused(tmp_path: Path) -> None:
     for qualifiers in ([b"b", b"a", b"a", b"b"], [b"a", b"a", b"a", b"b"]):
         with pytest.raises(ValueError, match="does not come after"):
             write(tmp_path / "file", lambda file, its=qualifiers: file.append_columns(rows, its, 1))
-    with pytest.raises(ValueError, match="a qualifier has over 1,048,576 bytes"):
+    with pytest.raises(ValueError, match="a qualifier must have at most 1,048,576 bytes"):
         write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a", b"b", b"a", b"x" * (1 << 20 | 1)], 1))
     with pytest.raises(ValueError, match="4 rows, 3 qualifiers"):
         write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a"] * 3, 1))
@@ -182,21 +182,21 @@ def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) 
     [
         (
             lambda file: file.append_rows(random_rows(9)[::-1], 1),
-            "does not come after .*; sort the rows, without repeats",
+            "does not come after .*; sort the rows and remove repeats",
         ),
         (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not come after"),
         (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not come after"),
-        (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is not within the region \[10, f0\)"),
-        (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is not within the region \[10, f0\)"),
-        (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append_cells takes longer ones"),
+        (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is outside the region \[10, f0\)"),
+        (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is outside the region \[10, f0\)"),
+        (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append longer rows with append_cells"),
         (lambda file: file.append_rows(np.full((1, 13, 1), 32, np.uint8), 1), r"shape \(1, 13, 1\)"),
-        (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "pass ms since 1970"),
+        (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "must be in ms since 1970"),
         (lambda file: file.append_cells([cell(b"\x11", b"b"), cell(b"\x11", b"a")]), "b'a'"),
-        (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp -1; pass ms since 1970"),
-        (lambda file: file.append_cells([cell(b"\x11", kind=8)]), "only puts"),
-        (lambda file: file.append_cells([cell(b"\x11"), cell(b"\x11\x11")]), "Bloom key of 2 bytes, earlier rows of 1"),
-        (lambda file: file.append_cells([cell(b"\x11" * 32_768)]), "bytes instead of 1 to 32,767"),
-        (lambda file: None, "at least one cell; do not write an empty one"),
+        (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp must be in ms since 1970, got -1"),
+        (lambda file: file.append_cells([cell(b"\x11", kind=8)]), "kind must be 4"),
+        (lambda file: file.append_cells([cell(b"\x11"), cell(b"\x11\x11")]), "key of 2 bytes, but earlier keys have 1"),
+        (lambda file: file.append_cells([cell(b"\x11" * 32_768)]), "must have 1 to 32,767 bytes"),
+        (lambda file: None, "at least one cell; do not write an empty file"),
     ],
 )
 def test_what_hbase_could_not_load_is_refused_and_no_file_is_left(
@@ -217,9 +217,9 @@ def test_rows_are_bytes(rows: Any) -> None:
     ("make", "message"),
     [
         (lambda: FileSettings(encoding="DIFF"), "unknown encoding 'DIFF'; choose one of NONE, FAST_DIFF"),  # type: ignore[arg-type]
-        (lambda: FileSettings(block_bytes=0), "both must be 1 or more"),
-        (lambda: BloomFilter(0), "it must be 1 or more, or None for whole rows"),
-        (lambda: HFileWriter(io.BytesIO(), b""), "the family has 0 bytes instead of 1 to 127"),
+        (lambda: FileSettings(block_bytes=0), "must be at least 1, got 0"),
+        (lambda: BloomFilter(0), "must be at least 1, or None for whole rows"),
+        (lambda: HFileWriter(io.BytesIO(), b""), "the family must have 1 to 127 bytes, got 0"),
     ],
 )
 def test_settings_that_hbase_does_not_have_are_refused(make: Callable[[], object], message: str) -> None:
@@ -235,7 +235,7 @@ def test_after_an_error_or_the_end_nothing_is_appended(tmp_path: Path) -> None:
     finished.finish()
     for file in (failed, finished):
         for act in (file.finish, lambda file=file: file.append_cells([cell(b"c")])):
-            with pytest.raises(ValueError, match="begin another one"):
+            with pytest.raises(ValueError, match="create a new writer"):
                 act()
 
 

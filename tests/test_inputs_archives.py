@@ -201,7 +201,7 @@ def test_a_head_of_up_to_a_mebibyte_is_read(field: str, tmp_path: Path) -> None:
     odd = [response(f"http://x/{at}", page(at), one) for at, one in enumerate(fields)]
     ids, ((line, reason),) = read(archive(tmp_path, [*odd, response("http://x/2", page(2))]))
     assert ids == ["http://x/0", "http://x/2"]
-    assert (line, reason.partition(" (")[0]) == (2, "its HTTP header is longer than 1 MiB")
+    assert (line, reason.partition(" (")[0]) == (2, "its HTTP headers are longer than 1 MiB")
 
 
 def test_a_body_that_is_packed_again_and_again_is_a_reject(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_second_look_finds_the_texts_again(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_refused() -> None:
-    with pytest.raises(ValueError, match="is a stream, and format warc needs a file"):
+    with pytest.raises(ValueError, match="is a stream, but format warc needs a file"):
         find_inputs(["-"], InputOptions("warc"))
 
 

@@ -41,6 +41,13 @@ def test_a_named_text_file_is_one_document(name: str, packing: str, tmp_path: Pa
     assert read(path) == ([(str(path), "one\ntext\n")], [])
 
 
+def test_in_a_folder_a_file_comes_before_its_copies(tmp_path: Path) -> None:
+    """`dedup` keeps the first document of a cluster, which should not be the copy."""
+    names = ["a.txt", "a (1).txt", "a - Copy.txt", "a-v2.txt", "a.txt.bak", "a_final.txt", "b.txt"]
+    texts(tmp_path, **dict.fromkeys(names, "words"))
+    assert [doc_id for doc_id, _ in read(tmp_path)[0]] == names
+
+
 @pytest.mark.parametrize("packing", PACK)
 def test_packed_texts_in_a_folder_are_read(packing: str, tmp_path: Path) -> None:
     (tmp_path / f"a.txt{packing}").write_bytes(PACK[packing](b"some text"))

@@ -353,7 +353,7 @@ def test_a_page_without_the_library_is_an_error_that_names_both_ways_out(
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     path = written("jsonl", tmp_path, VALUES)
     with pytest.raises(
-        ValueError, match=r"pip install 'hsimhash\[html\]', or pass extract=.none., which needs no package"
+        ValueError, match=r"pip install 'hsimhash\[html\]', or pass extract=.none., which uses all visible text"
     ):
         read(path)
     assert read(path, extract="none")[0].keys() == VALUES.keys()

@@ -598,7 +598,7 @@ def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is
         assert said == [FORGOTTEN]
 
 
-FORGOTTEN = "the index does not remember this finished job, so its inputs are ingested again"
+FORGOTTEN = "the index does not have the results of this finished job, so its inputs are ingested again"
 
 
 def write_as(suffix: str, folder: Path, number: int) -> Path:
@@ -627,7 +627,7 @@ def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path:
     with filled(tmp_path, [("before", 2**50)]) as index:
         interrupted(index, path, mode, job=tmp_path / "job")
         make_earlier(tmp_path / "job")
-        with pytest.raises(HsimhashError, match="an earlier release began this job; pass fresh=True to start over"):
+        with pytest.raises(HsimhashError, match="was started by an earlier release; pass fresh=True to start over"):
             load(index, path, mode, job=tmp_path / "job")
         load(index, path, mode, job=tmp_path / "job", fresh=True)
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
@@ -653,7 +653,7 @@ def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wr
         if mode == "add":  # nothing of it was in the index
             assert load(index, path, mode, job=tmp_path / "job").counts.added == len(MANY)
         else:
-            with pytest.raises(HsimhashError, match=r"does not remember all that it wrote.*fresh=True"):
+            with pytest.raises(HsimhashError, match=r"the index lacks some of its results.*fresh=True"):
                 load(index, path, mode, job=tmp_path / "job")
             load(index, path, mode, job=tmp_path / "job", fresh=True)
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
@@ -679,7 +679,7 @@ def test_a_job_that_lost_files_is_not_continued(lost: str, tmp_path: Path) -> No
         assert sorted(found.name for found in (job / "runs").glob("run-*"))[1:] == ["run-000002"]
         shutil.rmtree(job / lost) if (job / lost).is_dir() else (job / lost).unlink()
         with pytest.raises(
-            CorruptionError, match=r"(is missing, one of the 2 sorted runs|No such file.*job\.json).*fresh=True"
+            CorruptionError, match=r"(is missing: the job wrote 2 sorted runs|No such file.*job\.json).*fresh=True"
         ):
             load(index, path, job=job)
         assert load(index, path, job=job, fresh=True).counts.added == len(MANY)
@@ -785,7 +785,7 @@ def test_tags_that_cannot_be_written_are_refused_before_anything_is(tmp_path: Pa
     ["in.tsv", "link.tsv", "hard.tsv", "texts/new.jsonl", "index/data.mdb", "index/data.mdb-lock", "index/writer.lock"],
 )
 def test_tags_are_written_into_no_input_and_no_file_of_the_index(name: str, tmp_path: Path) -> None:
-    reason = "is a file of the index .* itself" if "index" in name else "it is read as input .*choose another name"
+    reason = "is a file in the index .* itself" if "index" in name else "it is read as input .*choose another name"
     path = write(tmp_path / "in.tsv", MANY)
     (tmp_path / "link.tsv").symlink_to("in.tsv")
     (tmp_path / "hard.tsv").hardlink_to(path)

@@ -139,13 +139,13 @@ def by_all_pairs(values: NDArray[np.uint64], clusters: Clusters) -> dict[int, in
 @pytest.mark.parametrize("rank", [[0, 1], [0, 1, 1], [1, 2, 3], [-1, 0, 1], [0, 1, 2, 3]])
 def test_a_rank_that_is_no_permutation_is_refused(rank: list[int]) -> None:
     values = np.arange(3, dtype=np.uint64)
-    with pytest.raises(ValueError, match="rank must contain each of 0 to 2 once"):
+    with pytest.raises(ValueError, match="rank must contain each number from 0 to 2 once"):
         star(values, find_pairs(values), np.array(rank))
 
 
 def test_fingerprints_must_be_those_of_the_pairs() -> None:
     values = np.arange(3, dtype=np.uint64)
-    with pytest.raises(ValueError, match="2 fingerprints, but the pairs are those of 3"):
+    with pytest.raises(ValueError, match="expected the 3 fingerprints that the pairs were found in, got 2"):
         star(values[:2], find_pairs(values), np.arange(3))
 
 

@@ -135,7 +135,9 @@ def test_a_rank_is_the_plain_sort_by_all_policies(given: list[tuple[str, int, in
 
 
 def test_columns_that_are_missing_or_too_short_are_named() -> None:
-    with pytest.raises(ValueError, match="columns that are missing: newest:date, lengths, places"):
+    with pytest.raises(
+        ValueError, match="missing columns that the keep policies require: newest:date, lengths, places"
+    ):
         rank(policies("newest:date", "longest"), ["a"])
-    with pytest.raises(ValueError, match="newest:date: 1 values for 2 documents"):
+    with pytest.raises(ValueError, match="newest:date: expected one value for each of 2 documents, got 1"):
         rank(policies("newest:date", "first"), ["a", "b"], values={Policy("newest", "date"): [np.zeros(1)]})

@@ -97,8 +97,8 @@ def test_a_key_or_a_fingerprint_of_thousands_is_looked_at_in_bounded_memory(shar
 @pytest.mark.parametrize(
     ("most", "error", "reason"),
     [
-        (65, ValueError, "max_sketch 65 is outside 0 to 64"),
-        (-1, ValueError, "outside 0 to 64"),
+        (65, ValueError, "max_sketch must be 0 to 64, or None to ignore sketches, got 65"),
+        (-1, ValueError, "must be 0 to 64"),
         (1.0, TypeError, "got float"),
     ],
 )

@@ -135,14 +135,14 @@ def test_no_texts_have_no_duplicates() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "reason"),
     [
-        ({"texts": FIRST}, TypeError, "texts must be a list or another iterable, got one str"),
+        ({"texts": FIRST}, TypeError, "texts must be a list or another iterable, got a single str"),
         ({"texts": [FIRST, None]}, TypeError, r"texts\[1\] must be a str, got None; drop missing texts first"),
         ({"texts": pd.DataFrame({"text": [FIRST]})}, TypeError, "pass one column"),
         ({"ids": ["a"]}, ValueError, "ids must have one value for each of the 2 texts, got 1"),
         ({"ids": ["a", "a"]}, ValueError, r"ids must be distinct, but ids\[0\] and ids\[1\] are both 'a'"),
         ({"ids": ["a", ["b"]]}, TypeError, r"ids\[1\] must be a hashable value, got \['b'\]"),
         ({"ids": pd.Series(["a", float("nan")])}, TypeError, r"ids\[1\] must be a hashable value, got nan"),
-        ({"ids": "ab"}, TypeError, "ids must be a list or another iterable, got one str"),
+        ({"ids": "ab"}, TypeError, "ids must be a list or another iterable, got a single str"),
         ({"distance": -1}, ValueError, "distance -1"),
         ({"distance": 64}, ValueError, "distance 64"),
         ({"distance": True}, TypeError, "distance must be an int, got bool"),
@@ -160,7 +160,7 @@ def test_a_wrong_argument_is_refused(arguments: dict[str, Any], error: type[Exce
 def test_pairs_of_equal_inputs_say_that_they_are_equal() -> None:
     found = find_pairs([5, 9, 5, 4])
     assert repr(found) == (
-        "<Pairs of 4 inputs: 3 near pairs of distinct ones, 1 equal to an earlier one; left=[0 0 1] right=[1 3 3] "
+        "<Pairs of 4 inputs: 3 near pairs of distinct inputs, 1 equal to an earlier input; left=[0 0 1] right=[1 3 3] "
         "distance=[2 1 3] groups=[0 1 0 3]>"
     )
     assert found.repeats.tolist() == [2]

@@ -31,14 +31,14 @@ def test_a_store_has_one_name_whoever_talks_to_it() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://db1/crawl", "no table is named"),
+        ("postgresql://db1/crawl", "no table in the URL"),
         ("postgresql://db1/crawl?table=Pages", "lower-case"),
         ("postgresql://db1/crawl?table=pages;drop", "lower-case"),
         (f"postgresql://db1/crawl?table={'x' * 46}", "at most 45"),
         ("postgresql://db1/crawl?table=a&table=b", "twice"),
-        ("postgresql://db1/crawl?table=a&deadline=soon", "deadline=soon is not a time"),
+        ("postgresql://db1/crawl?table=a&deadline=soon", "invalid deadline=soon"),
         ("postgresql:crawl?table=a", "lmdb://relative/path"),
-        ("postgresql://db1?table=a", "write postgresql://user@host:5432/database"),
+        ("postgresql://db1?table=a", "expected postgresql://user@host:5432/database"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_with_the_remedy(url: str, message: str) -> None:

@@ -109,8 +109,8 @@ def test_pages_of_an_allowed_origin_may_call_with_the_token(open_to_app: Serving
     ("options", "said"),
     [
         (("--allow-origin", "http://app.example"), "--allow-origin needs --token-file"),
-        (("--allow-origin", "*", "--token-file", "token"), "it should be origins of web pages"),
-        (("--allow-origin", "app.example", "--token-file", "token"), "it should be origins of web pages"),
+        (("--allow-origin", "*", "--token-file", "token"), "must be origins of web pages"),
+        (("--allow-origin", "app.example", "--token-file", "token"), "must be origins of web pages"),
     ],
 )
 def test_an_origin_that_cannot_be_allowed_is_refused(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_the_form_of_the_servers_own_page_is_sent_with_its_origin(serving: Servi
 def test_many_unknown_fields_are_refused_without_a_list_of_them(serving: Serving) -> None:
     status, answer = serving.caller().call("/remove", {f"field {number}": 1 for number in range(60_000)})
     assert status == 400
-    assert answer["error"] == "more than 100 unknown fields: allowed are id"
+    assert answer["error"] == "more than 100 unknown fields: expected only id"
 
 
 def test_a_form_that_is_too_large_is_refused(serving: Serving) -> None:

@@ -110,7 +110,7 @@ def test_other_variables_are_no_settings() -> None:
         ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),
         ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "set twice", "hsimhash.yaml:1"]),
         ("store: [lmdb://x\n", ["hsimhash.yaml:2", "invalid YAML"]),
-        ("store: {a: 1}\n", ["hsimhash.yaml:1: store is a list or has keys of its own", "write one value"]),
+        ("store: {a: 1}\n", ["hsimhash.yaml:1: store must be a single value", "not a list or a mapping"]),
         ("? [a]\n: 1\n", ["hsimhash.yaml:1", "unknown key"]),
         (f"workers: {'1' * 5_000}\n", ["hsimhash.yaml:1", "workers = '111", "exceeded maximum size"]),
         ("- store\n", ["hsimhash.yaml:1", "key: value"]),
@@ -137,7 +137,7 @@ def test_a_misspelt_variable_is_a_warning_with_the_nearest_name_and_not_its_valu
     assert json.loads(result.stdout)["store"] == {"value": "lmdb://hsimhash-index", "source": "default"}
     assert result.stderr.splitlines() == [
         "hsimhash: warning: unknown variable 'HSIMHASH_STOER' is ignored; did you mean HSIMHASH_STORE? "
-        "'hsimhash settings show' lists all"
+        "'hsimhash settings show' lists all settings"
     ]
     assert run("describe", environment={"HSIMHASH_STOER": "x"}).stderr.count("warning") == 1
 

@@ -41,7 +41,7 @@ def test_what_a_store_cannot_do_is_refused_with_what_to_do_instead() -> None:
     url = "memory://incapable"
     with (
         create_store(url, new_record(url, {"name": "test-1"})) as store,
-        pytest.raises(HsimhashError, match="has no compaction; an index on LMDB, embedded has"),
+        pytest.raises(HsimhashError, match="does not support compaction; an index on LMDB, embedded does"),
     ):
         capable(store, Compacts)
 
@@ -67,6 +67,6 @@ def test_a_store_of_another_package_is_found_and_a_broken_one_is_named(tmp_path:
     )
     memory, broken, wrong, nothing = told.stdout.splitlines()
     assert memory == backend_of("memory://x").title
-    assert "the store broken:// of others_broken:BACKEND cannot be imported: No module named 'no_such_client'" in broken
-    assert "is not a Backend of hsimhash.store" in wrong
-    assert nothing.startswith("ValueError store 'nothing://x' is not the URL of a store: use a folder's path")
+    assert "cannot import the store broken:// from others_broken:BACKEND: No module named 'no_such_client'" in broken
+    assert "must be an instance of hsimhash.store.Backend" in wrong
+    assert nothing.startswith("ValueError 'nothing://x' is not a store URL: use a folder's path")

@@ -143,7 +143,7 @@ def test_readers_keep_what_they_opened_and_others_see_what_replaces_it(
     with opened(folder) as old:
         before = list(old.documents())
         index.remove([document.doc_id for document in before[:300]])
-        with pytest.raises(IndexExistsError, match="has tables already"):
+        with pytest.raises(IndexExistsError, match="already contains tables"):
             index.write_tables(folder)
         assert index.write_tables(folder, overwrite=True, compress=True) == 300
         assert list(old.documents()) == before

@@ -127,7 +127,7 @@ def test_a_text_too_short_is_refused_alone_and_nothing_is_written(index: HSimInd
 def test_a_text_where_a_signature_is_due_names_the_methods_for_texts(
     index: HSimIndex, call: Callable[[HSimIndex, str], object]
 ) -> None:
-    with pytest.raises(TypeError, match=r"not str: .*; pass texts to add_text, query_text or claim_text"):
+    with pytest.raises(TypeError, match=r"got str: .*; pass a text to add_text, query_text or claim_text"):
         call(index, FIRST)
     assert index.count() == 0
 
@@ -168,8 +168,8 @@ def test_missing_values_come_with_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (FIRST, "texts must be a list or another iterable, got one str: 'The quick"),
-        (b"bytes", "got one bytes: b'bytes'"),
+        (FIRST, "texts must be a list or another iterable, got a single str: 'The quick"),
+        (b"bytes", "got a single bytes: b'bytes'"),
         (5, "texts must be a list or another iterable, got int 5"),
         (None, "got NoneType None"),
         ({FIRST}, "texts must have a fixed order, got a set; pass a list"),
@@ -211,7 +211,7 @@ def test_every_kind_of_column_is_taken() -> None:
             ValueError,
             "doc_ids must have one value for each of the 1",
         ),
-        (lambda index: index.add_texts([FIRST], "a"), TypeError, "doc_ids must be a list .* got one str: 'a'"),
+        (lambda index: index.add_texts([FIRST], "a"), TypeError, "doc_ids must be a list .* got a single str: 'a'"),
         (lambda index: index.add_texts([FIRST], [5]), TypeError, r"doc_ids\[0\] must be a str, got int 5"),
         (lambda index: index.add_texts([FIRST, SHORT], ["a", "b"], first_seen=[1]), ValueError, "first_seen must have"),
         (lambda index: index.add_texts([FIRST], ["a"], first_seen="1"), TypeError, "first_seen must be a list"),
@@ -220,7 +220,7 @@ def test_every_kind_of_column_is_taken() -> None:
         (lambda index: index.query_texts([FIRST], exclude=["a", "b"]), ValueError, "exclude must have one value"),
         (lambda index: index.query_texts([FIRST], exclude="a"), TypeError, "exclude must be a list"),
         (lambda index: index.query_texts([FIRST], limit=0), ValueError, "at least 1"),
-        (lambda index: index.claim_text(FIRST, "a", max_distance=99), ValueError, "outside 0 to 16"),
+        (lambda index: index.claim_text(FIRST, "a", max_distance=99), ValueError, "must be 0 to 16"),
     ],
 )
 def test_a_bad_argument_beside_texts_is_refused_before_anything_is_written(

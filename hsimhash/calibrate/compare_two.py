@@ -1,8 +1,8 @@
 """Compare two documents: their distance, whether a query by one finds the other, and which features move which bits.
 
-A bit of a fingerprint is 1 if the features that vote for it outweigh the others. A feature whose weight differs between
-two texts changes the sum of each bit, for the bit or against it: its *push*. The pushes of all features add up to the
-change of the sum, so they explain exactly what flipped a bit.
+A bit of a fingerprint is 1 if the features that vote for it outweigh those that vote against it. A feature whose weight
+differs between two texts raises or lowers the sum of each bit. This change is its *push*. The pushes of all features
+add up to the change of the sum, so they explain exactly what flipped a bit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
 from hsimhash.store import Document
 
-FEATURES_SHOWN = 20  # in total
-FEATURES_OF_BIT = 3
+FEATURES_SHOWN = 20  # maximum number of features to list
+FEATURES_OF_BIT = 3  # maximum number of features to list per bit
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two documents: a text, or a document of an index, whose text is not available."""
+    """One of the two documents: a text, or a document in an index, whose text is not available."""
 
     name: str  # name for the output
     signature: Signature
@@ -36,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class BlockDifference:
-    """A block of the layout: its highest and lowest bit, counted from the lowest as 0, and the differing bits."""
+    """A block of the layout: its highest and lowest bit, and the differing bits in it. Bit 0 is the lowest."""
 
     highest: int
     lowest: int
@@ -61,9 +61,9 @@ class FeaturePush:
     """A feature with different weights in the two texts, and its effect on the differing bits."""
 
     text: str
-    weights: tuple[float, float]  # weight in the vote of each text; 0 if it is missing there
+    weights: tuple[float, float]  # weight in the vote of each text; 0 if the text does not have the feature
     bits: tuple[int, ...]  # the differing bits that it pushed in the direction of their flip
-    push: float  # sum over all differing bits, minus the pushes against their flips
+    push: float  # pushes towards the flips minus pushes against them, over all differing bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class TwoDocuments:
 
     sides: tuple[Side, Side]
     distance: int
-    similarity: float | None  # estimate by the sketches; None if one is missing
+    similarity: float | None  # estimated from the sketches; None if one is missing
     shares_key: bool
     found_by: str | None  # "distance" or "key" if a query by one finds the other, otherwise None
     reason: str  # why the query does not find it; empty if it does
     blocks: tuple[BlockDifference, ...]
     probes: tuple[ProbeMeeting, ...]  # probes of a query for the requested distance
-    features: tuple[FeaturePush, ...] = ()  # those with the greatest push; empty without both texts, or without a vote
+    features: tuple[FeaturePush, ...] = ()  # those with the greatest push; empty if a text or its vote is missing
     flips: tuple[FlippedBit, ...] = ()
     features_missing: str = ""  # why there are no features; empty if there are any
     words: Comparison | None = None  # None if a text is not available, or both together are too long
@@ -120,7 +120,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         b: Second document.
         profile: Profile that made their signatures.
         cover: Cover that a query reads.
-        max_sketch: Maximum number of differing bits of the sketches; None: no limit.
+        max_sketch: Maximum number of differing bits in the sketches; None: no limit.
     """
     differing = a.signature.fingerprint ^ b.signature.fingerprint
     keying = profile.key_kind
@@ -129,10 +129,13 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     missing = (
         ""
         if both
-        else "fingerprints and indexes do not contain texts: give both as files or texts to see features and words"
+        else "fingerprints and indexes do not contain texts: pass both as files or texts to see features and words"
     )
     if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
-        missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"
+        missing = (
+            f"a text with fewer than {profile.min_features} features does not have a vote: its fingerprint is a hash "
+            "of the whole text"
+        )
     features, flips = ((), ()) if missing else _pushes(profile, (a, b), differing)
     return TwoDocuments(
         (a, b),
@@ -194,7 +197,7 @@ def _pushes(
     bits = [bit for bit in range(FINGERPRINT_BITS) if differing >> bit & 1]
     signs = (hashes[:, None] >> np.array(bits, np.uint64) & np.uint64(1)).astype(np.float64) * 2 - 1
     sums = signs.T @ weights  # shape (bits, 2)
-    # The direction does not come from the sums, because float sums of a tie depend on their order.
+    # Do not use the sign of a sum: in a tie, the rounding of floats depends on the order of the terms.
     way = np.array([1.0 if fingerprint >> bit & 1 else -1.0 for bit in bits])
     pushes = signs * (weights[:, 1] - weights[:, 0])[:, None] * way
     total = pushes.sum(axis=1)

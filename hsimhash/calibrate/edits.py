@@ -2,7 +2,7 @@
 
 A page is a list of sentences. Inserted words and sentences come from other pages in the same language. Headers and
 footers come from one site per language. There are two languages here: `zh` stands for all scripts without spaces
-between words, `en` for all scripts with them.
+between words, `en` for all other scripts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SENTENCE = {
 }
 _WORD = {"zh": re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]{2}"), "en": re.compile(r"[^\W\d_]+")}
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]")
-_UNSPACED_SHARE = 0.3  # a text with a greater share of such characters counts as a script without spaces
+_UNSPACED_SHARE = 0.3  # a text with a greater share of such characters is treated as `zh`
 
 # (random generator, sentences, language, other pages) → edited text
 Edit = Callable[[random.Random, list[str], str, Sequence[str]], str]
@@ -116,7 +116,9 @@ class Planted:
 
 
 def plant(texts: Sequence[str], most: int) -> Planted:
-    """Edit some of the texts in every way that changes a text without emptying it; always gives the same result.
+    """Apply every edit to some of the texts, except where it would leave a text unchanged or empty.
+
+    The same texts always give the same result.
 
     Args:
         texts: Texts of a sample.

@@ -12,7 +12,7 @@ import numpy as np
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
-from hsimhash.calibrate.results import Calibration, ComparedProfile, Spread
+from hsimhash.calibrate.results import FEW_LABELS, Calibration, ComparedProfile, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
@@ -33,15 +33,15 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import Backend, backends, default_backend
 
 EDITED = 500  # number of documents to plant edits in
-NEAR_PAIRS = 100_000  # near pairs per profile to judge; of more, only a share is judged
-COMPARED_CHARACTERS = 10_000_000  # limit on the texts of pairs that are shown with their differences
+NEAR_PAIRS = 100_000  # maximum number of near pairs to judge per profile; if there are more, a share of them is judged
+COMPARED_CHARACTERS = 10_000_000  # maximum total length of texts whose differences are shown
 PAIRS_SHOWN = 3  # per distance
 BITS_SHOWN = range(-3, 4)  # offsets from the recommended distance
 _FITTING = {  # the default profile, and others that suit a script
     "zh": (DEFAULT_PROFILE, "auto-2", "auto-1", "zh-1"),
     "en": (DEFAULT_PROFILE, "auto-2", "auto-1", "words-1"),
 }
-_FITTING_SHARE = 0.05  # minimum share of a script's texts for its profiles to be compared
+_FITTING_SHARE = 0.05  # minimum share of texts in a script for its profiles to be compared
 
 
 class _TriedTexts(NamedTuple):
@@ -68,16 +68,15 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     """Compare profiles and distances on the texts of `inputs`, and recommend a combination.
 
     Without labels, edits are planted in texts of the sample. A near pair is then an original and an edited text, and
-    precision applies to a collection of `options.documents` documents with one near copy of each. With labels, the
-    pairs are those of the sample. Unlabelled pairs are false only if their texts share less than a fifth of their
+    precision applies to a collection of `options.documents` documents with one near copy of each. With labels, it
+    applies to the pairs in the sample. Unlabelled pairs are false only if their texts share less than a fifth of their
     shingles; otherwise they are left out.
 
-    A profile that weighs features by their rarity is tried with a table fitted to the sample, and with its own.
+    A profile that weighs features by their rarity is tried with a table fitted to the sample, and with its own table.
 
     Raises:
-        HsimhashError: the texts do not suffice: there are fewer than two, no near pair, or (without labels) no
-            unrelated pair.
-        ValueError: an input, a label or the name of a profile is invalid.
+        HsimhashError: There are fewer than two texts, no near pairs, or (without labels) no unrelated pairs.
+        ValueError: An input, a label or the name of a profile is invalid.
     """
     named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
@@ -94,10 +93,12 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
         raise HsimhashError(
-            "no two documents of the sample are unrelated, so precision cannot be measured; give more documents, or "
+            "no two documents in the sample are unrelated, so precision cannot be measured; pass more documents, or "
             + Remedy("labels", "labels (--pairs)")
         )
-    choice = choose(curves, next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE))
+    is_chance = options.labels is not None and len(tried[0].near.distance) < FEW_LABELS
+    usual = next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE)
+    choice = choose(curves, usual, is_chance=is_chance)
     taken = next(one for one in tried if one.compared.label == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
@@ -118,7 +119,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
 
 
 def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[ComparedProfile]:
-    """Yield a profile fitted to the sample, and the same one not fitted; or only itself if it cannot be fitted."""
+    """Yield a profile fitted to the sample, then the unfitted profile; or only the latter if it cannot be fitted."""
     fitted = fitted_to(sample.texts, profile, workers=workers)
     written = given if isinstance(given, str) else given.name
     if fitted is profile:
@@ -137,12 +138,12 @@ def fitting_profiles(texts: Sequence[str]) -> list[str]:
 
 def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedTexts:
     if len(sample.texts) < 2:
-        raise HsimhashError(f"too few documents to compare: {len(sample.texts)} in the inputs; give at least 2")
+        raise HsimhashError(f"too few documents to compare: expected at least 2, got {len(sample.texts)}")
     truth = Truth.of(labels, sample.doc_ids)
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
         raise HsimhashError(
-            f"none of the near pairs of {options.labels} is among the documents; use the ids of the inputs"
+            f"none of the near pairs in {options.labels} is among the documents; use the ids of the inputs"
             if options.labels
             else "no edit changes any of the texts: they are empty"
         )
@@ -180,7 +181,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
 
 
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
-    """Yield the unrelated pairs of the sample that each distance finds, for each way; sketches never find more."""
+    """Yield each way with the unrelated pairs that each distance finds. Comparing sketches never finds more pairs."""
     met, weight = tried.met, tried.pairs.weight
     pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
@@ -212,7 +213,7 @@ def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
 
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
-    """Return the layout for the recommendation, by store: the default one, unless another is much cheaper."""
+    """Return the cost of the recommendation on each store, with the default layout unless another is much cheaper."""
     key_rows, distance = choice.curve.costs[0].key_rows, choice.score.distance
 
     def best(backend: Backend) -> Cost:
@@ -242,7 +243,7 @@ def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> di
 
 
 def _shown(tried: _Tried, choice: Recommendation, sample: Sample) -> tuple[tuple[Distance, ...], Distance]:
-    """Return pairs of the sample at distances around the recommended one, and pairs beyond it that share a key."""
+    """Return sample pairs at distances around the recommended one, and pairs beyond it that share a key."""
     met, way, most = tried.met, choice.curve.way, choice.score.distance
     by_distance, left_chars = met.by_distance(way), COMPARED_CHARACTERS
     ends = tried.pairs.left, tried.pairs.right

@@ -3,7 +3,7 @@
 | tab-separated columns | meaning |
 |---|---|
 | id, id, 1 or 0, … | whether two documents are near; by default they are |
-| id, cluster, … under a header `id<TAB>cluster` | documents of one cluster are near, all others are not |
+| id, cluster, … under a header `id<TAB>cluster` | documents in the same cluster are near, all other pairs are not |
 
 A first line whose third column is neither 1 nor 0 is a header. Further columns are ignored. `.gz` and `.zst` files are
 decompressed.
@@ -24,7 +24,7 @@ from hsimhash.inputs.files import packing_of
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
 from hsimhash.pairs.pair_blocks import pair_words
 
-UNRELATED = 0.2  # two texts that share less of their shingles (Jaccard index) are not near, unless labels say so
+UNRELATED = 0.2  # two texts that share less of their shingles (Jaccard index) are not near, unless labelled as near
 _HEADER = ("id", "cluster")
 _SAYS = {"1": True, "0": False}
 
@@ -38,7 +38,7 @@ class Labels:
 
     pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
-    rejects: tuple[str, ...] = ()  # invalid lines, with their places and reasons
+    rejects: tuple[str, ...] = ()  # invalid lines, with their locations and reasons
 
     @property
     def doc_ids(self) -> set[str]:
@@ -57,7 +57,7 @@ class Truth:
 
     @staticmethod
     def of(labels: Labels, doc_ids: Sequence[str]) -> Truth:
-        """Return the labels of the sample's documents; labels of other documents are ignored."""
+        """Return the labels of the documents in the sample; labels of other documents are ignored."""
         place = {doc_id: at for at, doc_id in enumerate(doc_ids)}
         near: list[tuple[int, ...]] = []
         unlike: list[tuple[int, ...]] = []
@@ -77,7 +77,7 @@ class Truth:
         return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
 
     def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
-        """Return the judgement on each pair; OPEN if neither labels nor texts decide.
+        """Return a verdict for each pair; OPEN if neither labels nor texts decide.
 
         Args:
             left: Positions of texts, shape (n,).
@@ -94,10 +94,10 @@ class Truth:
 
 
 def read_labels(path: Path) -> Labels:
-    """Read a file of labels; invalid lines and disputed pairs are skipped and listed.
+    """Read a file of labels; invalid lines and contradictory pairs are skipped and listed in `rejects`.
 
     Raises:
-        ValueError: it does not name a near pair, or is a damaged compressed file.
+        ValueError: The file does not name a near pair, or is a damaged compressed file.
     """
     rejects: list[str] = []
     rows = list(_rows(path, rejects))
@@ -112,14 +112,14 @@ def read_labels(path: Path) -> Labels:
             continue
         if says not in _SAYS:
             if at:  # an invalid first line is a header
-                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, 0 for not near")
+                rejects.append(f"{path}:{number}: the third column must be 1 (near) or 0 (not near), got {says!r:.40}")
         elif pairs.setdefault(pair, _SAYS[says]) != _SAYS[says]:
             rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line but not in another")
             disputed.add(pair)
     kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
     if not any(kept.values()):
         reason = f" ({rejects[0]})" if rejects else ""
-        raise ValueError(f"{path} does not name a near pair{reason}; write lines of id<TAB>id<TAB>1")
+        raise ValueError(f"{path} does not name a near pair{reason}: expected lines of id<TAB>id<TAB>1")
     return Labels(kept, rejects=tuple(rejects))
 
 

@@ -1,6 +1,6 @@
 """The report page of a calibration: one self-contained file without scripts, with plots in SVG.
 
-It has the same look and components as the report of dedup.
+It uses the same style and components as the dedup report.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hsimhash.layout import FINGERPRINT_BITS
 
 _WIDTH, _HEIGHT = 300.0, 150.0  # size of a plot without its axes
 _COLOURS = 8  # number of line colours; further lines repeat them, dashed
-_DECADES = {0: "1", 2: "100", 4: "10k", 6: "1M", 8: "100M", 10: "10G"}  # marks of a logarithmic axis
+_DECADES = {0: "1", 2: "100", 4: "10k", 6: "1M", 8: "100M", 10: "10G"}  # marks on a logarithmic axis
 
 
 class _Mark(NamedTuple):
-    """A mark of an axis: its position and its label."""
+    """A mark on an axis: its position and its label."""
 
     at: float
     label: str
@@ -55,8 +55,8 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
 
     Args:
         found: Calibration to show.
-        inputs: Names of the inputs, as given.
-        date: Date, as shown on the page.
+        inputs: Names of the inputs, as the user passed them.
+        date: Date to show on the page.
     """
     page = page_environment("calibrate").get_template("calibrate.html.jinja")
     return page.render(

@@ -17,17 +17,17 @@ from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # collection size for which false pairs are reported
-FEW_LABELS = 200  # labelled near pairs: with fewer, the best distance is a matter of chance
+FEW_LABELS = 200  # minimum number of labelled near pairs; with fewer, the best distance is a matter of chance
 TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """The number of pairs at each distance from 0 to 64 bits, by a profile."""
+    """The number of pairs at each distance from 0 to 64 bits, as measured with one profile."""
 
     profile: str
     near: Floats  # near pairs, shape (65,)
-    unrelated: Floats  # unrelated pairs of the sample
+    unrelated: Floats  # unrelated pairs in the sample
 
 
 class ComparedProfile(NamedTuple):
@@ -35,7 +35,7 @@ class ComparedProfile(NamedTuple):
 
     label: str  # name in the results
     profile: Profile  # including its rarity table
-    written: str  # as the user wrote it, because the name of a profile with lists cannot be typed
+    written: str  # as the user wrote it; the name of a profile with lists cannot recreate it
     fit: str | None = None  # `FIT_AUTO`: fitted to the sample; `FIT_OFF`: the same profile, not fitted; None: neither
 
 
@@ -62,9 +62,9 @@ class Calibration:
     spreads: tuple[Spread, ...]
     choice: Recommendation
     plans: Mapping[str, Cost]  # by store, for the recommendation
-    # number found by the recommendation, and number planted; empty with labels
+    # by kind of edit: number found by the recommendation, and number planted; empty with labels
     found_by_edit: Mapping[str, tuple[int, int]]
-    shown: tuple[Distance, ...]  # pairs of the sample around the recommended distance
+    shown: tuple[Distance, ...]  # pairs in the sample around the recommended distance
     keyed: Distance  # pairs beyond that distance that share a key
     compared: tuple[ComparedProfile, ...]
 
@@ -77,7 +77,10 @@ class Calibration:
         """What the labels, or their absence, leave uncertain; may be empty."""
         if not self.is_labelled:
             return "Without labels, similar documents that you would keep apart are not counted as false pairs."
-        few = f"The labels have {self.wanted:,} near pairs, too few to choose by; label {FEW_LABELS} or more."
+        few = (
+            f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this recommends the "
+            f"defaults. Label {FEW_LABELS} near pairs or more."
+        )
         return few if self.wanted < FEW_LABELS else ""
 
     @property

@@ -1,6 +1,6 @@
 """Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
-The same inputs always give the same sample, and the limits drop documents at random.
+The same inputs always give the same sample. Documents beyond the limits are dropped at random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import read_batches
 from hsimhash.progress import Observer
 
-CHARACTERS = 100_000_000  # maximum total of the sample; further documents are left out, whichever they are
+CHARACTERS = 100_000_000  # maximum total length of the texts; documents beyond it are dropped at random
 REJECTS_NAMED = 5
 
 
@@ -29,7 +29,7 @@ class Sample:
     texts: tuple[str, ...]
     read: int  # number of documents in the inputs
     rejected: int = 0  # number of invalid records
-    reasons: tuple[str, ...] = ()  # place and reason of the first REJECTS_NAMED
+    reasons: tuple[str, ...] = ()  # location and reason of the first REJECTS_NAMED rejected records
 
 
 class _Draw:
@@ -74,12 +74,12 @@ def draw_sample(
     """Read all inputs and return a sample of their documents, including those with `wanted` ids.
 
     Raises:
-        ValueError: an input contains fingerprints instead of texts.
+        ValueError: An input contains fingerprints instead of texts.
     """
     for one in inputs:
         if one.has_fingerprints:
             raise ValueError(
-                f"input {one.name} contains fingerprints, but profiles are compared on texts; give texts instead"
+                f"input {one.name} contains fingerprints, but profiles are compared on texts; pass texts instead"
             )
     draw, read, rejected, reasons = _Draw(options.sample, characters, wanted), 0, 0, list[str]()
     for batch in read_batches(inputs, options.reading):

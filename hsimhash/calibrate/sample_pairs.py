@@ -1,7 +1,8 @@
-"""Compare all pairs of a sample by a profile, and keep the pairs that any rule considers near.
+"""Compare all pairs of texts in a sample with a profile, and keep the pairs that any rule considers near.
 
 Comparing is cheap: a tile of distances fits in the processor's cache, and 200 million pairs take seconds. Near pairs
-are listed, to be judged by their texts. If there are too many, a share of them, chosen by a hash, represents all.
+are listed so that they can be judged by their texts. If there are too many, a share that a hash chooses represents all
+of them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Pairs of texts by the differences of their signatures; arrays of the same length."""
+    """The differences between the signatures of pairs of texts. All arrays have the same length."""
 
     distance: Uint8s  # differing bits of the fingerprints; NEVER if a text does not have one
     is_alike: Bools  # whether the sketches agree
@@ -67,7 +68,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplePairs:
-    """The pairs of a sample, compared by a profile."""
+    """The pairs of texts in a sample, compared with a profile."""
 
     distances: Int64s  # number of pairs at each distance, shape (65,)
     left: Int64s  # positions of the pairs that are near, share a key, or have sketches that agree
@@ -81,7 +82,7 @@ class SamplePairs:
 
 
 def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
-    """Compare each text of a sample with every other one; list about `most_listed` of the near pairs at most."""
+    """Compare each text in a sample with every other text; list at most `most_listed` of the near pairs."""
     place = np.flatnonzero(signatures.kinds != TOO_SHORT)
     ours = signatures[place]
     distances = np.zeros(256, np.int64)
@@ -114,7 +115,7 @@ def _confirmed(ours: Signatures, part: slice) -> Bools:
 
 
 class _Listing:
-    """Words of pairs; whenever there are too many, half of them are dropped, chosen by a hash."""
+    """Pairs as words. Whenever there are too many, about half of them, chosen by a hash, are dropped."""
 
     def __init__(self, most: int) -> None:
         self._most, self._shift = most, 0

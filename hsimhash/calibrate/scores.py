@@ -1,4 +1,4 @@
-"""Score distances: precision, recall and F1 of each, false pairs in a whole collection, and a recommendation."""
+"""Score distances: precision, recall and F1, false pairs in a whole collection, and a recommendation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
 
-SEEN = 10.0  # number of pairs from which a histogram is reliable enough to extrapolate below it
+SEEN = 10.0  # minimum number of pairs within a distance to extrapolate to smaller distances
 TAIL_BITS = 2  # distance over which the slope of the tail is measured
 ONE_SIDED_95 = 1.645  # standard deviations
 WITHIN = 0.01  # share of the best F1 that may be given up for cheaper queries
@@ -33,7 +33,7 @@ class FalsePairs:
     def among(self, documents: int) -> tuple[float, float]:
         """Return the number of false pairs in a collection of that size, and its one-sided 95 % upper bound.
 
-        0 if the sample does not have unrelated pairs to estimate from.
+        Both are 0 if the sample does not have unrelated pairs to estimate from.
         """
         times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
@@ -124,18 +124,20 @@ class Recommendation(NamedTuple):
     is_default: bool = False  # whether this is what hsimhash does without options
 
 
-def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
-    """Return the recommendation: the default, unless something else gains enough.
+def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = False) -> Recommendation:
+    """Return the default, unless another choice is clearly better.
 
-    Of all scores within WITHIN of the best F1, the best one has the cheapest queries. It gains enough if its F1 is
-    greater by more than WITHIN, or if its F1 is as good and its queries cost less than CHEAPER of the default's. The
-    default has the benefit of the doubt: if the sample does not show how many false pairs there are, the default is
-    assumed to have none, and the other choice as many as possible.
+    The other choice is the score with the cheapest queries within WITHIN of the best F1. It is clearly better if its F1
+    is greater by more than WITHIN, or if its F1 is as good and its queries cost less than CHEAPER times those of the
+    default. The default gets the benefit of the doubt: if the sample does not show how many false pairs there are, the
+    default is assumed to have none, and the other choice as many as possible.
 
     Args:
         curves: At least one curve.
         default_profile: Label of the profile that is used without options. If it was not tried, the default is the best
             profile with the default distance.
+        is_chance: Whether there are so few near pairs that the best score is a matter of chance. The default is then
+            returned.
     """
     best = _best(curves)
     curve = next((one for one in reversed(curves) if one.profile == default_profile), None)
@@ -144,14 +146,15 @@ def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
     costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
     is_better = best.score.least_f1 > default.most_f1 + WITHIN
     is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
-    return best if is_better or is_cheaper else Recommendation(curve, default, best.best_f1, is_default=True)
+    is_clear = not is_chance and (is_better or is_cheaper)
+    return best if is_clear else Recommendation(curve, default, best.best_f1, is_default=True)
 
 
 def _best(curves: Sequence[Curve]) -> Recommendation:
     """Return the score with the cheapest queries within WITHIN of the best F1; ties go to the better F1.
 
-    With labels, false pairs are few in the sample and many in the collection. So only those of these scores count that
-    are also within WITHIN of their best F1 in the collection.
+    With labels, false pairs are few in the sample and many in the collection. Therefore, only scores that are also
+    within WITHIN of the best F1 in the collection are considered.
     """
     best = max(curve.best.f1 for curve in curves)
     among = [(curve, score) for curve in curves for score in curve.scores if score.f1 >= best - WITHIN]
@@ -162,11 +165,11 @@ def _best(curves: Sequence[Curve]) -> Recommendation:
 
 
 def expected(seen: Floats) -> Floats:
-    """Return the expected number of unrelated pairs at each distance from 0 to 64 bits, given the numbers seen.
+    """Return the expected number of unrelated pairs within each distance from 0 to 64 bits, given the numbers seen.
 
-    Where none was seen, the tail above is extrapolated: below the first distance with SEEN pairs, it is assumed to fall
-    as steeply as over TAIL_BITS there. Distances of unrelated texts fall ever more steeply, so this rather
-    overestimates the number. It never exceeds that of a greater distance.
+    Where no pairs were seen, the numbers are extrapolated from the first distance with at least SEEN pairs: below it,
+    they are assumed to fall as steeply as over the TAIL_BITS above it. In fact, they fall ever more steeply, so the
+    result tends to be too high. It never decreases with the distance.
     """
     found = np.where(seen > 0, seen, upper_end(0))
     enough = np.flatnonzero(seen >= SEEN)

@@ -22,7 +22,7 @@ from hsimhash.fingerprint.tokens import drop_apostrophes, word_units
 from hsimhash.fingerprint.vote import fold_hashes
 
 KEPT = 256
-PAIRS_COMPARED = 1 << 14  # at once
+PAIRS_COMPARED = 1 << 14  # number of pairs compared at once
 _NONE = np.uint64((1 << 64) - 1)
 
 
@@ -66,7 +66,7 @@ def _indices(some: Uint64s, others: Uint64s) -> Floats:
     is_there = both != _NONE
     is_again = np.zeros(both.shape, np.bool_)
     is_again[:, 1:] = (both[:, 1:] == both[:, :-1]) & is_there[:, 1:]
-    rank = np.cumsum(is_there & ~is_again, axis=1)  # rank among the distinct ones, from 1
+    rank = np.cumsum(is_there & ~is_again, axis=1)  # rank among the distinct hashes, starting at 1
     shared = (is_again & (rank <= KEPT)).sum(axis=1)
     indices: Floats = shared / np.maximum(np.minimum(rank[:, -1], KEPT), 1)
     return indices

@@ -20,7 +20,7 @@ from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import COPIED_KINDS
 
-# Options that apply had before it read them from DIR. Accepted for one more release if they agree with DIR.
+# Options that apply had before it read their values from DIR. Accepted for one more release if they agree with DIR.
 _OLD_OPTIONS = {
     "--format": "format",
     "--id-field": "id_field",
@@ -71,16 +71,16 @@ def apply_command(
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
 
     Pass the inputs of dedup again, in the same order. DIR records the options that dedup used to read them. If several
-    records have the same id, apply writes only the first one. Invalid records are left out, and the exit code is 7.
+    records have the same id, apply writes only the first. Invalid records are left out, and the exit code is 7.
 
     For a folder of texts, apply writes the paths of the files, one per line. It cannot copy tables and web archives
     line by line; for these, use the ids in keep.txt instead.
 
     With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
-    cluster, and true or false. FILE appears only when it is complete.
+    cluster, and whether the record is kept (true or false). FILE appears only when it is complete.
     """
     if mark and dropped:
-        raise click.UsageError("--mark writes all documents and --dropped only some: pass one of them")
+        raise click.UsageError("--mark cannot be combined with --dropped; pass only one of them")
     if not overwrite:
         refuse_existing(out, "--out")
     if "-" in inputs:
@@ -111,22 +111,22 @@ def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | Non
     if contradictions:
         raise click.UsageError(
             f"{contradictions[0]}: 'hsimhash dedup' read the inputs of {folder} differently; leave the option out, "
-            f"apply takes it from {folder}"
+            f"because apply reads it from {folder}"
         )
 
 
 def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
-    """Raise if the output is an input, is inside one, or is a result of dedup, even through a link."""
+    """Raise if the output is an input, is inside an input folder, or is a result of dedup. Links are followed."""
     path = Path(out)
     if out == "-" or (path.exists() and not path.is_file()):
         return
     results = [folder / name for name in NAMES if (folder / name).exists()]
     if any(one.reads(path) for one in inputs) or (path.exists() and any(path.samefile(result) for result in results)):
-        raise click.BadParameter(f"{out} is an input: choose another name", param_hint="'--out'")
+        raise click.BadParameter(f"{out} is an input: choose another file", param_hint="'--out'")
 
 
 def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
-    """Raise if the name of FILE is for a format that no input has: lines are copied unchanged."""
+    """Raise if the suffix of FILE stands for a format that no input has, because lines are copied unchanged."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
     if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
         refuse_format(out, "--out", list(dict.fromkeys(writes)))
@@ -135,8 +135,8 @@ def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
 def _report(count: Applied) -> None:
     say(f"wrote {plural(count.written, 'document')}, left out {count.left_out:,}")
     if count.repeated:
-        say(f"left out {plural(count.repeated, 'record')} with an id seen before")
+        say(f"left out {plural(count.repeated, 'record')} with a duplicate id")
     if count.missing:
-        say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
+        say(f"the inputs do not contain {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
         say(f"left out {plural(count.rejected, 'invalid record')}{unread(count)}")

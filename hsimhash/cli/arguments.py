@@ -1,12 +1,13 @@
 """Interpret TEXT, FILE, FP and ID arguments, with the same rules for every command.
 
-1. The path of a file means the text of that file.
-2. Any other argument is a text, a fingerprint or a document id, depending on the command. It is not a text if it looks
-   like the path of a file that does not exist, or is that of a folder.
-3. The options --text, --file and --id define what their value is, so rule 1 does not apply to them.
+1. An argument that is the path of a file means the text in that file.
+2. Any other argument is a text, a fingerprint or a document id, depending on the command. It cannot be a text if it is
+   the path of a folder, or looks like the path of a missing file.
+3. The options --text, --file and --id are explicit, so rule 1 does not apply to their values.
 
-Files are read as by `hsimhash ingest`: .gz and .zst files are unpacked, and a page (.html, .htm) is reduced to its main
-text. The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to delete.
+Files are read as `hsimhash ingest` reads them: compressed files are unpacked, and a page (.html, .htm) is reduced to
+its main text. The file - is stdin. `hsimhash remove` takes only ids as arguments, because it must not guess what to
+delete.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ def _understood(word: str, otherwise: ArgumentKind) -> Named:
 
 def is_file(word: str) -> bool:
     """Whether a word is the path of a file, or of a pipe."""
-    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
+    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (it may be any text)
 
 
 def refuse_missing_file(word: str) -> None:
     """Reject an argument that would be taken as a text but is a folder, or looks like the path of a missing file."""
-    if os.path.isdir(word):  # noqa: PTH112 (any text)
+    if os.path.isdir(word):  # noqa: PTH112 (it may be any text)
         raise click.UsageError(f"{word!r:.200} is a folder; pass --text if it is a text")
     folder, name = os.path.split(word)
     is_name = not any(one.isspace() for one in name) and "://" not in word
     has_suffix = kind_by_name(name) or is_page_name(name) or packing_of(name) or name.endswith(_TEXT_SUFFIXES)
-    if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (any text)
+    if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (it may be any text)
         raise click.UsageError(f"there is no file {word!r:.200}; pass --text if it is a text")
 
 
@@ -88,14 +89,14 @@ def refuse_records(words: Iterable[str]) -> None:
 
 
 def fingerprint_in(word: str, form: str) -> int:
-    """Return the fingerprint in an argument that is not a file; raise `click.UsageError` if it is not clearly one."""
+    """Parse an argument that is not a file as a fingerprint; raise `click.UsageError` if it is invalid or ambiguous."""
     try:
         return parse_fingerprint(word, format=form)
     except ValueError as error:
         told = in_shell(error)
         if told.startswith("not a fingerprint"):
             told = (
-                f"{word!r:.80} is neither a file nor a fingerprint: pass --text for a text, or --id for a document of "
+                f"{word!r:.80} is neither a file nor a fingerprint: pass --text for a text, or --id for a document in "
                 f"the index"
             )
         raise click.UsageError(told) from error
@@ -115,7 +116,7 @@ def read_text(path: str, extract: str = "auto") -> str:
         with naming(name), nullcontext(sys.stdin.buffer) if path == STDIN else open_input(path) as file:
             data = unpacked_whole(file, packing_of(path))
         if len(data) > RECORD_LIMIT_BYTES:
-            raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
+            raise HsimhashError(f"{name} is too long: a document can have at most {RECORD_LIMIT_BYTES >> 20} MiB")
         content = content_of_file(path, data, extract)
         return text_of_page(content.text, InputOptions(extract=extract)) if content.is_page else content.text
     except (ValueError, DamagedInputError) as error:

@@ -79,18 +79,19 @@ def bulk_load_command(
 
     Accepts the same INPUTs as 'hsimhash ingest'. bulk-load sorts their documents in the job folder and writes them as
     HFiles to the stage. HBase's own BulkLoadHFilesTool then hands the files to the region servers, which serve them
-    immediately. The rows are loaded first and the registers last, so no query sees half a document.
+    immediately. The rows are loaded first and the registers last, so no query sees a partial document.
 
-    The index can be used during the load. If another process changes a document of INPUTs after the load began, that
-    change wins, as far as the servers' clocks agree. Documents that are already stored keep their first_seen. To find
-    them, bulk-load reads the registers of all ids, unless the index is empty or you pass --first-load. If an id occurs
-    twice, the last document counts. Run the same command again to resume; send a stream again from its beginning.
+    You can use the index during the load. If another process changes one of these documents after the load has started,
+    its change wins, provided that the servers' clocks agree. Documents that are already stored keep their first_seen.
+    To find them, bulk-load reads the registers of all ids, unless the index is empty or you pass --first-load. If an id
+    occurs twice, the last document is kept. Run the same command again to resume; send a stream again from its
+    beginning.
 
     Texts are fingerprinted with the profile of the index. To use word weights that 'hsimhash fit' learnt from your own
     texts, create the index with --profile auto-3:rarity=TABLE.
 
-    With --print-commands, bulk-load prints the two commands that load the files instead of running them. Then run this
-    command again.
+    With --print-commands, bulk-load prints the two commands that load the files instead of running them. Run them, then
+    run bulk-load again.
     """
     check_on_hbase(settings.store)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
@@ -113,7 +114,7 @@ def bulk_load_command(
 
 
 def _limits(memory_mib: int, workers: int) -> IngestLimits:
-    """Return the limits that a caller of `main` passed, or those for this much memory."""
+    """Return the limits that a caller of `main` passed, or limits for this much memory."""
     given: IngestLimits | None = click.get_current_context().obj
     return given or IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
 
@@ -123,5 +124,5 @@ def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path
     job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
     check_job(job)
     if "://" not in stage and Path(stage).absolute() == job.absolute():
-        raise click.UsageError(f"--stage and --job are the same folder, {stage}: choose another for one of them")
+        raise click.UsageError(f"--stage and --job are the same folder, {stage}: choose another folder for one of them")
     return job

@@ -35,7 +35,7 @@ REJECTS_SHOWN = 10
     "labels",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="LABELS",
-    help="File of labels: lines of id<TAB>id<TAB>1 or 0, or a header line id<TAB>cluster and then such lines.",
+    help="File of labels: lines of id<TAB>id<TAB>1 or 0, or id<TAB>cluster after a header line id<TAB>cluster.",
 )
 @click.option(
     "--edits", "is_planted", is_flag=True, help="Create near pairs by editing texts. The default without --pairs."
@@ -46,7 +46,7 @@ REJECTS_SHOWN = 10
     type=utf8,
     multiple=True,
     metavar="NAME",
-    help="Profile to compare. Repeatable. Default: those that suit the scripts of the texts.",
+    help="Profile to compare. Repeatable. Default: profiles that suit the scripts of the texts.",
 )
 @click.option(
     "--documents",
@@ -82,20 +82,20 @@ def calibrate_command(
              hsimhash calibrate pages.jsonl.gz --documents 100M
              hsimhash calibrate pages.jsonl.gz --pairs labels.tsv --profile auto-2 --profile zh-1 --json
 
-    Accepts the same INPUTs as 'hsimhash ingest', if they contain texts. calibrate takes a sample of the documents and
+    Accepts the same INPUTs as 'hsimhash ingest', if they contain texts. calibrate draws a sample of the documents and
     compares all pairs in it.
 
     Without labels, calibrate creates near pairs by editing texts: it adds and removes sentences, replaces words, adds a
-    header and a footer, and cuts off the end. Precision and F1 are those of a collection of N documents in which each
-    has one near copy. A false pair is one that is found although its texts share less than a fifth of their shingles,
-    or although LABELS marks it as not near.
+    header and a footer, and cuts off the end. Precision and F1 apply to a collection of N documents (--documents), each
+    with one near copy. A pair is false if it is found even though its texts share less than a fifth of their shingles,
+    or even though LABELS marks it as not near.
 
     Profiles that weigh words by how rare they are, such as auto-3, are compared twice: with weights fitted to the
-    sample, and with the weights of general text.
+    sample, and with weights for general text.
 
     calibrate recommends the defaults unless another choice is clearly better: its F1 is higher by more than .01, or its
-    F1 is the same and its queries cost at least 20 % less. If the sample has no false pairs at some distance, calibrate
-    prints only an upper bound for a collection of a million documents.
+    F1 is the same and its queries cost at least 20 % less. If a distance finds no false pairs in the sample, calibrate
+    prints only an upper bound on their number in a collection of a million documents.
 
     --report writes a page with plots, all numbers, and example pairs of your documents.
     """
@@ -117,10 +117,10 @@ def calibrate_command(
 
 def _refuse_contradictions(labels: Path | None, report: Path | None, *, is_planted: bool) -> None:
     if labels and is_planted:
-        raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
+        raise click.UsageError("--edits cannot be combined with --pairs; pass only one of them")
     if report:
         if not report.parent.is_dir():
-            raise click.UsageError(f"--report {report}: no folder {report.parent}; create it or choose another")
+            raise click.UsageError(f"--report {report}: there is no folder {report.parent}; create it first")
         refuse_format(str(report), "--report", (".html", ".htm"))
 
 
@@ -141,11 +141,14 @@ def _rejected(found: Calibration) -> ExitCode:
 
 
 def _print_tables(found: Calibration) -> None:
+    """Print the scores of what a query finds by each profile, and those of the recommendation."""
+    usual = {one.profile: one for one in found.curves}  # a profile's last way is that of a query
+    curves = [one for one in found.curves if one in (usual[one.profile], found.choice.curve)]
     print_table(
-        ["bits>", *(f"{one.profile}, {one.way}>" for one in found.curves)],
+        ["bits>", *(f"{one.profile}{'' if one is usual[one.profile] else f', {one.way}'}>" for one in curves)],
         [
             [str(row[0].distance), *(f"{score.f1:.3f}" for score in row)]
-            for row in zip(*(one.scores for one in found.curves), strict=True)
+            for row in zip(*(one.scores for one in curves), strict=True)
         ],
         title="F1 by distance",
     )

@@ -1,4 +1,4 @@
-"""The closing lines of a command on a terminal: what it did, where the results are, and the next command to paste."""
+"""The last lines that a command prints on a terminal: what it did, where the results are, and what to run next."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from hsimhash.load import Summary
 
 MILLION = 1_000_000
-MOST_WORDS = 30  # most inputs in a command to paste; if there are more, the user must insert them
+MOST_WORDS = 30  # maximum number of inputs to repeat in a command; if there are more, it shows INPUT…
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
     """Print what a dedup found, and how to apply it to its inputs."""
     totals, folder = summary.totals, summary.folder
     if not totals.documents:
-        print_line("Read 0 documents: the inputs hold none.")
+        print_line("Read 0 documents: the inputs do not contain any.")
     elif totals.dropped:
         kinds = f"dropped {plural(totals.dropped, 'near-duplicate')}"
         kinds += f" in {plural(totals.clusters, 'cluster')}" if totals.clusters else ""
@@ -40,7 +40,7 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
     else:
         print_line(f"Read {plural(totals.documents, 'document')}: kept all of them, found no near-duplicates.")
     if totals.matched:
-        print_line(f"Of the dropped ones, {totals.matched:,} are near a document of {url}.")
+        print_line(f"Of the dropped documents, {totals.matched:,} matched a document in {url}.")
     if summary.learnt:
         print_line(f"Word weights: {summary.learnt}.")
     _tell_lists(folder, totals.rejected, totals.short, "kept")
@@ -63,31 +63,31 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
     left = f", left out {count.left_out:,}" if count.left_out else ""
     print_line(f"Wrote {plural(count.written, 'document')} to {shell_word(out)}{left}.")
     if count.repeated or count.rejected:
-        also = [(count.repeated, "record", "with an id seen before"), (count.rejected, "invalid record", "")]
+        also = [(count.repeated, "record", "with a duplicate id"), (count.rejected, "invalid record", "")]
         told = (f"{plural(number, noun)} {why}".rstrip() for number, noun, why in also if number)
         print_line(f"Left out {' and '.join(told)}{unread(count)}.")
     if count.missing:
-        print_line(f"The inputs lack {plural(count.missing, 'document')} that dedup read.")
+        print_line(f"The inputs do not contain {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
         reading = replace(reading, format="auto") if suffix_of(out) else reading  # the name determines the format
         tell_next("ingest", out, *reading.flags, "--store", "lmdb://index")
 
 
 def unread(count: Applied) -> str:
-    """Return the names of files that apply did not write because they could not be read, to follow their number."""
+    """Return the end of a message about rejects: the files that apply left out because it could not read them."""
     if not count.unread:
         return ""
     more = count.unread - len(count.unread_files)
     names = ", ".join(map(shell_word, count.unread_files)) + (f" and {more:,} more" if more else "")
-    others = ", among them files" if count.unread < count.rejected else ""
-    return f"{others}: {names}; rejects.jsonl in the results of dedup has the reasons"
+    others = ", including files" if count.unread < count.rejected else ""
+    return f"{others}: {names}; see rejects.jsonl in the dedup results for the reasons"
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
     """Print what an ingest added to an index, and how to query one of its documents."""
     counts = summary.counts
     if summary.is_repeated:
-        print_line("These inputs were ingested before, so nothing was read. --fresh ingests them again.")
+        print_line("These inputs were already ingested, so nothing was read. Pass --fresh to ingest them again.")
     else:
         print_line(f"Read {plural(counts.documents, 'document')}: {', '.join(_shares(summary))}.")
     if counts.replaced:
@@ -102,7 +102,7 @@ def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
 def _shares(summary: Summary) -> list[str]:
     counts = summary.counts
     named = {
-        "already there": counts.unchanged,
+        "already in the index": counts.unchanged,
         "skipped as near-duplicates": counts.duplicates,
     }
     return [f"{counts.added:,} added", *(f"{number:,} {what}" for what, number in named.items() if number)]
@@ -111,21 +111,21 @@ def _shares(summary: Summary) -> list[str]:
 def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOptions, page: Path | None) -> None:
     """Print the recommendation, and how to use it for a dedup or an index."""
     curve, score, best_f1, is_default = found.choice
-    way = "labelled" if found.is_labelled else f"in a collection of {found.documents:,} documents"
+    way = "on the labelled pairs" if found.is_labelled else f"in a collection of {found.documents:,} documents"
     print_line(
         f"recommended: {curve.profile}, by {curve.way}, within {plural(score.distance, 'bit')}"
         f"{' (the defaults)' if is_default else ''}."
     )
     f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
-    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (best of all {best_f1:.3f}).")
+    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
     if not score.false_pairs.of or (not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION):
-        print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
+        print_line("The sample is too small to estimate the number of false pairs; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
     if found.caveat:
         print_line(found.caveat)
     for label, learnt in found.learnt.items():
-        print_line(f"Word weights of {label}: {learnt}.")
+        print_line(f"Word weights for {label}: {learnt}.")
     if page is not None:
         tell_report(page)
     flags = found.flags
@@ -160,7 +160,7 @@ def say_rejected(count: int, path: Path) -> None:
 
 
 def first_reject(path: Path) -> str:
-    """Return the location and reason of the first reject in a list, or an empty string if the list was deleted."""
+    """Return the location and reason of the first record in a list of rejects, or "" if the list was deleted."""
     if not path.exists():
         return ""
     with path.open(encoding="utf-8") as lines:
@@ -180,7 +180,7 @@ def tell_next(*words: str | os.PathLike[str], note: str = "", title: str = "Next
 
 
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
-    """Return a command of this program, quoted for a shell."""
+    """Return an hsimhash command line, quoted for a shell."""
     config = click.get_current_context().find_root().params.get("config")
     return " ".join([program(), *map(shell_word, [*(["--config", config] if config else []), *words])])
 
@@ -207,7 +207,7 @@ def _given(names: Sequence[str]) -> Sequence[str]:
 
 
 def _kept_name(found: Sequence[Input], folder: Path) -> Path:
-    """Return a file for the kept records, in the current folder unless that is an input or already has such a file."""
+    """Return a path for the kept records: in the current folder, unless it is taken or belongs to an input."""
     first = found[0]
     packing = packing_of(first.name) if packing_of(first.name) in PACKED_OUTPUTS else ""
     suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing

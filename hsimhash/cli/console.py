@@ -42,7 +42,7 @@ def print_line(text: str) -> None:
 
 
 def send() -> None:
-    """Flush stdout: the sender of the requests may be waiting for these answers."""
+    """Flush stdout, because the sender of the requests may be waiting for these answers."""
     with writing_stdout():
         sys.stdout.flush()
 
@@ -53,7 +53,7 @@ def print_json(value: object) -> None:
 
 
 def is_for_people(as_json: bool) -> bool:
-    """Whether to print a table: no --json, and stdout is a terminal."""
+    """Whether to print for people: without --json, if stdout is a terminal."""
     return not as_json and sys.stdout.isatty()
 
 
@@ -87,7 +87,7 @@ def _shown(name: str, value: object) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table; columns whose names end in `>` are right-aligned. Nothing is truncated."""
-    from rich import box, console, table  # here: only tables need them
+    from rich import box, console, table  # imported here because only tables need them
 
     width = None if sys.stdout.isatty() else PIPED_COLUMNS
     shown = table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -132,7 +132,7 @@ def watching(stage: str, stop: Callable[[], bool] = UNWATCHED.stop, *, quiet: bo
     from rich import console, progress
 
     columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[words]}"))
-    # Otherwise rich would print stdout on its own console: wrapped, and on the terminal even if stdout is a file.
+    # Without `redirect_stdout=False`, rich would wrap stdout and print it on the terminal, even if stdout is a file.
     shown = progress.Progress(*columns, console=console.Console(stderr=True), transient=True, redirect_stdout=False)
     with shown as bar:
         task, in_words = bar.add_task(_title(stage), total=None, words=""), _wording()
@@ -165,7 +165,7 @@ def _title(stage: str) -> str:
 
 
 def _wording() -> Callable[[Progress], str]:
-    """Return a function that puts progress into words; while reading, with documents/s since its first call."""
+    """Return a function that describes progress; while reading, also in documents per second since its first call."""
     began: tuple[float, int] | None = None
 
     def words(one: Progress) -> str:
@@ -181,9 +181,9 @@ def _wording() -> Callable[[Progress], str]:
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Print the `hsimhash` loggers' messages: warnings with verbosity 0, info with 1, details with 2."""
+    """Log the messages of the `hsimhash` loggers to stderr: warnings with verbosity 0, info with 1, details with 2."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logger = logging.getLogger("hsimhash")
-    logger.handlers = [handler]  # only one, even if a process runs many commands
+    logger.handlers = [handler]  # a single handler, even if a process runs many commands
     logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

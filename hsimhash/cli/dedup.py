@@ -74,14 +74,19 @@ def named_folder(text: str) -> Path:
 
 
 def clusters_options(command: Function) -> Function:
-    """Add the options that say what a cluster is."""
-    size = click.option("--max-cluster-size", type=Count(), metavar="N", help="Split larger components into stars.")
+    """Add the options that define a cluster."""
+    size = click.option(
+        "--max-cluster-size",
+        type=Count(),
+        metavar="N",
+        help="Split components of more than N documents into stars.",
+    )
     method = click.option(
         "--clusters",
         type=click.Choice(METHODS),
         default="star",
         show_default=True,
-        help="star: every document is near the kept one; components: documents are connected by chains of near pairs.",
+        help="star: every document is near the kept one; components: chains of near pairs connect the documents.",
     )
     return method(size(command))
 
@@ -91,8 +96,8 @@ pairs_option = click.option(
     type=click.Choice(get_args(PairsListed)),
     default="kept",
     show_default=True,
-    help="Pairs to list. kept: each dropped document with the one kept in its place; all: every near pair, a number "
-    "that grows with the square of a cluster's size.",
+    help="Pairs to list. kept: each dropped document with the one kept in its place; all: every near pair "
+    "(their number grows with the square of the cluster size).",
 )
 
 
@@ -108,16 +113,16 @@ pairs_option = click.option(
     type=utf8,
     multiple=True,
     metavar="POLICY",
-    help="Document to keep in a cluster: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id or "
-    "https. Repeat the option to break ties; the smallest id breaks any that remain.",
+    help="Document to keep in each cluster: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id "
+    "or https. Repeat the option to break ties; any remaining tie goes to the smallest id.",
 )
-@click.option("--against", type=utf8, metavar="URL", help="Also drop documents that are near one in this index.")
+@click.option("--against", type=utf8, metavar="URL", help="Also drop documents that are near a document in this index.")
 @fit_option
 @click.option(
     "--memory",
     type=byte_count,
     metavar="SIZE",
-    help="Memory for finding pairs, such as 512M or 2G. Larger inputs also use disk.",
+    help="Memory for finding pairs, such as 512M or 2G. Inputs that need more also use disk.",
 )
 @click.option(
     "--table-format",
@@ -151,7 +156,7 @@ def dedup_command(
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
 
     Accepts the same INPUTs as 'hsimhash ingest' and does not change them. Run 'hsimhash apply' afterwards to write the
-    documents to keep.
+    kept documents.
 
     Two documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they share a key
     (with auto-3: three of their five heaviest words). If both have sketches, the sketches must agree as well. Profiles
@@ -161,15 +166,16 @@ def dedup_command(
     of its shingles occur in the text kept in its place. Texts that cannot be read again, such as those from stdin, are
     not compared. --max-sketch off turns off both comparisons, of sketches and of texts.
 
-    DIR then contains report.html for you to read, keep.txt and drop.txt with ids, the tables pairs and clusters, and
-    stats.json, which appears last. Documents that are too short for a fingerprint are kept and listed in short.jsonl.
+    DIR then contains report.html for people to read, keep.txt and drop.txt with ids, the pairs and clusters tables, and
+    stats.json, which is written last. Documents that are too short for a fingerprint are kept and listed in
+    short.jsonl.
 
     If several records have the same id, dedup uses the first one and rejects later ones with different content.
     Rejected records are listed in rejects.jsonl, and the exit code is 7.
 
     --against also compares the documents with an index, using its profile and distance. Documents that match a stored
-    one are dropped. The table of matches lists the nearest match of each, or every match with --pairs all. Stored
-    documents whose ids occur in the inputs are ignored.
+    document are dropped. The matches table lists the nearest match of each dropped document, or, with --pairs all,
+    every match. Stored documents whose ids occur in the inputs are ignored.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)
@@ -209,7 +215,7 @@ def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> E
     if summary.totals.rejected and not is_told:
         say_rejected(summary.totals.rejected, summary.folder / "rejects.jsonl")
     if split := summary.totals.split:
-        say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents cut into stars")
+        say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents split into stars")
     if not is_told:
         print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.totals.rejected else ExitCode.DONE

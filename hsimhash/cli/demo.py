@@ -1,4 +1,4 @@
-"""`hsimhash demo`: index the sample corpus, show its near-duplicates, and compare them with the known ones."""
+"""`hsimhash demo`: index the sample corpus, show its near-duplicates, and compare them with the known pairs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def demo_command(store: str, fresh: bool) -> None:
     Example: hsimhash demo
              hsimhash demo --store lmdb:///tmp/demo --keep
 
-    demo indexes about 370 short documents in Chinese and English, prints a pair of near-duplicates of each kind, and
-    compares all pairs that it finds with the known ones.
+    demo indexes about 370 short documents in Chinese and English, prints one pair of near-duplicates of each kind, and
+    compares all pairs that it finds with the known pairs.
     """
     started = time.perf_counter()
     with sample.documents().open(encoding="utf-8") as lines:
@@ -65,11 +65,11 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
         foreign = next((one.doc_id for one in index.documents() if one.doc_id not in texts), None)
         if foreign is not None:
             raise IndexExistsError(
-                f"{index.url} holds documents that are not the demo's, such as {foreign!r}; nothing was changed; "
-                "choose another --store"
+                f"{index.url} contains documents that do not belong to the demo, such as {foreign!r}; "
+                "nothing was changed; choose another index with --store"
             )
         if fresh and index.count():
-            click.echo(f"starting over: {index.remove(list(texts))} documents of an earlier demo removed", err=True)
+            click.echo(f"starting over: removed {index.remove(list(texts))} documents from an earlier demo", err=True)
         if not index.count():
             options = IngestOptions(workers=1, fresh=True)  # starting another process would take longer than the work
             ingest(index, find_inputs([str(sample.documents())], options.reading), options)
@@ -151,7 +151,11 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
     console.print()
     match = outcome.found[pair]
     console.print(f"{kind} ({sample.PAIR_KINDS[kind]}), distance {match.distance} bits", style="bold")
-    alike = "one has no sketch" if match.similarity is None else f"about {match.similarity:.0%} alike by their sketches"
+    alike = (
+        "one does not have a sketch"
+        if match.similarity is None
+        else f"about {match.similarity:.0%} alike, judging by their sketches"
+    )
     console.print(f"found by {match.found_by}, {alike}")
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="cyan")
     for doc_id in pair:
@@ -219,7 +223,7 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
         )
     if missed := len(outcome.truth.keys() - right):
         console.print(
-            f"The {missed} pairs missed are more than {index.distance} bits apart and have other keys, or their "
+            f"The {missed} pairs missed are more than {index.distance} bits apart and have different keys, or their "
             f"sketches differ: in texts this short, a changed word or an added line makes a big difference."
         )
 

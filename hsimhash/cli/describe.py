@@ -29,12 +29,12 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
              hsimhash describe --store lmdb://pages --json | jq .documents
              hsimhash describe --store hbase://gw1/crawl:pages
 
-    On HBase, describe also lists the settings of the column families that differ from those of create-table, and the
+    On HBase, describe also lists the settings of the column families that differ from what create-table sets, and the
     segments and drawers in each region. --json prints every part of the profile.
     """
     refuse_walk(settings.store, workers)
     if workers is not None and not is_counted:
-        raise click.UsageError("--workers is for --count; leave it out")
+        raise click.UsageError("--workers is only for --count; leave it out")
     with open_index(settings) as index:
         facts = index.describe(
             is_counted=is_counted or not walks_ranges(settings.store), workers=workers or os.cpu_count() or 1
@@ -62,12 +62,12 @@ def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object
 
 def _print_table(table: TableFacts) -> None:
     if table.families is None:
-        print_line("families: the gateway does not report how they are set")
+        print_line("families: the gateway does not report their settings")
     else:
         names = dict.fromkeys(name for settings in table.families.values() for name in settings)
         rows = [(name, *(settings.get(name, "") for settings in table.families.values())) for name in names]
         print_table(("setting", *(f"family {name}" for name in table.families)), rows)
-        for deviation in table.deviations or ["all settings are as create-table makes them"]:
+        for deviation in table.deviations or ["all settings are as create-table sets them"]:
             print_line(deviation)
     print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
 
@@ -76,7 +76,7 @@ def _print_table(table: TableFacts) -> None:
 @with_settings("store")
 @json_option
 def status_command(settings: Settings, as_json: bool) -> None:
-    """Count the rows of an index, list crowded fingerprints and, on HBase, show how evenly its regions share the rows.
+    """Count the rows in an index, list crowded fingerprints and, on HBase, show how evenly regions share the rows.
 
     \b
     Example: hsimhash status --store hbase://gw1/crawl:pages
@@ -84,15 +84,15 @@ def status_command(settings: Settings, as_json: bool) -> None:
              hsimhash status --store lmdb://pages --json | jq .crowds
 
     A crowded fingerprint is shared by 1,000 documents or more: error pages, templates, spam. A query near it reads all
-    of its documents unless it has a limit. 'query FINGERPRINT --distance 0 --limit 10' shows some of them. In a large
-    index, status looks for crowded fingerprints in a sample of about 20,000 documents. It can miss those shared by less
-    than 0.1 % of the documents (on PostgreSQL 1 %, if they were added together).
+    of its documents unless the query has a limit. 'query FINGERPRINT --distance 0 --limit 10' shows some of them. In a
+    large index, status looks for crowded fingerprints in a sample of about 20,000 documents. It can miss those shared
+    by less than 0.1 % of the documents (1 % on PostgreSQL, if they were added together).
 
     On HBase, the counts are estimates from samples; they are exact for a small table. "skew" is the size of the fullest
     region divided by the mean. If it is above 2, create a new table with 'create-table --splits-from'. Hot buckets have
-    over 100 rows in the samples. status also shows what region servers report on their info port (16030, or info_port=
-    in the URL): the store files of each region, its requests since it was opened, and for each server the percentage of
-    local files and of cache hits.
+    more than 100 rows in the samples. status also shows what region servers report on their info port (16030, or
+    info_port= in the URL): the store files of each region, its requests since it was opened, and for each server the
+    percentage of local files and of cache hits.
     """
     with open_index(settings) as index:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None
@@ -141,4 +141,4 @@ def _print_survey(found: Survey) -> None:
     ]
     print_table(("region server", "files local>", "cache hits>", "info port"), servers)
     for prefix, count in found.hot_buckets:
-        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows met")
+        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows seen")

@@ -27,7 +27,7 @@ from hsimhash.store.checkup import Check
     is_flag=False,
     flag_value=100,
     metavar="N",
-    help="HBase: open as many connections as N processes (default 100) and time the last one.",
+    help="HBase: open as many connections as N processes would (default: 100), and time the last one.",
 )
 @json_option
 def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
@@ -38,11 +38,11 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
              hsimhash doctor --store hbase://gw1/crawl:pages --quick
              hsimhash doctor --store hbase://gw1,gw2/crawl:pages --load 200
 
-    doctor prints a line per check: ok, warn or fail. For an embedded index, it checks folder, record, writer, free
-    pages and disk. On HBase, it checks each gateway, the table and its settings, the record, the regions and the round
-    trips. With --write, it also checks that each server accepts a write, and its clock. On PostgreSQL, it checks the
-    server, its version and durability, vacuum and the tables. On Redis, it checks the server, persistence, eviction,
-    memory and the record. The last lines are settings to paste into hsimhash.yaml.
+    doctor prints a line per check: ok, warn or fail. For an embedded index, it checks the folder, the record, the
+    writer, free pages and the disk. On HBase, it checks each gateway, the table and its settings, the record, the
+    regions and the round trips. With --write, it also checks the clock of each server, and that the server accepts a
+    write. On PostgreSQL, it checks the server, its version and durability, vacuum and the tables. On Redis, it checks
+    the server, persistence, eviction, memory and the record. The last lines are settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 unreachable, 5 no index, 6 something else failed.
     """
@@ -67,7 +67,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
     if is_quick:
         return ExitCode.STORE_UNREACHABLE
-    # If one gateway is down and another answers, the index is not unreachable.
+    # If one gateway is down but another one answers, the index is still reachable.
     behind = [check for check in found if not check.name.startswith("gateway")]
     codes = [exit_code_of(check.error) for check in behind or found if check.error]
     known = (ExitCode.STORE_UNREACHABLE, ExitCode.MISMATCH)
@@ -81,6 +81,6 @@ def _print_settings(settings: Settings, found: list[Check]) -> None:
     print_line(f"store: {settings.store}")
     for record in (check.record for check in found if check.record):
         print_line(f'layout: "{record.layout.name}"')
-        with suppress(ValueError):  # a profile of a newer release
+        with suppress(ValueError):  # a profile from a newer release
             if (profile := Profile.from_json(record.profile)).is_known_by_name:
                 print_line(f"profile: {profile.name}")

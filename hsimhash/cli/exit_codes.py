@@ -1,4 +1,4 @@
-"""End the program: exit codes, the code and message of each error, Ctrl-C and SIGTERM."""
+"""Exit codes, the code and message for each error, and handlers for Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def message_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = errors.in_shell(error.strerror)
         text = f"{error.filename}: {reason}" if error.filename is not None else reason
-        if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):  # else it names a remedy
+        # A text that is not from the operating system already includes a remedy.
+        if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):
             text += f"; {limit}"
     elif isinstance(error, MemoryError):
         text = f"out of memory; {errors.LIMITS[errno.ENOMEM]}"
@@ -73,7 +74,7 @@ def message_of(error: Exception) -> str:
         text = errors.in_shell(error)
     else:
         text = (
-            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug, 'hsimhash -v …' shows where"
+            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug; 'hsimhash -v …' shows where"
         )
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
         text += "; the current folder was deleted: change to an existing one"
@@ -81,15 +82,15 @@ def message_of(error: Exception) -> str:
 
 
 def _limit(error: OSError) -> str | None:
-    """Return what to do if an error reports that a system limit is reached, or None."""
-    if isinstance(error, BlockingIOError) and error.filename is None:  # in other calls, the error names a file
+    """Return the remedy for an error that reports a reached system limit, or None for any other error."""
+    if isinstance(error, BlockingIOError) and error.filename is None:  # from fork(); other calls name a file
         return errors.MORE_PROCESSES
     return errors.LIMITS.get(error.errno or 0)
 
 
 def _is_current_folder_gone() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109 (no other call asks the system)
+        os.getcwd()  # noqa: PTH109 (only this call asks the operating system)
     except FileNotFoundError:
         return True
     return False
@@ -97,7 +98,7 @@ def _is_current_folder_gone() -> bool:
 
 @contextmanager
 def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Install `answer` for both signals. A signal that is ignored, as in a shell's background job, stays ignored."""
+    """Handle SIGINT and SIGTERM with `answer`. A signal that is ignored, as in a background job, stays ignored."""
     is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
     before = {
         number: signal.signal(number, answer)
@@ -112,9 +113,9 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, for example for a dead server.
+    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it is still waiting, such as for a dead server.
 
-    This is like a kill: whatever was acknowledged is kept, and jobs resume.
+    Ending it is like killing it: acknowledged writes are kept, and jobs can be resumed.
     """
     signal.signal(signal.SIGALRM, _end)
     signal.setitimer(signal.ITIMER_REAL, END_S)
@@ -129,9 +130,9 @@ def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let both signals raise `KeyboardInterrupt`, and raise it again if the first one was lost.
+    """Raise `KeyboardInterrupt` on SIGINT and SIGTERM, and raise it again if Python loses the exception.
 
-    It is lost if the signal arrives during a finaliser or a callback of the garbage collector, for example in imports.
+    Python loses it if the signal arrives in a finaliser or a garbage collector callback, for example during imports.
     """
     before = sys.unraisablehook
 

@@ -20,23 +20,25 @@ from hsimhash.cli.arguments import (
     refuse_records,
     understood,
 )
-from hsimhash.cli.console import print_fields, print_json, print_line, print_table
+from hsimhash.cli.console import print_fields, print_json, print_line, print_table, say
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import Cover, cover
-from hsimhash.errors import HsimhashError, in_shell
+from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
 from hsimhash.fingerprint.bits import fitting, formats_named
+from hsimhash.fingerprint.fit import LEAST_DOCUMENTS
+from hsimhash.fingerprint.recipe import BY_RARITY
 from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
 PLANNED = 1_000_000  # assumed number of documents if there is no index
-WIDE_COLUMNS = 110  # width of a terminal from which a row has room for the ends of a bucket
+WIDE_COLUMNS = 110  # minimum width of a terminal to show the ends of buckets
 
 
 @click.command("explain", cls=Command)
 @click.argument("words", metavar="[A [B]]", nargs=-1, type=utf8)
-@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="Use a document of the index.")
+@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="Use a document in the index.")
 @click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Use this text.")
 @click.option("--file", "paths", multiple=True, metavar="FILE", help="Use the text in FILE; - is stdin.")
 @click.option("--query", "fingerprint", type=utf8, hidden=True)
@@ -61,18 +63,19 @@ def explain_command(
              hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
 
     If an argument is the path of a file, explain uses the text in it. Otherwise a single argument must be a
-    fingerprint: 16 hex digits, 0x…, or decimal, with -- before a negative number. With two arguments, each is the id of
-    a document if the index of --store has one with that id; else a fingerprint if it looks like one; else, without
+    fingerprint: 16 hex digits, 0x…, or decimal, with -- before a negative number. With two arguments, each is an id if
+    the --store index has a document with that id; otherwise a fingerprint if it looks like one; otherwise, without
     --store, a text. Use --id, --text or --file to be explicit.
 
     For two documents, explain prints their distance, the similarity of their sketches, the bits that differ in each
     block, the drawers in which they share a bucket, the features that moved the bits, and the words that differ. Bit 0
-    is the lowest. With --store, profile, layout and distance are those of the index. An index does not keep texts, so
-    only the signatures of its documents can be compared.
+    is the lowest. With --store, explain uses the profile, layout and distance of the index. An index does not keep
+    texts, so only the signatures of its documents can be compared.
 
-    For one document, explain prints the buckets that a query reads in each drawer, their rows, and how many of these
-    are near. On HBase it also prints the region and its server. explain reads and times the drawers one after another.
-    A query reads them in parallel; its time is printed last. The drawer "key" is the bucket of the document's key.
+    For one document, explain prints the buckets that a query reads in each drawer, how many rows they have, and how
+    many of those rows are near. On HBase it also prints the region and its server. explain reads and times the drawers
+    one after another. A query reads them in parallel; its time is printed last. The drawer "key" is the bucket of the
+    document's key.
     """
     refuse_records(words)
     named = [
@@ -83,12 +86,26 @@ def explain_command(
     if not 1 <= len(named) <= 2:
         raise click.UsageError(f"expected one or two documents, got {len(named)}")
     if len(named) == 1:
-        _explain_query(settings, named[0], as_json=as_json)
+        try:
+            _explain_query(settings, named[0], as_json=as_json)
+        except IndexNotFoundError as error:
+            if _has_store(settings):
+                raise
+            message = "with one document, explain shows what a query reads: pass --store, or a second document"
+            raise click.UsageError(message) from error
         return
     if [one.value for one in named if one.kind == "file"] == ["-", "-"]:
         raise click.UsageError("stdin can be read only once: pass one of the two as a file or a text")
     found = _two(settings, named)
     print_json(found.to_json()) if as_json else _print_two(found)
+    profile = Profile.named(settings.profile)
+    is_general = profile.weights == BY_RARITY and not (profile.has_own_rarity or _has_store(settings))
+    if is_general and any(one.kind == "file" for one in named):
+        mark = "," if ":" in settings.profile else ":"
+        say(
+            f"explain used the word weights of general text; dedup learns its own from {LEAST_DOCUMENTS} documents or "
+            f"more: to use those, run 'hsimhash fit' and pass --profile {settings.profile}{mark}rarity=TABLE"
+        )
 
 
 def _has_store(settings: Settings) -> bool:
@@ -133,7 +150,7 @@ def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
         with open_index(settings) as index:
             return _explained(settings, named, index.profile, index.cover(settings.max_distance), index)
     if any(one.kind == "id" for one in named):
-        raise click.UsageError("--id names a document of an index: pass its --store")
+        raise click.UsageError("--id names a document in an index: pass the index with --store")
     record, profile = wanted_record(settings, settings.max_distance), Profile.named(settings.profile)
     return _explained(settings, named, profile, cover(record.layout, record.reach, PLANNED, default_backend().prices))
 
@@ -178,7 +195,7 @@ def _kind_of(word: str, settings: Settings, index: HSimIndex | None) -> Argument
 
 def _print_two(found: TwoDocuments) -> None:
     a, b = found.sides
-    alike = "unknown, a sketch is missing" if found.similarity is None else f"about {found.similarity:.2f}, by sketches"
+    alike = "unknown: a sketch is missing" if found.similarity is None else f"about {found.similarity:.2f}, by sketches"
     print_fields(
         {
             "a": f"{format_fingerprint(a.signature.fingerprint)}  {a.name}",
@@ -220,7 +237,7 @@ def _print_features(found: TwoDocuments) -> None:
         print_table(
             ("feature", "weight in a>", "in b>", "bits that it pushed"),
             [(one.text, *(f"{weight:,.6g}" for weight in one.weights), _listed(one.bits)) for one in found.features],
-            title="Features that moved the bits, the greatest push first",
+            title="Features that moved the bits, greatest push first",
         )
     if found.flips:
         print_table(

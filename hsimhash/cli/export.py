@@ -1,4 +1,4 @@
-"""`hsimhash export`: write all documents of an index in a form that `ingest` reads back, or as tables."""
+"""`hsimhash export`: write all documents in an index in a format that `ingest` reads, or as tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
     default="-",
     help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst.",
 )
-@click.option("--to", "target", metavar="URL", help="Write a read-only index, tables://FOLDER, instead of lines.")
-@click.option("--compress", is_flag=True, help="With --to: write fewer bytes; queries then take longer.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables of --to, if they exist.")
+@click.option("--to", "target", metavar="URL", help="Write a read-only index to tables://FOLDER instead of lines.")
+@click.option("--compress", is_flag=True, help="With --to: use less space. Queries take longer.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables that --to names, if they exist.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(SHARD_FORMATS),
-    help="Output format. Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
+    help="Output format. Default: detected from the name of FILE, or jsonl. Compressed formats are only for --shards.",
 )
 @click.option(
     "--shards",
@@ -49,7 +49,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
     metavar="N",
     help="Number of processes for --shards. Default: one per core.",
 )
-@shard_option("write every Nth file of --shards, from the Kth on; other machines write the others.")
+@shard_option("write every Nth file of --shards, starting at the Kth; other machines write the other files.")
 @with_settings("store")
 def export_command(
     settings: Settings,
@@ -76,13 +76,13 @@ def export_command(
     fingerprint' recreates the index from jsonl or parquet. FILE appears only when it is complete.
 
     With --to, export writes an index that never changes. You can copy its folder, or serve it from a read-only disk;
-    --store tables://FOLDER answers the same queries as the original. The folder must be new or empty, or have tables
-    that --overwrite replaces; processes that have the old tables open keep using them. With --compress, a row takes 5
-    to 6 bytes instead of 8. An interrupted export leaves nothing behind.
+    --store tables://FOLDER answers the same queries as the original. The folder must be new or empty, or contain tables
+    that --overwrite replaces. Processes that have the old tables open keep using the old ones. With --compress, a row
+    takes 5 to 6 bytes instead of 8. An interrupted export leaves nothing behind.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
-    same command again to write those that are missing. To share the work between 16 machines that can reach the same
-    folder, add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
+    same command again to write the missing files. To share the work between 16 machines that can reach the same folder,
+    add --shard 1/16 on the first, --shard 2/16 on the second, and so on.
     """
     if target is not None:
         others = {
@@ -96,16 +96,16 @@ def export_command(
         _export_tables(settings, target, is_packed=compress, overwrite=overwrite)
         return
     if compress:
-        raise click.UsageError("--compress is for --to; FILE is compressed if its name ends in .gz or .zst")
+        raise click.UsageError("--compress is only for --to; FILE is compressed if its name ends in .gz or .zst")
     if shards is not None:
         _export_shards(settings, output, shards, form or "jsonl", workers, shard, overwrite=overwrite)
         return
     if shard is not None:
-        raise click.UsageError("--shard shares the files of --shards between machines; add --shards N, or leave it out")
+        raise click.UsageError("--shard needs --shards: pass --shards N, or leave --shard out")
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):
-        raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
+        raise click.UsageError(f"--output {output} is a file in the index {settings.store} itself; choose another file")
     with open_index(settings, is_job=True) as index:
         # The fingerprint shows the progress: counting the documents first would make HBase read all of them.
         _export(index.documents(), output, form, lambda document: document.fingerprint >> 32)
@@ -113,7 +113,7 @@ def export_command(
 
 def _refuse_with_target(given: Sequence[str]) -> None:
     if given:
-        raise click.UsageError(f"{given[0]} is for lines; leave it out, or --to")
+        raise click.UsageError(f"{given[0]} cannot be combined with --to; leave one of them out")
 
 
 def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrite: bool) -> None:
@@ -124,7 +124,7 @@ def _export_tables(settings: Settings, target: str, *, is_packed: bool, overwrit
 
 
 def _form(output: str, form: str | None) -> str:
-    """Return the format of a single file; reject one that its name contradicts."""
+    """Return the format of a single file; reject a format that does not match its name."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "parquet": (".parquet",)}
     if form is None:
         refuse_format(output, "--output", [one for of_form in suffixes.values() for one in of_form])
@@ -141,13 +141,13 @@ def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwri
     if form not in ("jsonl", "tsv", "parquet"):
         raise click.UsageError(f"--format {form} is for --shards; FILE is compressed if its name ends in .gz or .zst")
     if form == "parquet" and output.endswith((".gz", ".zst")):
-        raise click.UsageError(f"--output {output}: Parquet is compressed already; end the name in .parquet")
+        raise click.UsageError(f"--output {output}: Parquet is already compressed; choose a name that ends in .parquet")
     if not overwrite:
         refuse_existing(output, "--output")
 
 
 def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
-    """Write documents that are in order of `place`, a number below 2**32 that shows the progress."""
+    """Write documents. `place` returns the progress at a document, a number below 2**32 that never decreases."""
     with watching("export") as observer:
 
         def watched() -> Iterator[Document]:
@@ -169,7 +169,7 @@ def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[
         for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                write(codecs.BOM_UTF8)  # readers drop a file's first one, so the id keeps its own
+                write(codecs.BOM_UTF8)  # readers drop a first byte order mark, which would be the start of the id
             write(line)
     return done
 
@@ -193,7 +193,7 @@ def _export_shards(
     if output == "-":
         raise click.UsageError("--shards writes files; name their folder with --output")
     if overwrite:
-        raise click.UsageError("--shards does not overwrite files; choose another --output, or delete that folder")
+        raise click.UsageError("--shards does not overwrite files; choose another folder, or delete this one first")
     with open_index(settings):  # reports problems once, not in every process
         pass
     with watching("export") as observer:

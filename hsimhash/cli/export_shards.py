@@ -1,4 +1,4 @@
-"""`hsimhash export --shards`: write the documents of an index on HBase to several files, one process per file."""
+"""`hsimhash export --shards`: write the documents in an index on HBase to several files, one process per file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROW_GROUP_DOCUMENTS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """One of the `count` files of an export, in a folder."""
+    """One of the `count` files that an export writes to a folder."""
 
     url: str
     number: int
@@ -57,7 +57,7 @@ def export_shards(
     mine = [one for one in files if shard is None or shard.has(one.number)]
     left = [one for one in mine if not one.path.exists()]
     if len(left) < len(mine):
-        say(f"{plural(len(mine) - len(left), 'file')} of {folder} already written, and kept")
+        say(f"keeping {plural(len(mine) - len(left), 'file')} already written to {folder}")
     done = 0
     with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
         for number, one in enumerate(completed([pool.submit(write_file, one) for one in left]), start=1):
@@ -67,7 +67,7 @@ def export_shards(
 
 
 def _begin(first: ExportFile) -> None:
-    """Record in the folder what its files are, unless another machine has done so."""
+    """Record in the folder what the export writes, unless another machine has already done so."""
     plan = {"store": store_name(first.url), "shards": first.count, "format": first.form}
     folder, path = first.folder, first.folder / PLAN
     draft = folder / f".{PLAN}.{secrets.token_hex(4)}"
@@ -86,7 +86,7 @@ def _begin(first: ExportFile) -> None:
         draft.unlink(missing_ok=True)
     begun = json.loads(path.read_text(encoding="utf-8"))
     if begun != plan:
-        raise ValueError(f"{folder} has files of another export ({begun}); choose another --output")
+        raise ValueError(f"{folder} contains files from another export ({begun}); choose another folder")
 
 
 def write_file(one: ExportFile) -> int:

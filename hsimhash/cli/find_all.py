@@ -96,19 +96,19 @@ Find all pairs within DISTANCE bits of each other. Write each as a line, [206, 2
 def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all clusters, as simhash-find-clusters does."""
     purpose = """\
-Join all fingerprints within DISTANCE bits of each other, step by step. Write each cluster of two or more as a line,
-[255, 239, 238, 206], in the order of the input."""
+Join fingerprints within DISTANCE bits of each other into clusters, step by step. Write each cluster of two or more as a
+line, [255, 239, 238, 206], in the order of the input."""
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", "cluster_lines"))
 
 
 def _list_format() -> ModuleType:
-    from hsimhash.pairs import simhash_cpp_format  # here: numpy would slow down --help
+    from hsimhash.pairs import simhash_cpp_format  # imported here because numpy would slow down --help
 
     return simhash_cpp_format
 
 
 def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
-    """Read fingerprints, find, write; return the exit code."""
+    """Read fingerprints, find pairs or clusters, and write them. Return the exit code."""
     program = ctx.command_path
     try:
         options = _options(program, arguments)
@@ -129,16 +129,18 @@ def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
 _USAGE = """\
 usage: {program} --blocks BLOCKS --distance DISTANCE --input INPUT --output OUTPUT
 
-{purpose} Equal numbers count once.
+{purpose}
+Duplicate numbers are ignored.
 
-  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result does not depend on it.
+  -b, --blocks BLOCKS      Number of blocks: more than DISTANCE, at most 64. Does not affect the result.
   -d, --distance DISTANCE  Number of bits that may differ.
   -i, --input INPUT        File of fingerprints, one unsigned decimal number per line; - is stdin, the default.
-  -o, --output OUTPUT      File to write, which appears once it is complete; - is stdout, the default.
+  -o, --output OUTPUT      File to write, which appears when it is complete; - is stdout, the default.
   -h, --help               Show this message and exit.
 
-Options and exit codes are those of simhash-cpp: 0 success, 1 unknown option or other failure, 2 blocks, 3 distance,
-4 input or 5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
+The options and exit codes are those of simhash-cpp: 0 success, 1 unknown option or other failure, 2 missing or invalid
+blocks, 3 missing distance, 4 missing input, 5 missing output, 6 too few blocks, 7 input cannot be read, 8 output cannot
+be written, 130 interrupted.
 
 Example: printf '{given}' | {program} --blocks 4 --distance 3"""
 
@@ -160,7 +162,7 @@ def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def _complaint(error: getopt.GetoptError) -> str:
-    """Return the message of getopt_long for a short or long option if Python's getopt words it differently."""
+    """Return an error with the wording of getopt_long, which Python's getopt does not always use."""
     for python_words, short, long in _COMPLAINTS:
         if python_words in error.msg:
             return (short if len(error.opt) == 1 else long).format(error.opt)
@@ -176,7 +178,7 @@ def _checked_distance(options: dict[str, str], finder: Finder) -> int:
         (not options["input"], PeerCode.NO_INPUT, "Input must be provided and non-empty."),
         (not options["output"], PeerCode.NO_OUTPUT, "Output must be provided and non-empty."),
         (blocks <= distance, PeerCode.TOO_FEW_BLOCKS, too_few),
-        (blocks > MOST_BLOCKS, PeerCode.NO_BLOCKS, f"Number of blocks must not exceed {MOST_BLOCKS}, not {blocks}"),
+        (blocks > MOST_BLOCKS, PeerCode.NO_BLOCKS, f"Number of blocks must not exceed {MOST_BLOCKS}, got {blocks}"),
     )
     for is_problem, code, message in problems:
         if is_problem:
@@ -193,7 +195,7 @@ def _number(text: str) -> int:
 def _refuse_input(name: str, output: str) -> None:
     """Raise if the output is the input, even through a link: writing it would destroy the numbers."""
     with suppress(OSError):  # one of them does not exist
-        if output != "-" and Path(output).is_file() and os.path.samefile(0 if name == "-" else name, output):  # noqa: PTH121 (a descriptor)
+        if output != "-" and Path(output).is_file() and os.path.samefile(0 if name == "-" else name, output):  # noqa: PTH121 (it also accepts a descriptor)
             raise PeerError(PeerCode.WRITING, f"Error writing {output}: it is the input; choose another file")
 
 
@@ -209,7 +211,7 @@ def _read(name: str) -> Uint64s:
         raise PeerError(PeerCode.READING, f"Error reading {shown}: {_reason(error)}") from error
     if numbers.blank_lines:
         lines = plural(numbers.blank_lines, "blank line")
-        _tell(f"Skipped {lines} of {shown}, the first is line {numbers.first_blank}")
+        _tell(f"Skipped {lines} in {shown}; the first is line {numbers.first_blank}")
     values: Uint64s = numbers.values
     return values
 

@@ -49,9 +49,9 @@ def fingerprint_command(
     "line", "id" and "fingerprint", which is null if the text is too short. If a text on the command line is too short,
     the exit code is 1.
 
-    --signature adds the sketch and the key, separated by tabs; a missing one is printed as -. --features shows which
-    features vote, and marks those at the profile's cap. If a text has fewer features than the profile needs, none of
-    them votes ("is_vote" is false) and the fingerprint is a hash of the whole text.
+    --signature adds the sketch and the key, separated by tabs; a missing value is printed as -. --features shows which
+    features vote, and marks those whose weight is capped by the profile. If a text has fewer features than the profile
+    needs, there is no vote ("is_vote" is false), and the fingerprint is a hash of the whole text.
     """
     named = [*understood(words, "text"), *by_options(texts=texts, paths=paths)]
     if not named or ("-" in words and len(named) > 1):
@@ -121,7 +121,7 @@ def _parts(signature: Signature, names: Sequence[str]) -> dict[str, str]:
 def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float, float, str, bool]]:
     """Return text, weight, share of the vote, hash, and whether the weight is the maximum that the profile allows.
 
-    Capped features all have the same weight: 1/cap of the total before capping, so at least 1/cap of the total now.
+    Capped features all weigh the same: 1/cap of the total before capping, so at least 1/cap of the total after it.
     """
     total = sum(feature.weight for feature in features)
     heaviest = max((feature.weight for feature in features), default=0)
@@ -146,7 +146,7 @@ def _print_table(
 ) -> None:
     title = " ".join([*map(str, request.label.values()), *parts.values()])
     if len(rows) < min_features:
-        title += f" (fewer than {min_features} features: no vote, the hash of the whole text)"
+        title += f" (fewer than {min_features} features: no vote; the fingerprint is a hash of the whole text)"
     shown = [
         (text, f"{weight:,.6g}" if isinstance(weight, float) else f"{weight:,}", f"{share:.1%}", hashed, "cap" * at_cap)
         for text, weight, share, hashed, at_cap in rows
@@ -156,4 +156,4 @@ def _print_table(
 
 def _say_too_short(request: Request) -> None:
     name = " ".join(f"{key} {value}" for key, value in request.label.items())
-    say(f"{name or 'the text'} is too short for a fingerprint of this profile")
+    say(f"{name or 'the text'} is too short for a fingerprint with this profile")

@@ -29,7 +29,7 @@ REJECTS_SHOWN = 10
     "--sample",
     type=Count(),
     metavar="N",
-    help=f"Learn from at most N documents, chosen by hashes of their texts. Default: a tenth of them, but at least "
+    help=f"Learn from at most N documents, chosen by the hashes of their texts. Default: a tenth of all, but at least "
     f"{LEAST_SAMPLE:,} and at most {MOST_SAMPLE:,}.",
 )
 @with_settings("profile", "format", "id_field", "text_field", "extract", "workers")
@@ -42,11 +42,11 @@ def fit_command(
     Example: hsimhash fit pages.jsonl.gz --output pages.rarity
              hsimhash create-table --store lmdb://pages --profile auto-3:rarity=pages.rarity
 
-    With such a table, words that many documents have in common, such as those of a template, count less when documents
+    With such a table, words that many documents have in common, such as words in a template, count less when documents
     are compared, and rare words count more. Accepts the same INPUTs as 'hsimhash ingest', of any size. The sample does
     not depend on the order of the documents.
 
-    The profile (default: auto-3) must weigh words by how rare they are. An index created with the table keeps it. If
+    The profile (default: auto-3) must weigh words by how rare they are. An index created with the table stores it. If
     records are rejected, the first ones are shown on stderr, and the exit code is 7.
     """
     refuse_format(output, "--output", (".rarity", ".txt"))
@@ -55,7 +55,7 @@ def fit_command(
     reading = reading_of(settings, None)
     found = inputs_of(inputs, reading)
     if fingerprints := [one.name for one in found if one.has_fingerprints]:
-        raise click.UsageError(f"{fingerprints[0]} holds fingerprints: expected texts")
+        raise click.UsageError(f"{fingerprints[0]} contains fingerprints: expected texts")
     with watching("fit") as observer, complete(output) as stream, _rejects() as rejects:
         profile, workers = Profile.named(settings.profile), settings.workers
         table, read = fit_inputs(

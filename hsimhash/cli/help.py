@@ -53,7 +53,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands."""
+    """A group whose commands are of the class `Command`."""
 
     command_class = Command
 

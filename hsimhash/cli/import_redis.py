@@ -1,4 +1,4 @@
-"""`hsimhash import-redis`: import fingerprints from the plain Redis scheme that articles describe."""
+"""`hsimhash import-redis`: import fingerprints from the plain Redis scheme that many articles describe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.session import RedisSession
 
-_AT_ONCE = 1_000  # keys or members read by one call
+_AT_ONCE = 1_000  # keys or members to read per call
 _PAGE = 20_000  # fingerprints per batch
 
 
@@ -40,9 +40,9 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
              hsimhash import-redis redis://cache:6379/0 --match 'simhash:*' --store redis://cache:6379/0?prefix=pages
 
     import-redis reads the scheme that many articles describe: one set per segment, whose members are fingerprints in
-    hex. The scheme does not have ids, so a document's id is its fingerprint in 16 hex digits. The index must exist,
-    with the profile that made the fingerprints. The sets are not changed, and other programs can write to them during
-    the import. Run the command again to import what is new.
+    hex. The scheme does not have ids, so a document's id is its fingerprint in 16 hex digits. The index must already
+    exist and use the profile that made the fingerprints. The sets are not changed, and other programs can write to them
+    during the import. Run the command again to import new fingerprints.
     """
     try:
         RedisAddress.parse(source)
@@ -60,7 +60,7 @@ def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
     """Yield the fingerprints of all sets whose keys match a Redis pattern, in batches of distinct fingerprints.
 
     A fingerprint may occur again in another batch, because the scheme stores each one under several segments. The
-    server is only read.
+    function does not write to the server.
 
     Raises:
         ValueError: A member is not a fingerprint in hex.

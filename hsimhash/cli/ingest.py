@@ -49,7 +49,9 @@ from hsimhash.store import backend_of
     "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
 @exclusive_option
-@click.option("--claim", is_flag=True, help="With skip: stay exact while other processes write with --claim.")
+@click.option(
+    "--claim", is_flag=True, help="With --on-duplicate skip: stay exact while other processes write with --claim."
+)
 @click.option(
     "--rate",
     type=Count(0, is_whole=False),
@@ -64,7 +66,7 @@ from hsimhash.store import backend_of
     "--tags",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With tag: list the matches in FILE.",
+    help="With --on-duplicate tag: list the matches in FILE.",
 )
 @click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
@@ -100,8 +102,8 @@ def ingest_command(
     For HTML pages, only the main text is used, or all visible text with --extract none. Pages without text are listed
     in short.jsonl. From web archives, ingest reads pages and plain texts with status 200, and all texts in .wet files.
 
-    By default every document is added, and all of them become visible when the command ends. With --on-duplicate skip,
-    a document is left out if it is near an earlier one in the index or in this run. With tag, it is added and its
+    By default, all documents are added, and they become visible when the command ends. With --on-duplicate skip, a
+    document is left out if it is near an earlier document in the index or in this run. With tag, it is added and its
     nearest match is listed. A document whose id is already in the index replaces the stored one.
 
     On HBase, skip and tag are exact as long as no other process writes. With --claim, skip stays exact if all writers
@@ -113,8 +115,8 @@ def ingest_command(
 
     Run the same command again to resume after an interruption; send a stream again from its beginning. Repeating a
     finished job does nothing, even if documents have been removed or have expired since, unless you pass --fresh. The
-    job folder holds the checkpoint and the lists. It is inside an embedded index, or below .hsimhash/jobs for other
-    stores. Invalid records are listed there in rejects.jsonl, and the exit code is 7.
+    job folder holds the checkpoint and the lists. It is inside an embedded index; for other stores, it is below
+    .hsimhash/jobs. Invalid records are listed there in rejects.jsonl, and the exit code is 7.
     """
     _refuse_contradictions(settings, tags, claim=claim)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
@@ -157,7 +159,7 @@ def _options(
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit: str, *, quiet: bool) -> HSimIndex:
-    """Open the index, or create it unless the ingest would then be rejected. First check the job folder."""
+    """Check the job folder, then open the index, or create it unless it would not suit the inputs and options."""
     backend = backend_of(settings.store)
     backend.refuse_writes(settings.store)
     if options.job or not backend.is_embedded:
@@ -170,17 +172,17 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
     asked = Profile.named(settings.profile)
     with watching("fit", quiet=quiet) as observer:
         profile = fitted_profile(inputs, options.reading, asked, fit, workers=settings.workers, observer=observer)
-    with suppress(IndexExistsError):  # another process was quicker
+    with suppress(IndexExistsError):  # another process created it first
         create_index(settings, profile=profile)
         if profile.learnt:
             say(f"word weights: {profile.learnt}")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
-            say(f"fingerprints are assumed to be those of profile {profile.name}; choose another with --profile")
+            say(f"assuming that profile {profile.name} made the fingerprints; pass --profile if another one did")
     return _opened(settings, fit)
 
 
 def _opened(settings: Settings, fit: str) -> HSimIndex:
-    """Open the index. If `fit` names a file, the index must have the rarity table in it."""
+    """Open the index. If `fit` names a file, the index must use the rarity table in that file."""
     index = open_index(settings, is_job=True)
     if fit in (FIT_AUTO, FIT_OFF):
         return index
@@ -188,7 +190,7 @@ def _opened(settings: Settings, fit: str) -> HSimIndex:
         wanted = fitted_profile([], InputOptions(), index.profile, fit)
         if wanted.rarity != index.profile.rarity:
             raise ProfileMismatchError(
-                f"{index.url} has profile {index.profile.name}, and {fit} is not its rarity table: documents with "
+                f"{index.url} has profile {index.profile.name}, but {fit} is not its rarity table: documents with "
                 f"other weights would not be found; omit --fit, or create another index"
             )
     except BaseException:

@@ -1,6 +1,6 @@
-"""Read lines of a file: requests as JSON lines, or ids, one per line. `-` is stdin.
+"""Read a file line by line: requests as JSON lines, or one id per line. `-` is stdin.
 
-An invalid line is reported on stderr with its number, and the others are processed.
+Invalid lines are reported on stderr with their line numbers, and the other lines are processed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A signature or a text, with its id and its line if it has them."""
+    """A signature or a text, with an optional id and line number."""
 
     signature: Signature | None = None
     text: str = ""
@@ -86,7 +86,7 @@ class Lines:
                 yield doc_ids
 
     def _batches(self) -> Iterator[list[tuple[int, str]]]:
-        """Yield the available lines with their numbers, because the sender may be waiting for the answers."""
+        """Yield the lines that have arrived, with their numbers. The sender may be waiting for answers to them."""
         with _opened(self.path) as stream, naming(self.name):
             for block in blocks_of(lambda: stream.read1(BLOCK_BYTES)):
                 lines = list(enumerate(block.lines(), block.first))
@@ -95,7 +95,7 @@ class Lines:
                     yield [(number, text) for number, text in texts if text]
 
     def _made(self, numbered: Iterable[tuple[int, S]], make: Callable[[int, S], T]) -> list[tuple[int, T]]:
-        """Return the results of `make` for the lines that it accepts; report the others."""
+        """Call `make` on each line and return the results. Report the lines for which it raises `ValueError`."""
         made = []
         for number, one in numbered:
             try:
@@ -116,7 +116,7 @@ def _request(options: InputOptions, formats: Formats, line: int, record: Mapping
         signature = signature_of(record, "fingerprint", formats, reads_signatures=options.reads_signatures)
         return Request(signature, doc_id=doc_id, line=line)
     if not options.fields and not has_field(record, options.text_field):
-        raise ValueError(f'neither "fingerprint" nor "{options.text_field}"')
+        raise ValueError(f'missing field: expected "fingerprint" or "{options.text_field}"')
     return Request(text=content_of(record, options), doc_id=doc_id, line=line)
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of long commands: the job folder, options of table walks, Ctrl-C, progress, the summary."""
+"""Shared code of long-running commands: the job folder, options for walking a table, Ctrl-C, the summary."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from hsimhash.load import Summary
 from hsimhash.store import backend_of
 from hsimhash.store.capabilities import Shard, WalksRanges
 
-MOST_SHARDS = 10_000  # maximum number of files of an export, and of machines that share a job
-FIRST_REJECTS = 100  # rejects to check for a common cause
+MOST_SHARDS = 10_000  # maximum number of files in an export, and of machines that share a job
+FIRST_REJECTS = 100  # number of rejected records to check for a common cause
 _CONTINUES = (
     "run the same command again to resume",
     "send the whole stream again with the same command",
-)  # by `is_stream`
+)  # indexed by `is_stream`
 BATCH_S = 2.5  # time for the current batch after a request to stop
 
 walk_workers_option = click.option(
@@ -74,14 +74,14 @@ def walks_ranges(store: str) -> bool:
 def refuse_walk(store: str, *given: object) -> None:
     """Reject the options of a walk if the store does not walk in ranges."""
     if not walks_ranges(store) and any(one is not None for one in given):
-        raise click.UsageError(f"--workers, --job and --shard are for an index on HBase, and {store} is not")
+        raise click.UsageError(f"--workers, --job and --shard are only for an index on HBase, not for {store}")
 
 
 def check_job(folder: Path) -> None:
-    """Reject a job folder that cannot be created or written, before an index is created."""
+    """Reject a job folder that cannot be created or written. Call this before creating an index."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another --job")
+        raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another folder")
 
 
 def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool) -> ExitCode:
@@ -92,12 +92,12 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None
-        with suppress(HsimhashError):  # everything is written: a server that fails now does not undo it
+        with suppress(HsimhashError):  # everything is written, so a server that fails now does no harm
             first = next(index.documents(), None)
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
         if summary.is_repeated:
-            say("nothing to do, these inputs were ingested already; --fresh ingests again")
+            say("nothing to do: these inputs were already ingested; pass --fresh to ingest them again")
         if summary.rejects:
             say_rejected(summary.counts.rejected, summary.rejects)
         if replaced := summary.counts.replaced:
@@ -109,23 +109,23 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
 
 
 def _hint(rejects: Path) -> None:
-    """Print what the records may be if none of them is a JSON object."""
+    """Print a hint about the format if none of the rejected records is JSON."""
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of them is JSON; if lines have an id, a tab and a text, pass --format tsv")
+        say("none of these records is JSON; if lines have an id, a tab and a text, pass --format tsv")
 
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM stop after the current batch. A second one, or `BATCH_S`, ends immediately."""
+    """Stop after the current batch on Ctrl-C or SIGTERM, or at once on a second signal or after `BATCH_S`."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
             interrupt(number, frame)
         asked.set()
-        # The store may not answer for as long as a job waits. The next run repeats this batch.
+        # The batch may be waiting for the store, possibly for minutes. The next run repeats it.
         signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, BATCH_S)
         # Write to the descriptor directly: the signal may arrive while a message is being written.
@@ -136,5 +136,5 @@ def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
         try:
             yield asked.is_set
         except KeyboardInterrupt:
-            say(f"stopped within a batch: {_CONTINUES[is_stream]}")
+            say(f"stopped in the middle of a batch: {_CONTINUES[is_stream]}")
             raise

@@ -1,4 +1,4 @@
-"""Shared options of commands: flags for settings, opening the index, samples, confirmation."""
+"""Shared code of the commands: flags for settings, opening an index, reading samples, asking for confirmation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ else:
 
 Function = Callable[..., object]
 _OLD_DISTANCE, _OLD_EXCLUSIVE = "old_max_distance", "old_exclusive"
-_REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}  # if a flag is for other stores
+# What to do instead, by flag, if a store does not support the flag.
+_REMEDIES = {"--ttl": "run 'hsimhash expire --before AGE --yes' once a day"}
 
 
 def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -51,7 +52,7 @@ def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 
 
 def _exclusive(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Record a flag that has become an option of the URL."""
+    """Record a flag that a URL option has replaced."""
     if value:
         ctx.meta[_OLD_EXCLUSIVE] = f"{param.opts[0]} is", EXCLUSIVE, "yes"
 
@@ -65,19 +66,19 @@ def _distance_option(command: Function) -> Function:
         "--distance",
         "max_distance",
         metavar="BITS",
-        help=f"Match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. Default: the index's own "
-        f"distance, or {DEFAULT_DISTANCE} without an index. Documents that share a key match at any distance.",
+        help=f"Match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. Default: the distance "
+        f"of the index, or {DEFAULT_DISTANCE} without an index. Documents that share a key match at any distance.",
     )
     return new(old(command))
 
 
-# Their values are plain text here. Only `Settings` checks what is allowed, for flags, variables and files.
+# Values are plain text here. `Settings` validates them, whether they come from flags, variables or files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
     "store": click.option(
         "--store",
         metavar="URL",
-        help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-        "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, or tables://folder, read-only.",
+        help="URL of the index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
+        "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, or tables://folder (read-only).",
     ),
     "layout": click.option(
         "--layout",
@@ -88,15 +89,15 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="How texts become fingerprints: auto-3, auto-2, zh-1, …. Override parts of a profile like this: "
-        "words-1:n=3,hash=fnv-1a-64.",
+        help="How to turn texts into fingerprints: auto-3, auto-2, zh-1 and others. To override parts of a profile, "
+        "add them after a colon: words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": _distance_option,
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
         help="Reject matches whose sketches differ in more than BITS bits, 0 to 64; off accepts all. Default: 20. "
-        "If only a key is shared, each bit of distance beyond 16 lowers this limit by one.",
+        "For matches that only share a key, each bit of distance beyond 16 lowers this limit by one.",
     ),
     "workers": click.option("--workers", metavar="N", help="Number of worker processes. Default: one per core."),
     "lock_timeout_s": click.option("--lock-timeout", "lock_timeout_s", hidden=True),
@@ -112,8 +113,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "id_field": click.option(
         "--id-field",
         metavar="NAME",
-        help="Field or column that holds the id. Default: id; records without one are named FILE:LINE. For web "
-        "archives: url (default) or record-id.",
+        help="Field or column that holds the id. Default: id; records without it get the id FILE:LINE. For "
+        "web archives: url (default) or record-id.",
     ),
     "format": click.option(
         "--format",
@@ -124,20 +125,20 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "extract": click.option(
         "--extract",
         metavar="auto|html|text|none",
-        help="How to treat HTML. auto (default): take the main text of pages and the visible text of fragments; html: "
-        "treat every value as HTML; text: treat no value as HTML; none: like auto, but take all visible text of pages.",
+        help="How to treat HTML. auto (default): use the main text of pages and the visible text of fragments; html: "
+        "treat every value as HTML; text: treat no value as HTML; none: like auto, but use all visible text of pages.",
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",
         metavar="auto|hex|decimal|signed|binary",
-        help="How fingerprints are written. auto (default): detect it from the first ones in each input.",
+        help="Number format of fingerprints. auto (default): detect it from the first fingerprints in each input.",
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
     "listen": click.option("--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8343."),
     "allow_origin": click.option(
         "--allow-origin",
         metavar="ORIGIN[,…]",
-        help="With a token: accept requests from web pages of these origins, such as https://app.example.com.",
+        help="With a token: also accept requests from web pages at these origins, such as https://app.example.com.",
     ),
     "host": click.option(
         "--host", metavar="NAME[,…]", help="Without a token: also accept requests that use these host names."
@@ -157,7 +158,7 @@ yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not as
 
 
 def utf8(value: str) -> str:
-    """Return the value of an option or argument that must be UTF-8, unlike file names.
+    """Decode an option or argument as UTF-8. Not for file names, which may contain any bytes.
 
     Python may have decoded the bytes with another encoding: LC_ALL=C with PYTHONUTF8=0 supports only ASCII.
     """
@@ -172,8 +173,8 @@ fit_option = click.option(
     type=utf8,
     default=FIT_AUTO,
     metavar="auto|off|TABLE",
-    help="Word weights for profiles such as auto-3. auto (default): learn them from the inputs; off: use those of "
-    "general text; TABLE: use a table written by 'hsimhash fit'.",
+    help="Word weights for profiles such as auto-3. auto (default): learn them from the inputs; off: use weights "
+    "for general text; TABLE: use a table written by 'hsimhash fit'.",
 )
 fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."
@@ -186,8 +187,8 @@ _FIELD_OPTIONS = (
         type=utf8,
         multiple=True,
         metavar="NAME=WEIGHT",
-        help="Combine several text fields: the name of one and its weight, such as title=3. Repeatable. The profile "
-        "records the fields, so queries use the same ones.",
+        help="Combine several text fields: pass each field with its weight, such as title=3. Repeatable. The profile "
+        "records the fields, so queries use the same fields.",
     ),
     click.option(
         "--features-field",
@@ -232,7 +233,7 @@ def metrics_option(command: Function) -> Function:
 
 
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
-    """Add the flags of these settings to a command; by default, those of all settings."""
+    """Add the flags for these settings to a command. Without arguments, add the flags for all settings."""
 
     def decorate(command: Function) -> Function:
         for key in reversed(keys or tuple(_FLAGS)):
@@ -242,12 +243,12 @@ def setting_flags(*keys: str) -> Callable[[Function], Function]:
     return decorate
 
 
-# Settings for reading and fingerprinting documents, for commands that load INPUTs.
+# Settings for reading and fingerprinting INPUTs.
 READING = ("format", "id_field", "text_field", "extract", "fingerprint_format", "workers")
 
 
 def with_settings(*keys: str) -> Callable[[Function], Function]:
-    """Add the flags of these settings to a command, and pass it the settings as `settings`."""
+    """Add the flags for these settings to a command, and pass the loaded settings to it as `settings`."""
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
@@ -261,7 +262,7 @@ def with_settings(*keys: str) -> Callable[[Function], Function]:
 
 
 def field_options(command: Function) -> Function:
-    """Add the flags for fields and features, which change the profile of the settings."""
+    """Add the flags for fields and features, which change the profile in the settings."""
 
     @functools.wraps(command)
     def run(*, settings: Settings, fields: Sequence[str], features_field: str | None, **given: object) -> object:
@@ -285,18 +286,20 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
 
 
 def _with_features(settings: Settings, features_field: str | None) -> Settings:
-    """Return the settings that read features from a field. Without --profile, the profile becomes one for features."""
+    """Return settings that read features from a field. Without --profile, they use the default profile for features."""
     if features_field is None:
         return settings
     name = settings.profile if "profile" in settings.model_fields_set else FEATURES_PROFILE
     if Profile.named(name).tokens != "features":
-        raise click.UsageError(f"profile {name} is for texts: --features-field needs one such as {FEATURES_PROFILE}")
+        raise click.UsageError(
+            f"profile {name} is for texts: --features-field needs a profile such as {FEATURES_PROFILE}"
+        )
     values = settings.model_dump() | {"profile": name, "text_field": features_field}
     return type(settings).model_construct(settings.model_fields_set | {"text_field"}, **values)
 
 
 def load_settings(flags: dict[str, object]) -> Loaded:
-    """Return the settings of this invocation. A flag that is None was not passed."""
+    """Load the settings for this invocation. A flag is None if it was not passed."""
     from hsimhash import settings
 
     context = click.get_current_context()
@@ -317,8 +320,8 @@ def load_settings(flags: dict[str, object]) -> Loaded:
 
 
 def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Settings:
-    """Return the settings with an option in the URL of the index, if its store has it; report what is deprecated."""
-    say(f"{old} now {name}={value} in the URL of the index; the next release will accept nothing else")
+    """Print a deprecation warning, and add an option to the URL of the index if its store supports the option."""
+    say(f"{old} now {name}={value} in the URL of the index; the next release will not accept the old form")
     if name not in backend_of(settings.store).options:
         return settings
     values = settings.model_dump() | {"store": with_options(settings.store, {name: value})}
@@ -326,12 +329,12 @@ def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Set
 
 
 def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
-    """Open the index of the settings. If layout or profile are set explicitly, they must be the index's.
+    """Open the index that the settings name. A layout or profile that was set explicitly must match the index.
 
     Args:
         settings: Settings with the URL of the index.
-        is_job: Whether the command works for minutes. It then waits longer for a cluster that lost a server, and does
-            not log batches of queries as slow.
+        is_job: Whether the command may run for minutes. If so, it waits longer for a cluster that lost a server, and
+            does not log slow batches of queries.
     """
     asked = settings.model_fields_set
     return opened_index(
@@ -350,18 +353,16 @@ def password_of(settings: Settings) -> str | None:
 
 
 def stored(index: HSimIndex, doc_id: str) -> Document:
-    """Return a document of the index; raise if the id is unknown."""
+    """Return the document with this id; raise `HsimhashError` if the index does not have it."""
     document = index.get(doc_id)
     if document is None:
-        hint = "; to query by the file of this name, pass it without --id" if is_file(doc_id) else ""
-        raise HsimhashError(f"{index.url} has no document {doc_id!r}{hint}")
+        hint = "; to use the file with this name, pass it without --id" if is_file(doc_id) else ""
+        raise HsimhashError(f"{index.url} does not have a document {doc_id!r}{hint}")
     return document
 
 
-def create_index(
-    settings: Settings, distance: int | None = None, ttl_s: int | None = None, profile: Profile | None = None
-) -> None:
-    """Create the index of the settings, with their layout and profile. `distance` is the default for queries."""
+def create_index(settings: Settings, ttl_s: int | None = None, profile: Profile | None = None) -> None:
+    """Create the index that the settings name, with their layout, profile and distance."""
     refuse_memory(settings)
     profile = profile or Profile.named(settings.profile)
     warn_of(profile)
@@ -369,7 +370,7 @@ def create_index(
         settings.store,
         layout=settings.layout,
         profile=profile,
-        distance=distance,
+        distance=settings.max_distance,
         password=password_of(settings),
         ttl_s=ttl_s,
     ) as index:
@@ -377,12 +378,15 @@ def create_index(
 
 
 def how_made(record: Record) -> str:
-    """Return the message about a new index."""
-    return f"with layout {record.layout.name} and profile {record.profile['name']}; queries reach {record.reach} bits"
+    """Describe an index in words that follow its URL in a message."""
+    return (
+        f"with layout {record.layout.name} and profile {record.profile['name']}; "
+        f"queries match within {record.reach} bits"
+    )
 
 
 def wanted_record(settings: Settings, distance: int | None) -> Record:
-    """Return the record that the settings require. An existing index may differ in settings that were not set."""
+    """Return the record that the settings require. An existing index may differ in settings that were not passed."""
     layout = None if settings.layout is None else Layout.parse(settings.layout)
     record = new_record(settings.store, Profile.named(settings.profile).to_json(), layout=layout, distance=distance)
     assumed = record.assumed if "profile" in settings.model_fields_set else record.assumed | {"profile"}
@@ -396,12 +400,12 @@ def warn_of(profile: Profile) -> None:
 
 
 def opening_of(settings: Settings) -> Opening:
-    """Return how to open an index according to the settings."""
+    """Return the options for opening an index with these settings."""
     return Opening(password=password_of(settings))
 
 
 def refuse_flags(url: str, *given: str) -> None:
-    """Reject flags that are only for other kinds of stores."""
+    """Raise `click.UsageError` if a flag is only for other kinds of stores."""
     for flag in given:
         if flag not in backend_of(url).flags:
             remedy = _REMEDIES.get(flag, "leave it out")
@@ -425,7 +429,7 @@ def tell_instead(url: str, capability: type, target: str = "") -> bool:
 
 
 def refuse_memory(settings: Settings) -> None:
-    """Reject an index in memory, which ends with the command."""
+    """Reject an in-memory index, because it would be lost when the command ends."""
     if not backend_of(settings.store).is_lasting:
         raise click.UsageError(f"{settings.store} exists only during this command; use lmdb://…")
 
@@ -433,7 +437,7 @@ def refuse_memory(settings: Settings) -> None:
 def reading_of(
     settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
 ) -> InputOptions:
-    """Return how to read inputs, for the profile of the index at a URL if it exists, else for that of the settings."""
+    """Return how to read inputs, for the profile of the index at `index_url` or, without one, that of the settings."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -465,7 +469,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints of a file: one per line, alone or after a tab. `flag` is the option with its name."""
+    """Return the fingerprints in a file: one per line, alone or after a tab. `flag` is the option for it."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:
@@ -473,7 +477,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
     asked = formats_named(fingerprint_format)
     formats = decided_formats(str(path), asked, (word for _, word in words))
     if formats != asked:
-        say(f"fingerprints of {path} are read as {spoken(formats)}")
+        say(f"fingerprints in {path} are read as {spoken(formats)}")
     found = np.empty(len(words), np.uint64)
     for place, (number, word) in enumerate(words):
         try:

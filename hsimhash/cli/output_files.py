@@ -1,4 +1,4 @@
-"""Write output files: a file appears when it is complete, and its name determines the compression."""
+"""Write output files: a file appears only when it is complete, and its name determines the compression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PACKED_OUTPUTS = (".gz", ".zst")
-# Suffixes that promise a format, because programs choose how to read a file by them.
+# Suffixes from which programs infer the format of a file.
 _PROMISING = (
     *(*JSON_LINES, ".tsv", ".csv", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx", ".warc", ".wet"),
     *(".html", ".htm", ".xml", ".yaml", ".pickle", ".npy", ".npz", ".db", ".sqlite", ".bz2", ".xz", ".lz4", ".zip"),
@@ -35,7 +35,7 @@ def format_of(output: str) -> str:
 
 
 def refuse_format(output: str, option: str, writes: Sequence[str]) -> None:
-    """Raise if the suffix of `output`, passed with `option`, is of a format that is not among `writes`."""
+    """Raise if the suffix of `output`, the value of `option`, stands for a format that is not in `writes`."""
     if (suffix := format_of(output)) in _PROMISING and suffix not in writes and not _is_pipe(output):
         raise click.BadParameter(
             f"cannot write {suffix} to {output}: expected a name that ends in {', '.join(writes)}",
@@ -44,9 +44,9 @@ def refuse_format(output: str, option: str, writes: Sequence[str]) -> None:
 
 
 def refuse_existing(output: str, option: str) -> None:
-    """Raise if `output`, passed with `option`, is an existing file."""
+    """Raise if `output`, the value of `option`, is an existing file."""
     if output != "-" and Path(output).is_file():
-        raise click.BadParameter(f"{output} already exists; --overwrite replaces it", param_hint=f"'{option}'")
+        raise click.BadParameter(f"{output} already exists; pass --overwrite to replace it", param_hint=f"'{option}'")
 
 
 @contextmanager
@@ -69,7 +69,8 @@ def complete(output: str) -> Iterator[BinaryIO]:
             yield stream
     else:
         path = Path(os.path.realpath(output))
-        part = path.with_name(f".{path.name}.{token_hex(4)}")  # not the pid: it is reused, and equal in containers
+        # Not the process id: ids are reused, and processes in two containers can have the same one.
+        part = path.with_name(f".{path.name}.{token_hex(4)}")
         with naming(output), _naming_part(part, output):
             part.touch(0o600 if path.exists() else 0o666, exist_ok=False)  # private until it becomes `path`
             with replace_file(path, part, _put) as stream:
@@ -77,7 +78,7 @@ def complete(output: str) -> Iterator[BinaryIO]:
 
 
 def _put(part: Path, path: Path) -> None:
-    """Rename a complete file to `path`, or copy its content there if the existing file must be kept."""
+    """Rename a complete file to `path`. If `path` has other links or an owner to keep, overwrite it."""
     with _keeping(part):
         if not path.exists() or (path.stat().st_nlink == 1 and copy_owner(path, part)):
             part.replace(path)
@@ -93,14 +94,14 @@ def _put(part: Path, path: Path) -> None:
 
 @contextmanager
 def _keeping(part: Path) -> Iterator[None]:
-    """If the block fails, report where the complete part is: the target file may be truncated by then."""
+    """If the block fails, report where the complete content is, because the target file may be truncated."""
     kept = f"the complete content is in {part}"
     try:
         with naming(part, kept):
             yield
     except OSError:
         raise
-    except BaseException:  # Ctrl-C, whose message we do not write
+    except BaseException:  # Ctrl-C, whose message does not name the part
         say(kept)
         raise
 
@@ -117,7 +118,7 @@ def _naming_part(part: Path, output: str) -> Iterator[None]:
 
 
 def _is_pipe(output: str) -> bool:
-    """Whether the output is a pipe or device, which cannot be renamed and may only be reachable through this link."""
+    """Whether the output is a pipe or device, which cannot be replaced and may be reachable only through this link."""
     return Path(output).exists() and not Path(output).is_file()
 
 

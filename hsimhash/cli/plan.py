@@ -19,7 +19,7 @@ from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 
-MOST_DOCUMENTS = 10**15  # beyond this, tables and sizes are not readable any more
+MOST_DOCUMENTS = 10**15  # beyond this, tables and sizes are no longer readable
 
 
 def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
@@ -41,13 +41,17 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     help="Number of documents: 10_000, 50M, 2.5B, 1e8.",
 )
 @click.option(
-    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(backends())}, or a URL."
+    "--store",
+    "kind",
+    callback=_kind,
+    metavar="KIND",
+    help=f"Compare all layouts on this kind of store: {', '.join(backends())}, or a URL.",
 )
 @click.option(
     "--distance",
     type=click.IntRange(min=0),
     metavar="BITS",
-    help=f"Distance of queries in bits, 0 to {MOST_DISTANCE}. Default: that of a new index, "
+    help=f"Distance of queries in bits, 0 to {MOST_DISTANCE}. Default: the distance of a new index: "
     f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in backends().items())}.",
 )
 @click.option(
@@ -70,15 +74,15 @@ def plan_command(
              hsimhash plan --documents 1e9 --sample sample.tsv
 
     Without --store, plan prints the recommended layout for each kind of store. With --store, it compares all layouts on
-    that kind.
+    that kind of store.
 
     The layout determines how many rows a document takes, and how many buckets and candidates a query reads. A query
-    beyond the layout's own distance also reads neighbouring buckets. With keys, rows and reads include one for each
-    part of a key.
+    beyond the distance of the layout also reads neighbouring buckets. If the profile makes keys, rows and reads include
+    one for each part of a key.
 
     Times are for one query and one added document together, with everything in memory. Sizes assume ids of 35 bytes; on
-    HBase they are for one uncompressed replica. Without a sample, plan assumes that fingerprints are uniform; real ones
-    are skewed.
+    HBase they are for one uncompressed replica. Without a sample, plan assumes that fingerprints are uniformly
+    distributed; real fingerprints are skewed.
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     profile = Profile.named(settings.profile)

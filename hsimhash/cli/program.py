@@ -17,7 +17,7 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, messa
 from hsimhash.cli.help import help_command
 from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
-TASKS = {  # sections of the help: each command's module and summary. The help does not import commands
+TASKS = {  # module and summary of each command, by section of the help, which does not import the commands
     "Start here": {
         "demo": ("demo", "Show what hsimhash finds in a small sample."),
         "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),
@@ -39,7 +39,7 @@ TASKS = {  # sections of the help: each command's module and summary. The help d
         "create-table": ("tables", "Create an empty index."),
         "drop-table": ("tables", "Delete an index and everything in it."),
         "describe": ("describe", "Show how an index was created and what it holds."),
-        "status": ("describe", "Count the rows of an index, by region on HBase."),
+        "status": ("describe", "Count the rows in an index, by region on HBase."),
         "doctor": ("doctor", "Diagnose an index that fails or is slow."),
         "check": ("upkeep", "Check an index for problems, and repair them."),
         "collect": ("upkeep", "Delete leftovers of moved and removed documents."),
@@ -84,7 +84,7 @@ class Program(click.Group):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands, without importing them, or the options that start with the word."""
+        """Return the commands and options that start with the word, without importing the commands."""
         named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -101,11 +101,11 @@ class Program(click.Group):
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 send()
-        except BrokenPipeError:  # the reader, such as `head`, has ended
+        except BrokenPipeError:  # the reader, such as `head`, has exited
             drop_stdout()
         except (KeyboardInterrupt, click.Abort):
-            # Otherwise, if Ctrl-C arrived during an exec(), such as a dataclass's, CPython ends by SIGINT, whatever the
-            # exit code.
+            # If Ctrl-C arrived during an exec(), for example in a dataclass, CPython would end with SIGINT and ignore
+            # the exit code. Another exec() prevents that.
             exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
@@ -126,8 +126,8 @@ class Program(click.Group):
 
 
 def _without_passwords(text: str, ctx: click.Context) -> str:
-    """Return an error of click without passwords: it may quote a misplaced URL."""
-    from hsimhash.store.urls import masked, may_be_url  # here: only errors need it
+    """Remove passwords from an error message of click, which may quote a misplaced URL."""
+    from hsimhash.store.urls import masked, may_be_url  # imported here because only errors need it
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
@@ -155,7 +155,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
 
 @click.group(
     cls=Program,
-    commands={name: click.Command(name) for name in COMMANDS},  # only the names, to suggest the nearest one
+    commands={name: click.Command(name) for name in COMMANDS},  # only the names, so that click can suggest the nearest
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     subcommand_metavar="COMMAND …",
 )
@@ -184,6 +184,6 @@ def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command 
     Exit codes: 0 success, 1 failure, 2 usage error, 3 invalid settings, 4 store unreachable, 5 missing index or wrong
     layout or profile, 6 problems found by check or doctor, 7 done, but some records were rejected, 8 nothing found
     (query --exit-code), 130 interrupted.
-    """  # noqa: D415 (a command to copy)
+    """  # noqa: D415 (the first line ends with a command)
     if verbose:
         log_to_stderr(verbose)

@@ -27,7 +27,7 @@ from hsimhash.store.base import Match
     type=utf8,
     multiple=True,
     metavar="ID",
-    help="Query by a document of the index; it does not match itself.",
+    help="Query by a document in the index. The results do not include the document itself.",
 )
 @click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="Query by this text.")
 @click.option("--file", "paths", multiple=True, metavar="FILE", help="Query by the text in FILE; - is stdin.")
@@ -59,8 +59,8 @@ def query_command(
     and for HTML pages only the main text is used. Put -- before a negative number.
 
     query finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2),
-    a query by text or document also finds documents that share a key, and leaves out those whose sketches differ too
-    much (--max-sketch).
+    a query by text or document also finds documents that share a key, and leaves out documents whose sketches
+    differ too much (--max-sketch).
 
     On a terminal, query prints a table. Otherwise it prints one JSON line per query: {"fingerprint", "matches":
     [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in
@@ -74,7 +74,7 @@ def query_command(
     _check_asked(words, id=doc_ids, text=texts, file=paths)
     refuse_records(words)
     if doc_ids and exclude is not None:
-        raise click.UsageError("--id excludes its own document already; use --exclude with the others")
+        raise click.UsageError("--exclude cannot be combined with --id, which excludes its own document; leave it out")
     lines = Lines("-") if words == ("-",) else None
     named = [*understood(words, "fingerprint"), *by_options(texts=texts, paths=paths, doc_ids=doc_ids)]
     for one in named:
@@ -116,14 +116,14 @@ def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_tabl
 
 
 def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
-    """Reject all but one kind of query. `options` are the values of --id, --text and --file, which may be repeated."""
+    """Raise unless there are either arguments or one option. `options` has all values of --id, --text and --file."""
     given = [
         *(["arguments"] if words else []),
         *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
     ]
     if len(given) != 1:
         raise click.UsageError(
-            f"pass files or fingerprints, or one of --id, --text and --file, or - for JSON lines on stdin"
+            f"pass files or fingerprints, or one of --id, --text or --file, or - for JSON lines on stdin"
             f"{', not ' if given else ''}{' and '.join(given)}"
         )
     if "-" in words and len(words) > 1:
@@ -133,7 +133,7 @@ def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
 def _answers(
     index: HSimIndex, requests: Sequence[Request], settings: Settings, *, exclude: str | None, limit: int | None
 ) -> Iterator[tuple[Request, str | None, list[Match]]]:
-    """Yield each request with its printed fingerprint (None if its text is too short) and its matches."""
+    """Yield each request with its formatted fingerprint (None if its text is too short) and its matches."""
     signatures = requested_signatures(requests, index.profile)
     asked = [(one, signature) for one, signature in zip(requests, signatures, strict=True) if signature is not None]
     answers = iter(

@@ -29,13 +29,13 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 @click.option(
     "--to-layout",
     metavar="NAME",
-    help="The new layout: 4, 10, 16, 20, 28, or blocks/choice. Default: that of the old index.",
+    help="The new layout: 4, 10, 16, 20, 28, or blocks/choice. Default: the layout of the old index.",
 )
 @click.option(
     "--distance",
     type=int,
     metavar="BITS",
-    help="The default distance of queries on the new index. Default: that of the old one, unless the layout changes.",
+    help="Default distance for queries on the new index. Default: that of the old index, unless the layout changes.",
 )
 @click.option("--stage", metavar="DIR", help="HBase: load HFiles through this folder, as bulk-load does.")
 @program_option
@@ -60,11 +60,11 @@ def relayout_command(
              hsimhash relayout --store hbase://gw1/pages --to hbase://gw1/pages16 --to-layout 16 --stage hdfs://nn/tmp/s
 
     relayout does not need the texts: fingerprints, sketches, keys and first_seen stay the same. It does not change the
-    old index. Stop its writers first, because documents written during the copy can be missed. On HBase, use
-    create-table first if you want to choose the regions or a TTL of the new table. The new index does not know which
-    jobs of ingest have finished: run again, they add documents that were removed meanwhile.
+    old index. Stop its writers first, because documents written during the copy can be missed. On HBase, run
+    create-table first if you want to choose the regions or the TTL of the new table. The new index does not know which
+    ingest jobs have finished. If you repeat one, it adds documents that have been removed in the meantime.
 
-    Run the same command again to resume. At the end, relayout counts the documents of both indexes and prints what is
+    Run the same command again to resume. At the end, relayout counts the documents in both indexes and prints what is
     left to do.
     """
     if stage is not None:
@@ -90,25 +90,27 @@ def relayout_command(
 
 def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCode:
     """Print how many documents both indexes have, and what is left to do."""
-    have = f"{old} has {plural(counts[0], 'document')}, {new} {counts[1]:,}"
-    say(f"{have}, of them {added:,} new or changed")
+    have = f"{old} has {plural(counts[0], 'document')}, {new} has {counts[1]:,}"
+    say(f"{have}, of which {added:,} are new or changed")
     if counts[0] > counts[1]:
-        say("others wrote during the copy; run the command again to copy the rest")
+        say("other processes wrote during the copy; run the command again to copy their documents")
         return ExitCode.FAILED
     if counts[0] < counts[1]:
         say(
-            "the new index has documents that the old one does not have: it was not empty, or others removed some from "
-            "the old one; use 'hsimhash export' to compare them, or drop the new index and run the command again"
+            "the new index has documents that the old one does not have: it was not empty, or other processes "
+            "removed documents from the old one; use 'hsimhash export' to compare the indexes, or drop the new index "
+            "and run the command again"
         )
         return ExitCode.FAILED
     say(f"to verify the copy: hsimhash check --store {shell_word(new)}")
     say(f"to switch over: use {new} wherever {old} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
-    say(f"then, once nobody needs the old one: hsimhash drop-table --store {shell_word(old)}")
+    say(f"to delete the old index once nobody needs it: hsimhash drop-table --store {shell_word(old)}")
     return ExitCode.DONE
 
 
 def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None) -> HSimIndex:
     """Create the new index, or open it if it exists."""
+    asked = distance
     if layout is None or Layout.parse(layout) == old.layout:
         layout, distance = old.layout.name, old.distance if distance is None else distance
     try:
@@ -118,4 +120,11 @@ def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None)
         pass
     if EXCLUSIVE in backend_of(target).options:
         target = with_options(target, {EXCLUSIVE: "yes"})
-    return opened_index(target, Opening(JOB_DEADLINE_S), layout=layout)
+    index = opened_index(target, Opening(JOB_DEADLINE_S), layout=layout)
+    if asked in (None, index.distance):
+        return index
+    with index:
+        raise IndexExistsError(
+            f"the index at {target} was created with distance {index.distance}, requested {asked}; use another URL, or "
+            f"drop the index and run the command again"
+        )

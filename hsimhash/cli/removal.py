@@ -1,4 +1,4 @@
-"""`hsimhash remove` removes documents by id; `hsimhash expire` those first seen before a date."""
+"""`hsimhash remove`: remove documents by id. `hsimhash expire`: remove documents first seen before a date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
 BATCH_DOCUMENTS = 100_000  # per batch, in key order; each batch rewrites most pages of the index once
-BEGUN = "expire.json"  # in the job folder on HBase: the moment, and when the job started
+BEGUN = "expire.json"  # file in the job folder on HBase: the cutoff time, and when the job started
 
 
 @click.command("remove", cls=Command)
@@ -73,7 +73,7 @@ def remove_command(
 
 
 class _Moment(NamedTuple):
-    """A time as it was written, and in ms since 1970."""
+    """A time as the user wrote it, and in ms since 1970."""
 
     said: str
     milliseconds: int
@@ -117,7 +117,7 @@ def expire_command(
     is_confirmed: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Remove documents first seen before a date (UTC) or longer ago than an age in min, h, d or w.
+    """Remove documents that were first seen before a date (UTC), or longer ago than an age in min, h, d or w.
 
     \b
     Example: hsimhash expire --before 90d --dry-run --store lmdb://pages
@@ -126,7 +126,7 @@ def expire_command(
     Other processes can read and write at the same time. After an interruption, run the same command again.
 
     On HBase, several processes read the table in ranges and record their progress in a folder below .hsimhash/jobs.
-    Within a day, the same command resumes there; an age then counts from the first start.
+    Within a day, the same command resumes an interrupted run; an age is then measured from the start of that run.
     """
     refuse_walk(settings.store, workers, job)
     folder = (job or default_job(settings.store, []).with_suffix(".expire")) if walks_ranges(settings.store) else None
@@ -147,7 +147,7 @@ def expire_command(
 
 
 def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: int, *, is_dry_run: bool) -> int:
-    """Remove the documents first seen before the moment, or only count them; return their number."""
+    """Remove the documents first seen before the cutoff, or only count them; return their number."""
     if folder is None and not is_dry_run:
         return _remove_old(index, before.milliseconds)
     with watching("expire") as observer:
@@ -164,7 +164,7 @@ def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: in
 
 
 def _begun(folder: Path, asked: _Moment) -> _Moment:
-    """Return the moment of an interrupted run in the folder, if it was written alike within a day; else `asked`."""
+    """Return the cutoff of an interrupted run, if it was written the same way within a day; otherwise `asked`."""
     path = folder / BEGUN
     if not path.exists():
         return asked
@@ -175,7 +175,7 @@ def _begun(folder: Path, asked: _Moment) -> _Moment:
 
 
 def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -> int:
-    """Remove the documents first seen before `before`, in batches, without a read transaction open during a removal."""
+    """Remove the documents first seen before `before`, in batches, with no read transaction open during a removal."""
     removed = 0
     old = index.documents(before=before)
     with watching("expire") as observer:

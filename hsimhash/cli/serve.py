@@ -35,12 +35,12 @@ try:
 except ImportError as missing:
     raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
 
-_TOKEN_CHARS = 4_096  # no more is read, because the file may be an endless device
-_BACKLOG = 2_048  # connections that wait to be accepted
-_IDLE_S = 75  # an idle connection is closed after this time, which is longer than proxies keep theirs
+_TOKEN_CHARS = 4_096  # maximum number of characters to read, because the file may be an endless device
+_BACKLOG = 2_048  # maximum number of connections that wait to be accepted
+_IDLE_S = 75  # an idle connection is closed after this time; proxies close theirs earlier
 _SILENT_S = 60  # a worker that does not answer its parent for this long is killed and restarted
-_STARTUP_FAILURE = 3  # uvicorn's exit code of a worker; releases keep its name in different modules
-STOP_S = 3  # time for running calls to end; the workers have another second
+_STARTUP_FAILURE = 3  # exit code of a uvicorn worker that cannot start; uvicorn moved the constant between releases
+STOP_S = 3  # time for running calls to end; workers then have one more second
 
 
 @click.command("serve", cls=Command)
@@ -55,8 +55,8 @@ def serve_command(settings: Settings) -> ExitCode:
 
     POST /query, /claim, /add, /remove and /fingerprint accept a JSON object with a "fingerprint" (16 hex digits) or a
     "text", and an optional "id". To send many objects, use application/x-ndjson with one object per line; the response
-    has one line for each. /claim adds a document unless a near one is stored. GET /openapi.json describes all
-    endpoints. GET /healthz and /readyz report whether the server is running and can reach its store. GET /metrics
+    has one line for each. /claim adds a document unless a near-duplicate is already stored. GET /openapi.json describes
+    all endpoints. GET /healthz and /readyz report whether the server is running and can reach its store. GET /metrics
     returns metrics for Prometheus if 'hsimhash[metrics]' is installed.
 
     Invalid requests get status 4xx. If the store is unreachable or busy, the status is 503 with Retry-After. Every
@@ -72,7 +72,7 @@ def serve_command(settings: Settings) -> ExitCode:
         raise click.UsageError(
             "--allow-origin needs --token-file: add it, so that only callers with the token are accepted"
         )
-    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass others
+    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass other limits
     open_index(settings).close()  # reports problems once, not in every worker
     with _listening(settings.listen) as listener:
         host, port = listener.getsockname()[:2]
@@ -88,13 +88,13 @@ def serve_command(settings: Settings) -> ExitCode:
 
 @contextmanager
 def _counting() -> Iterator[Path | None]:
-    """Yield a folder in which the workers count together, or None if prometheus_client is missing."""
+    """Yield a folder in which the workers share their metrics, or None if prometheus_client is missing."""
     if find_spec("prometheus_client") is None:
         yield None
         return
     before = os.environ.get(metrics.SHARED)
     with TemporaryDirectory(prefix="hsimhash-metrics-") as folder:
-        os.environ[metrics.SHARED] = folder  # prometheus_client reads it when the workers import it
+        os.environ[metrics.SHARED] = folder  # prometheus_client reads this variable when a worker imports it
         try:
             yield Path(folder)
         finally:
@@ -104,12 +104,12 @@ def _counting() -> Iterator[Path | None]:
 
 
 class _Supervisor(Multiprocess):
-    """Restarts workers that die. What they were working on is lost.
+    """Restarts workers that die. The requests that they were processing are lost.
 
     Args:
         config: Configuration of the workers.
         listener: Socket that they share.
-        folder: Folder in which they count together, or None.
+        folder: Folder in which they share their metrics, or None.
     """
 
     def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
@@ -117,7 +117,7 @@ class _Supervisor(Multiprocess):
         self._folder = folder
 
     def join_all(self) -> None:
-        """Wait for the workers to end; kill those that are still waiting for their store."""
+        """Wait for the workers to exit; kill those that are still waiting for their store."""
         deadline = time.monotonic() + STOP_S + 1
         for one in self.processes:
             one.process.join(max(0.0, deadline - time.monotonic()))
@@ -137,7 +137,7 @@ def _token_in(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         token = file.read(_TOKEN_CHARS).strip()
     if not re.fullmatch("[!-~]+", token):
-        raise HsimhashError(f"{path} has no token; write one word of visible ASCII characters into it")
+        raise HsimhashError(f"{path} does not contain a token: expected one word of visible ASCII characters")
     return token
 
 
@@ -148,13 +148,13 @@ def _listening(address: str) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
         )
     except OSError as error:
-        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; choose another --listen") from error
+        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; choose another address") from error
 
 
 def _serve(
     app: Callable[[], ASGIApp], limits: ServeLimits, listener: socket.socket, workers: int, folder: Path | None
 ) -> None:
-    """Serve until a signal ends it; restart workers that die."""
+    """Serve until a signal arrives; restart workers that die."""
     config = Config(
         app,
         factory=True,
@@ -164,7 +164,7 @@ def _serve(
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="error",  # invalid HTTP is answered, not logged
+        log_level="error",  # invalid HTTP gets a response and is not logged
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -53,7 +53,7 @@ try:
     from pyspark.sql import SparkSession
 
     from hsimhash import spark as jobs
-except ImportError as error:  # only jobs need it, not --help
+except ImportError as error:  # only jobs need these packages, not --help
     _missing = error
 
 _CAUSE_CHARACTERS = 600
@@ -61,27 +61,27 @@ _LOCAL = {  # settings of a session on one machine
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "hsimhash.cli.spark_workers",
-    "spark.sql.shuffle.partitions": "32",  # Spark merges small ones
+    "spark.sql.shuffle.partitions": "32",  # Spark merges small partitions
     # Minimum number of partitions after merging. The default is one per core, so one slow task leaves others idle.
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
 }
-_FEW_BYTES = 32 << 20  # size of inputs up to which Spark takes longer to start and plan than to run its tasks
+_FEW_BYTES = 32 << 20  # up to this size of inputs, Spark takes longer to start and plan than to run its tasks
 _LOCAL_FEW = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",  # it turns each stage into a job
+    "spark.sql.adaptive.enabled": "false",  # it would run each stage as a separate job
 }
-# Java's second compiler and the verification of Spark's bytecode take seconds, and save nothing here.
+# Java's second compiler and the verification of Spark's bytecode take seconds, and do not pay off for small inputs.
 _JAVA_FEW = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-_LOCAL_TASK = 1 << 20  # documents that one task clusters on this machine in 1.5 GB; on a cluster, fewer fit
+_LOCAL_TASK = 1 << 20  # maximum number of documents that one task clusters on this machine, in 1.5 GB
 _POLL_S = 1.0  # between two checks of the tasks
 
 
 def _session_options(job: Function) -> Function:
-    """Add the options of the session to a command. The command fails with a message if PySpark is missing."""
+    """Add the options of a Spark session to a command. If PySpark is missing, the command raises `HsimhashError`."""
 
     @functools.wraps(job)
     def checked(*given: object, **named: object) -> object:
@@ -98,14 +98,14 @@ def _session_options(job: Function) -> Function:
             metavar="SIZE",
             help="Memory of the driver, unless spark-submit sets it.",
         ),
-        click.option("--master", metavar="URL", help="local[8], yarn, k8s://…. Default: all cores of this machine."),
+        click.option("--master", metavar="URL", help="local[8], yarn, k8s://…. Default: all cores on this machine."),
     ):
         command = option(command)
     return command
 
 
 def _job_options(command: Function) -> Function:
-    """Add the options of a job whose results are files to a command."""
+    """Add the options of a job that writes files to a command."""
     out = click.option(
         "--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results to this folder or URL."
     )
@@ -134,18 +134,18 @@ def spark_command() -> None:
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
 
-    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default, the commands run on all cores of this
-    machine. To run them on a cluster, use --master, or spark-submit with hsimhash/__main__.py, and install hsimhash for
-    the Python of its executors.
+    Needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'. By default, the commands run on all cores on this
+    machine. To run them on a cluster, use --master, or spark-submit with hsimhash/__main__.py, and install hsimhash in
+    the Python environment of its executors.
     """
 
 
 @contextmanager
 def _session(master: str | None, driver_memory: str, inputs: Sequence[str]) -> Iterator[SparkSession]:
-    """Yield the session of a job. Spark's errors are reduced to one line."""
+    """Yield a Spark session for a job. Spark's errors are shortened to one line."""
     builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC")  # the zone of times that do not have one
+    builder = builder.config("spark.sql.session.timeZone", "UTC")  # for times without a zone
     is_local = (master or "local").startswith("local")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -175,7 +175,7 @@ def _are_few(inputs: Sequence[str]) -> bool:
 
 @contextmanager
 def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
-    """Yield an observer that shows the stage of a job, and how many of its tasks are done."""
+    """Yield an observer that shows the current stage of a job, and how many of its tasks are done."""
     tracker, is_over, now = spark.sparkContext.statusTracker(), Event(), Progress("read")
     with watching(now.stage, quiet=quiet) as shown, ThreadPoolExecutor(1) as pool:
 
@@ -214,7 +214,7 @@ def _cause(text: str) -> str:
 @_format_option
 @clusters_options
 @pairs_option
-@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep, as for 'hsimhash dedup'.")
+@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep: see 'hsimhash dedup'.")
 @fit_option
 @_overwrite_option
 @click.option("--quiet", is_flag=True, help="Do not show progress.")
@@ -241,9 +241,10 @@ def spark_dedup_command(
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
 
-    The results are those of 'hsimhash dedup', except that texts are not compared: sketches alone decide about documents
-    that only share a key. INPUTs are files, folders, globs or URLs that Spark can read. The results are Parquet
-    folders: pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the exit code is 7.
+    The results are the same as those of 'hsimhash dedup', except that documents that only share a key are compared by
+    their sketches, not by their texts. INPUTs are files, folders, globs or URLs that Spark can read. The results are
+    Parquet folders: pairs, clusters, keep, drop, rejects, short and stats, which is written last. If records are
+    rejected, the exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     records = replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies)
@@ -266,7 +267,7 @@ def spark_dedup_command(
 @_fingerprint_option
 @_format_option
 @fit_option
-@click.option("--compress", is_flag=True, help="Write fewer bytes; queries then take longer.")
+@click.option("--compress", is_flag=True, help="Use less space. Queries take longer.")
 @_job_options
 def spark_tables_command(
     settings: Settings,
@@ -287,8 +288,8 @@ def spark_tables_command(
              hsimhash query --text "some text" --store tables://pages.tables
 
     The folder must be new or empty. If it is not on a disk of the machine that runs the queries, copy it there. Each
-    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and kept, as 'hsimhash
-    ingest' does for a new index. If an id occurs twice, the first document counts.
+    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and stored, as 'hsimhash
+    ingest' does for a new index. If an id occurs twice, the first document is kept.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
@@ -340,9 +341,9 @@ def spark_bulk_load_command(
              hsimhash spark bulk-load 'hdfs:///pages/*.parquet' --stage hdfs://nn/tmp/stage --master yarn
 
     Tasks write HFiles to the stage, which the driver, the executors and the region servers must be able to open.
-    Executors compare the documents with the table through its gateways. The driver then runs HBase's own program; with
+    Executors compare the documents with the table through its gateways. The driver then runs HBase's own loader; with
     --print-commands, it prints the commands instead. Run the same command again to resume, even on another machine. If
-    an id occurs twice, the last document counts.
+    an id occurs twice, the last document is kept.
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()
@@ -379,7 +380,7 @@ def spark_fingerprint_command(
     Example: hsimhash spark fingerprint pages.parquet --out pages.fingerprints
 
     The columns are id, fingerprint, sketch, key and kind. Fingerprints are signed bigints with the same 64 bits as
-    those of all other commands.
+    in all other commands.
     """
     options = _reading(settings, form, None, settings.profile)
     with _session(master, driver_memory, inputs) as spark:

@@ -1,7 +1,7 @@
-"""Start the Python processes of Spark's tasks without pandas. `hsimhash spark` configures Spark to use this module.
+"""Start the Python processes for Spark's tasks without pandas. `hsimhash spark` configures Spark to use this module.
 
-pyarrow imports pandas when it first converts a value, which takes over a second in each process, and hsimhash's tasks
-do not need it. Only modules without threads are imported here, because the processes are forked.
+pyarrow imports pandas when it first converts a value, which takes more than a second in each process, and hsimhash's
+tasks do not need it. Only modules without threads are imported here, because the processes are forked.
 """
 
 import sys
@@ -17,7 +17,7 @@ class _NoPandas(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002
         if name == "pandas":
-            raise ModuleNotFoundError("tasks of 'hsimhash spark' do without pandas", name=name)
+            raise ModuleNotFoundError("tasks of 'hsimhash spark' do not use pandas", name=name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Options of loading HFiles, shared by `bulk-load` and `relayout`."""
+"""Options for loading HFiles, shared by `bulk-load` and `relayout`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ stage_option = click.option(
     help="Folder or URL (hdfs://…) for the HFiles; the region servers must be able to open it.",
 )
 first_load_option = click.option(
-    "--first-load", is_flag=True, help="Do not look up these documents in the index: none of them is stored yet."
+    "--first-load", is_flag=True, help="Assume that none of the documents is in the index yet, and do not look them up."
 )
 print_option = click.option(
     "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."
@@ -34,7 +34,7 @@ program_option = click.option(
     "--hbase-command",
     default="",
     metavar="PROGRAM",
-    help="The hbase program. Default: $HBASE_HOME/bin/hbase, hbase, or the jars of 'make hbase'.",
+    help="The hbase program. Default: $HBASE_HOME/bin/hbase, then hbase on the PATH, then the jars from 'make hbase'.",
 )
 memory_option = click.option(
     "--memory",
@@ -65,8 +65,8 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
     """Return the command that runs HBase's loader. The program only has to exist if hsimhash runs it.
 
     Raises:
-        click.BadParameter: The stage cannot be used; nothing was started.
-        HsimhashError: No program is found that can load the files.
+        click.BadParameter: The stage cannot be used.
+        HsimhashError: No program that can load the files was found.
     """
     check_stage(stage)
     try:
@@ -74,12 +74,12 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
     except HsimhashError:
         if is_run:
             raise
-        return shlex.split(hbase_command or "hbase")  # someone else runs it
+        return shlex.split(hbase_command or "hbase")  # an operator runs it
 
 
 def tell_lines(lines: Sequence[str]) -> ExitCode:
     """Print the commands that operators must run."""
-    say("the files are written; run these commands in this order, then run this one again:")
+    say("the files are written; run these commands in this order, then run this command again:")
     for line in lines:
         print_line(line)
     return ExitCode.DONE

@@ -1,7 +1,7 @@
 """Handle standard streams that are closed, or whose other end is gone.
 
-If the caller closed a stream, no file opened later may get its number, and writing to a closed stdout is an error. If
-stderr is no longer read, or its disk is full, messages are lost and the work continues.
+If the caller closed a stream, no file that is opened later may get its descriptor. Writing to a closed stdout is an
+error. If stderr is no longer read, or its disk is full, messages are lost and the work continues.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _closed: set[str] = set()
 def check_stdin() -> None:
     """Raise `click.UsageError` if the caller closed stdin."""
     if "stdin" in _closed:
-        raise click.UsageError("- is stdin, and stdin is closed; name a file")
+        raise click.UsageError("cannot read -, because stdin is closed; pass a file instead")
 
 
 def open_closed_streams() -> None:
-    """Open the null device for each closed descriptor of 0, 1 and 2, and set its object in `sys`."""
+    """Open the null device for each of the descriptors 0, 1 and 2 that is closed, and set its stream in `sys`."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             _closed.add(name)
-            # This takes the lowest free number, which is this one. Writing to stdout then fails, because it is
-            # read-only.
+            # The null device gets the lowest free number, which is this one. Stdout is opened read-only so that
+            # writing to it fails.
             os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
@@ -47,7 +47,7 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def writing_stdout() -> Iterator[None]:
-    """Add the name of stdout to write errors; after an error, drop the rest of its buffer."""
+    """Add the name of stdout to write errors. After an error, drop what is left in its buffer."""
     try:
         with naming("standard output"):
             yield
@@ -57,7 +57,7 @@ def writing_stdout() -> Iterator[None]:
 
 
 def flush_or_drop() -> None:
-    """Flush stdout; if that fails, drop the rest, because otherwise the interpreter would exit with 120."""
+    """Flush stdout. If that fails, drop its buffer, because otherwise the interpreter would exit with 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -65,7 +65,7 @@ def flush_or_drop() -> None:
 
 
 def drop_stdout() -> None:
-    """Drop what is still in the buffer of stdout."""
+    """Drop what is left in the buffer of stdout."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

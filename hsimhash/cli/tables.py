@@ -64,7 +64,7 @@ def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | No
 def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> _Pairs:  # noqa: ARG001
     for one in value:
         if not re.fullmatch(r"[A-Z_]+=.+", one):
-            raise click.BadParameter(f"{one!r} is not a setting of a column family such as IN_MEMORY=true")
+            raise click.BadParameter(f"{one!r} is not a column family attribute: expected one such as IN_MEMORY=true")
     return tuple((name, text) for name, _, text in (one.partition("=") for one in value))
 
 
@@ -103,7 +103,10 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     help="HBase, PostgreSQL: print commands for hbase shell or psql instead of running them.",
 )
 @click.option(
-    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain, slower table if only Thrift1 runs."
+    "--allow-plain",
+    "is_plain_allowed",
+    is_flag=True,
+    help="HBase: create a plain, slower table if only a Thrift1 gateway is running.",
 )
 def create_table_command(
     settings: Settings,
@@ -123,12 +126,12 @@ def create_table_command(
              hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl
 
-    If the same index already exists, nothing happens. If it differs, create-table prints the differences, and the exit
-    code is 5.
+    If an index with the same settings already exists, nothing happens. If its settings differ, create-table prints the
+    differences, and the exit code is 5.
 
     On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
-    made with --print-commands, into an index. --dry-run marks with + what would be created, with ~ what you should
-    alter in hbase shell, and with = what is already right. On PostgreSQL, it creates three tables in one transaction.
+    made with --print-commands, into an index. --dry-run marks what would be created with +, what you should alter in
+    hbase shell with ~, and what is already right with =. On PostgreSQL, it creates three tables in one transaction.
     --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)
@@ -149,16 +152,16 @@ def create_table_command(
     if print_commands:
         for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
             print_line(line)
-        say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
+        say(f"then run 'hsimhash create-table --store {settings.store}' to write the index's record into the table")
         return
     plan = _create_table(settings, record, wanted, **how)
     if plan.regions and (splits_from or regions not in (None, plan.regions)):
         kept = plural(plan.regions, "region")
-        say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
+        say(f"the table exists and keeps its {kept}: --regions and --splits-from are only for a new table")
 
 
 def _given_flags(settings: Settings) -> list[str]:
-    """Return the flags on the command line that are not settings."""
+    """Return the flags on the command line that do not stand for settings."""
     context = click.get_current_context()
     return [
         parameter.opts[0]
@@ -171,24 +174,25 @@ def _given_flags(settings: Settings) -> list[str]:
 def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None:
     """Create an index unless the same one exists."""
     try:
-        create_index(settings, settings.max_distance, ttl_s)
+        create_index(settings, ttl_s)
     except IndexExistsError as error:
         try:
             with open_store(settings.store, opening_of(settings)) as store:
                 store.record.check_same(record, settings.store)
                 if ttl_s is not None and (there := store.describe()["ttl_s"]) != ttl_s:
-                    said = f"of {there} s" if there else "of none"
-                    raise IndexExistsError(f"the index at {settings.store} has a TTL {said}, not {ttl_s} s")
+                    said = f"a TTL of {there} s" if there else "no TTL"
+                    raise IndexExistsError(f"the index at {settings.store} has {said}, but --ttl is {ttl_s} s")
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
-            raise error from None  # something else exists there, not an index
+            raise error from None  # what exists there is not an index
 
 
 def _create_table(
     settings: Settings, record: Record, wanted: TableSettings, *, is_dry_run: bool, is_plain_allowed: bool
 ) -> Plan:
     """Create the table, or only print the plan; return the plan."""
-    from hsimhash.store.hbase import operations  # here: importing thriftpy2 would slow down creating an embedded index
+    # Imported here because importing thriftpy2 would slow down the creation of an embedded index.
+    from hsimhash.store.hbase import operations
 
     if is_dry_run:
         plan = operations.plan(settings.store, record, wanted)
@@ -214,7 +218,7 @@ def _tell(plan: Plan) -> None:
     for step in differing:
         say(f"the table exists: {step.text}")
     if differing:
-        say("hsimhash does not alter tables; in hbase shell:")
+        say("hsimhash does not alter tables; run these lines in hbase shell:")
     for line in shell_lines(differing):
         click.echo(line, err=True)
     for note in plan.notes:
@@ -222,8 +226,8 @@ def _tell(plan: Plan) -> None:
 
 
 next(one for one in create_table_command.params if one.name == "max_distance").help = (
-    f"The default distance of queries: they match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. "
-    f"Default: {DEFAULT_DISTANCE} for layout 4, except on HBase; else the layout's own."
+    f"Default distance for queries, which match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. "
+    f"Default: {DEFAULT_DISTANCE} for layout 4, except on HBase; otherwise the distance of the layout."
 )
 
 
@@ -240,7 +244,7 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     On HBase, drop-table prints the hbase shell line for a snapshot, then disables and drops the table. It refuses a
     table that has the column families of an index but neither its record nor its settings. On PostgreSQL, it drops the
     tables of the index; on Redis, it deletes the keys of the index. It deletes an embedded index with its job folders,
-    and leaves other files in the folder.
+    but leaves other files in the folder.
     """
     refuse_memory(settings)
 

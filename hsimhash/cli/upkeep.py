@@ -48,7 +48,7 @@ from hsimhash.store.urls import holds_password
 )
 @walk_workers_option
 @walk_job_option
-@shard_option("read only the Kth of N parts into --job; other machines read the others.")
+@shard_option("read only the Kth of N parts into --job; other machines read the other parts.")
 @json_option
 @metrics_option
 def check_command(
@@ -67,13 +67,13 @@ def check_command(
              hsimhash check --store hbase://gw1:9091/pages --sample 10K
 
     check compares registers, documents and drawer rows. Problems are documents that a query can miss, and rows that
-    cannot be right. If there are any, the exit code is 6, or 0 if --repair fixed them. If a file cannot be read at all,
-    the exit code is also 6: restore a backup. Leftovers of interrupted work are harmless. Other processes can read and
-    write during a check.
+    cannot be correct. If there are any, the exit code is 6, or 0 if --repair fixed them. If a file cannot be read at
+    all, the exit code is also 6: restore a backup. Leftovers of interrupted work are harmless. Other processes can read
+    and write during a check.
 
-    On HBase, --repair deletes leftovers only if they are over an hour old. Several processes read the table in ranges
-    and keep their findings in a job folder, by default below .hsimhash/jobs. The folder takes about 70 bytes per
-    document and 8 per drawer row. To resume, run the same command again within a day.
+    On HBase, --repair deletes leftovers only if they are more than an hour old. Several processes read the table in
+    ranges and record their findings in a job folder, by default below .hsimhash/jobs. The folder takes about 70 bytes
+    per document and 8 per drawer row. To resume, run the same command again within a day.
 
     To share the reading between machines, pass --shard 1/16 on the first, --shard 2/16 on the second, and so on, with a
     --job folder that all of them can reach. When all have finished, run the command without --shard to compare what
@@ -101,7 +101,7 @@ def check_command(
 
 def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
     if is_sample:
-        say("this was a sample: the counts are those of the rows that were checked")
+        say("this was a sample: the counts cover only the rows that were checked")
     facts = report.to_json()
     if as_json:
         print_json(facts)
@@ -120,24 +120,24 @@ def _read_shard(
 ) -> ExitCode:
     """Read a shard of a check, and print what is left to do."""
     if job is None:
-        raise click.UsageError("--shard needs --job, a folder that all machines reach")
+        raise click.UsageError("--shard needs --job, a folder that all machines can reach")
     check_job(job)
     with open_index(settings, is_job=True) as index, watching("check") as observer:
         walker, processes = capable(index.store, WalksRanges), workers or os.cpu_count() or 1
         read, ranges = walker.check_shard(shard, repair=is_repair, folder=job, workers=processes, observer=observer)
     if as_json:
         print_json({"shard": str(shard), "ranges": ranges, "read": read})
-    left = f"{read:,} of {ranges:,} ranges are read; wait for the other shards" if read < ranges else "all are read"
-    say(f"shard {shard} is read; {left}, then run the command without --shard")
+    left = f"{read:,} of {ranges:,} ranges are read; when all are," if read < ranges else "all ranges are read;"
+    say(f"shard {shard} is done; {left} run the command without --shard")
     return ExitCode.DONE
 
 
 def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is_walk: bool) -> None:
-    """Reject options of `check` that exclude each other or the store. `is_walk`: an option of the walk was passed."""
+    """Reject options that cannot be combined, or do not suit the store. `is_walk`: an option of the walk was passed."""
     if sample is not None and is_walk:
-        raise click.UsageError("--workers, --job and --shard are for a whole check; leave them out, or --sample")
+        raise click.UsageError("--workers, --job and --shard cannot be combined with --sample; leave one of them out")
     if sample is not None and is_repair:
-        raise click.UsageError("--repair goes through the whole index; leave --sample out")
+        raise click.UsageError("--repair checks the whole index; leave --sample out")
     if sample is not None:
         refuse_flags(settings.store, "--sample")
 
@@ -146,21 +146,22 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
 @with_settings("store")
 @json_option
 def collect_command(settings: Settings, as_json: bool) -> ExitCode:
-    """Delete leftovers of moved and removed documents: over an hour old on HBase, over 10 minutes old on Redis.
+    """Delete old leftovers of moved and removed documents.
 
     \b
     Example: hsimhash collect --store hbase://gw1:9091/pages
-             17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
+             17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line in crontab)
 
-    Every write logs what it leaves behind. collect reads that log, never the whole index. On HBase, run it every hour.
-    It prints how many log entries it read, how many cells it deleted, and how many entries are still too recent. An
-    interrupted run does no harm. Other processes can read and write at the same time.
+    Every write logs what it leaves behind. collect reads that log, never the whole index, and deletes leftovers that
+    are more than an hour old. On HBase, run it every hour. It prints how many log entries it read, how many cells it
+    deleted, and how many entries are still too recent. An interrupted run does no harm. Other processes can read and
+    write at the same time.
 
     The log does not contain leftovers of interrupted writes, of 'bulk-load --first-load', or of releases without this
     command. 'hsimhash check --repair' finds those as well.
 
-    On Redis, every write already deletes a few leftovers. This command deletes the rest, and removes documents whose
-    TTL has expired. An embedded index does not have leftovers.
+    On Redis, every write already deletes a few leftovers. collect deletes all that are more than 10 minutes old, and
+    removes documents whose TTL has expired. An embedded index does not have leftovers.
     """
     if tell_instead(settings.store, Collects):
         return ExitCode.MISUSED
@@ -182,11 +183,11 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     \b
     Example: hsimhash compact --store lmdb://pages
 
-    No other process can have the index open: otherwise compact names those that do, and changes nothing. The disk needs
-    room for the old and the new copy.
+    No other process may have the index open. If others do, compact prints their process ids and changes nothing. The
+    disk needs space for both the old and the new copy.
 
-    HBase, PostgreSQL and Redis compact by themselves. There, compact prints the line for hbase shell, psql or redis-cli
-    that starts it now, and the exit code is 2.
+    HBase, PostgreSQL and Redis compact by themselves. On these stores, compact prints the line for hbase shell, psql or
+    redis-cli that starts a compaction now, and the exit code is 2.
     """
     if tell_instead(settings.store, Compacts):
         return ExitCode.MISUSED
@@ -203,29 +204,29 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
 @click.argument("target", type=utf8, metavar="DEST")
 @with_settings("store")
 def backup_command(settings: Settings, target: str) -> ExitCode:
-    """Copy an index to the folder DEST, which must be new or empty, while the index is in use.
+    """Copy an index to the folder DEST while the index is in use. DEST must be new or empty.
 
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
 
     The copy is a complete index in its current state. Open it with --store lmdb://DEST.
 
-    On HBase, PostgreSQL and Redis, backup prints the lines for a snapshot, pg_dump or BGSAVE instead, and the exit code
-    is 2.
+    On HBase, PostgreSQL and Redis, backup prints the commands for a snapshot, pg_dump or BGSAVE instead, and the exit
+    code is 2.
     """
     if "://" in target and holds_password(target):
-        raise click.BadParameter("its URL holds a password, which would be printed; leave it out", param_hint="DEST")
+        raise click.BadParameter("the URL contains a password, which would be printed; leave it out", param_hint="DEST")
     if tell_instead(settings.store, BacksUp, target):
         return ExitCode.MISUSED
     folder = Path(target)
     if "://" in target:
         problem = f"{target!r} is not a folder; omit the lmdb://"
     elif not target:
-        problem = "no folder is named; give a new one"
+        problem = "the name is empty: expected a new folder"
     elif folder.is_symlink() and not folder.exists():
-        problem = f"{target} is a link to nowhere; give a new folder"
+        problem = f"{target} is a broken link: expected a new folder"
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        problem = f"{target} exists and is not empty; give a new folder"
+        problem = f"{target} exists and is not empty; choose a new folder"
     else:
         with open_index(settings) as index:
             index.backup(folder)

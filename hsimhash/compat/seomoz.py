@@ -54,9 +54,9 @@ def find_all(
     """Return all pairs of different hashes within `different_bits` of each other, as sorted (lower, higher) tuples.
 
     Args:
-        hashes: Unsigned 64-bit numbers; equal ones count once.
+        hashes: Unsigned 64-bit numbers; duplicates are ignored.
         number_of_blocks: More than `different_bits`, at most 64; it does not affect the result.
-        different_bits: Largest distance in bits; 0 finds no pairs.
+        different_bits: Maximum distance in bits; 0 does not find any pairs.
 
     Raises:
         ValueError: `number_of_blocks` is out of range.

@@ -3,20 +3,21 @@
 Enable it with the setting `ADDONS = {"hsimhash.contrib.scrapy.HSimHashAddon": 300}`. It works with every class of item:
 dicts, `scrapy.Item`, dataclasses, attrs and Pydantic classes, frozen or not.
 
-Each item is compared by its text, under its id:
+Each item is compared by its text and stored under its id:
 
-- The text is the item's field `text`: a string, or a list of strings as `getall()` and `ItemLoader` return it. If the
+- The text is the item's `text` field: a string, or a list of strings as `getall()` and `ItemLoader` return it. If the
   field is missing or empty, the text is that of the response: the main text of an HTML page, otherwise the whole body.
   In this case, yield one item per page.
-- The id is the item's field `url`: a string, a whole number, a UUID, or a list with one string. If it is missing or
+- The id is the item's `url` field: a string, a whole number, a UUID, or a list with one string. If it is missing or
   empty, the id is the URL of the response. Ids that are URLs are made canonical.
 
 The add-on does not add fields to items. It fills `text` and `url` only where the item has such a field without a value
 (`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither do
-objects with which an earlier pipeline replaced an item: these need both fields.
+objects that replaced an item in an earlier pipeline. These need both fields.
 
-Items that are near-duplicates of a stored one are dropped or tagged; the others are stored. Fetching a page again, even
-in a later crawl, does not make it a duplicate of itself. Items that arrive at the same time share a call to the index.
+Items that are near-duplicates of a stored document are dropped or tagged; all other items are stored. Fetching a page
+again, even in a later crawl, does not make it a duplicate of itself. Items that arrive at the same time share a call to
+the index.
 
 Settings:
 
@@ -97,7 +98,7 @@ class HSimHashAddon:
         _check_store(settings["HSIMHASH_STORE"])
         _warn_of_unknown(settings)
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
-        # Last before the pipelines: it sees each item as they do, and never sees those that other middlewares remove.
+        # It runs just before the pipelines, so it sees items as they do, without those that other middlewares remove.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
 
 
@@ -111,7 +112,7 @@ class ItemResponseMiddleware:
     def from_crawler(cls, crawler: Crawler) -> ItemResponseMiddleware:
         """Return the middleware of a crawler."""
         made = cls()
-        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):  # each item ends in one
+        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):  # one per item
             crawler.signals.connect(made.end, signal)
         return made
 
@@ -134,7 +135,7 @@ class ItemResponseMiddleware:
         return None
 
     def end(self, response: Any) -> None:
-        """Record that an item of a response is finished; after the last one, forget all, even replaced ones."""
+        """Record that an item from a response is finished. After the last one, forget all items of the response."""
         output = self._outputs.get(response) if isinstance(response, Response) else None
         if output is not None:
             output.under_way -= 1
@@ -158,7 +159,7 @@ class _Output:
 
 
 class HSimHashPipeline:
-    """Drops or tags items that are near a stored one, and stores the others."""
+    """Drops or tags items that are near a stored document, and stores all other items."""
 
     def __init__(self, crawler: Crawler) -> None:
         settings = crawler.settings
@@ -167,7 +168,7 @@ class HSimHashPipeline:
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
         self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
         self._is_calling = False
-        self._untagged: set[type] = set()  # classes that cannot be tagged and were warned about
+        self._untagged: set[type] = set()  # classes that cannot be tagged, after a warning
         self._index: HSimIndex
 
     @classmethod
@@ -184,11 +185,11 @@ class HSimHashPipeline:
         with suppress(IndexNotFoundError):
             self._index = HSimIndex.open(self._url)
         if not hasattr(self, "_index"):
-            with suppress(IndexExistsError):  # another crawler was faster
+            with suppress(IndexExistsError):  # another crawler created it first
                 HSimIndex.create(self._url).close()
             self._index = HSimIndex.open(self._url)
         self._index.profile.verify()
-        logger.info("index %s, within %d bits", masked(self._index.url), self._index.distance)
+        logger.info("using index %s, matching within %d bits", masked(self._index.url), self._index.distance)
 
     def close_spider(self) -> None:
         """Close the index; all items are finished."""
@@ -235,7 +236,7 @@ class HSimHashPipeline:
             text = "\n".join(text)
         text, doc_id = text_of(text, self._text_field), doc_id_of(doc_id, self._id_field)
         doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
-        check_doc_id(doc_id)  # here, because a call for several items fails as a whole
+        check_doc_id(doc_id)  # checked here, because a call for several items fails as a whole
         return text, doc_id
 
     def _tag(self, item: Any, response: Response | None, match: Match, said: str) -> None:
@@ -246,7 +247,7 @@ class HSimHashPipeline:
             if type(item) not in self._untagged:
                 self._untagged.add(type(item))
                 logger.warning(
-                    "near-duplicates of the class %s are not tagged, but kept (%s); give it a field %s that can be "
+                    "near-duplicates of class %s are kept but not tagged (%s); give the class a field %s that can be "
                     "assigned, or read response.meta[%r]",
                     *(type(item).__qualname__, error, _TAG, _TAG),
                 )
@@ -257,7 +258,7 @@ class HSimHashPipeline:
     def _not_compared(self, item: Any, error: Exception) -> Any:
         """Handle an item that cannot be compared as the settings specify."""
         self._count("error")
-        logger.error("an item was not compared: %s, in %.200r", error, item)
+        logger.error("could not compare an item: %s, in %.200r", error, item)
         if self._on_error == "pass":
             return item
         if self._on_error == "close" and self._crawler.engine:  # not awaited, because it waits for this item
@@ -275,7 +276,7 @@ class HSimHashPipeline:
         return await maybe_deferred_to_future(answer)
 
     async def _call(self) -> None:
-        """Claim all waiting texts in one call, and repeat for those that arrive meanwhile."""
+        """Claim all waiting texts in one call, then the texts that have arrived in the meantime."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
             began = time.monotonic()
@@ -298,7 +299,7 @@ class HSimHashPipeline:
 
 
 def _warn_of_unknown(settings: BaseSettings) -> None:
-    """Warn about settings of this add-on that do not exist: with a misspelt store, a crawl would start from nothing."""
+    """Warn about unknown settings with our prefix: with a misspelt store, a crawl would use the default index."""
     known = (*_DEFAULTS, *_CHOICES)
     for name in sorted(name for name in settings if name.startswith(_PREFIX) and name not in known):
         logger.warning("unknown setting %s is ignored; %s", name, nearest(name, known))
@@ -336,7 +337,7 @@ def _fill(fields: ItemAdapter, name: str, value: str) -> str:
 
 
 async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
-    """Return the result of a call in another thread, with any reactor or without one."""
+    """Run `call` in another thread and return its result, with any reactor or without one."""
     if is_asyncio_available():
         return await asyncio.to_thread(call, *given)
     return await deferToThread(call, *given)

@@ -1,8 +1,8 @@
-"""Apply the results of a dedup to its inputs: copy the records to keep, those to drop, or all of them.
+"""Apply the results of a dedup to its inputs: copy the records to keep, the records to drop, or all records.
 
-As in the dedup, the first record with an id is the document, and later records with that id are skipped. So pass all of
-its inputs, in the same order. Records that the dedup rejected because their texts took too much time or memory are also
-skipped, according to its list of rejects.
+As in the dedup, the first record with an id is the document, and later records with that id are skipped. So pass all
+inputs of the dedup, in the same order. Records that the dedup rejected because their texts took too much time or memory
+are also skipped, according to its list of rejects.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _REMEDY = Remedy(
     "pass the inputs that the dedup read, or call dedup again",
     "pass the inputs that 'hsimhash dedup' read, or run it again",
 )
-FILES_NAMED = 5  # of the files that could not be read
-_LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
+FILES_NAMED = 5  # maximum number of unread files to name
+_LINES = ("jsonl", "tsv", "fingerprints")  # formats with one record per line
 
 
 @dataclass(slots=True)
 class Applied:
     """Numbers of records: written, left out because of `which`, rejected, and repeated.
 
-    `missing` is the number of documents of the dedup that were not in the inputs, `unread` is the number of rejected
-    records that are whole files, and `unread_files` are the first of these.
+    `missing` is the number of documents in the results that were not in the inputs. `unread` is the number of rejected
+    records that are whole files, and `unread_files` lists the first of these files.
     """
 
     written: int = 0
@@ -74,10 +74,10 @@ def apply(
     write: Callable[[bytes], object],
     say: Callable[[str], object],
 ) -> Applied:
-    """Write the records that the results in `folder` keep or drop, in their order. The inputs are not changed.
+    """Write the records that the results in `folder` keep or drop, in input order. The inputs are not changed.
 
-    Records are written unchanged. With `all`, a JSON record gets the fields `cluster` and `kept`; other records get two
-    more columns. For a folder of texts, the paths of its files are written.
+    Records are written unchanged, except that with `all`, a JSON record gets the fields `cluster` and `kept`, and any
+    other record gets two more columns. For a folder of texts, the paths of its files are written.
 
     Args:
         inputs: Inputs of the dedup, found with the options from `reading_of_run`.
@@ -87,8 +87,8 @@ def apply(
         say: Called with messages for the user.
 
     Raises:
-        ValueError: `folder` does not have complete results, a document or every document is not in the results, or an
-            input is a table or a web archive.
+        ValueError: `folder` does not have complete results, a document is not in the results, none of the documents in
+            the results is in the inputs, or an input is a table or a web archive.
     """
     for one in inputs:
         if one.kind not in COPIED_KINDS:
@@ -104,7 +104,7 @@ def apply(
                 say(f"{one.name}: {documents.note}")
             if documents.damage:
                 where = f"{one.name}:{documents.rejects[0].line}"
-                say(f"{where}: {documents.damage}; what comes before it is written")
+                say(f"{where}: {documents.damage}; the records before it are written")
             for line in application.chosen(one, name, documents, lines):
                 write(line + b"\n")
                 application.count.written += 1
@@ -113,14 +113,14 @@ def apply(
 
 
 def _names_in_run(folder: Path, inputs: Sequence[Input]) -> list[str]:
-    """Return the name that each input had in the dedup, because the same files may have new names or be piped now."""
+    """Return the name that each input had in the dedup; the same files may now have other names or be piped."""
     with _naming_damage(folder / STATS):
         names = json.loads((folder / STATS).read_text(encoding="utf-8")).get("inputs", [])
     return names if len(names) == len(inputs) else [shown_path(one.name) for one in inputs]
 
 
 def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
-    """Yield the documents of an input in batches, with their lines; for a folder of texts these are the paths."""
+    """Yield the documents of an input in batches, with their lines; for a folder of texts, with their paths."""
     if one.kind == "files":
         for documents, _ in documents_of(one, reading):
             yield documents, [os.fsencode(one.path_of(doc_id)) for doc_id in documents.doc_ids]
@@ -145,7 +145,7 @@ class _Application:
             with _naming_damage(path), path.open(encoding="utf-8", errors="surrogatepass") as lines:
                 found = map(json.loads, lines)
                 self._rejected.update((shown_path(reject["file"]), reject["line"]) for reject in found)
-        self._cluster_of: dict[str, str] = {}  # only of documents whose cluster has another id as its name
+        self._cluster_of: dict[str, str] = {}  # only for documents whose cluster has another id as its name
         if which == "all":
             with _naming_damage(clusters):
                 rows = read_column_values(clusters, ("id", "cluster"))
@@ -167,12 +167,12 @@ class _Application:
                 self.count.unread_files.append(path)
 
     def end(self) -> None:
-        """Count documents without a record; raise `ValueError` if no document had one, so that no output appears."""
+        """Count documents without a record; raise `ValueError` if no document has a record, to prevent any output."""
         self.count.missing = sum(is_kept is not None for is_kept in self.is_kept.values())
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))
             raise ValueError(
-                f"none of the records is a document of {self._folder}: expected ids such as {expected!r:.200}, "
+                f"none of the records is in the results in {self._folder}: expected ids such as {expected!r:.200}, "
                 f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; " + _REMEDY
             )
 
@@ -182,7 +182,7 @@ class _Application:
         return (name, documents.lines[place]) in self._rejected
 
     def chosen(self, one: Input, name: str, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the output for documents; `name` is the input's name in the dedup."""
+        """Yield the output for documents; `name` is the name that the input had in the dedup."""
         marked = _marked_json if one.kind == "jsonl" else _marked_columns
         for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
             is_first = self.is_kept.get(doc_id, True) is not None
@@ -192,8 +192,8 @@ class _Application:
             if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
                 expected = next(iter(self.is_kept), None)
-                such = f"expected ids such as {expected!r:.200}" if expected else "which has no documents"
-                raise ValueError(f"{where}: {self._folder} does not know document {doc_id!r:.200}: {such}; " + _REMEDY)
+                such = f"expected ids such as {expected!r:.200}" if expected else "it does not have any documents"
+                raise ValueError(f"{where}: {self._folder} does not have document {doc_id!r:.200}: {such}; " + _REMEDY)
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
             if is_kept is None:
                 self.count.repeated += 1
@@ -208,7 +208,7 @@ class _Application:
 def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
     fields = {"cluster": cluster, "kept": is_kept}
     record = line.rstrip()
-    if b'"cluster"' in record or b'"kept"' in record:  # these may be fields of the record, which are replaced
+    if b'"cluster"' in record or b'"kept"' in record:  # the record may have these fields, which are then replaced
         text = json.dumps({**json.loads(record.decode("utf-8-sig")), **fields}, ensure_ascii=False)
         return text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes a JSON escape
     return record[:-1] + b", " + json.dumps(fields, ensure_ascii=False).encode()[1:]
@@ -220,7 +220,7 @@ def _marked_columns(line: bytes, cluster: str, is_kept: bool) -> bytes:
 
 @contextmanager
 def _naming_damage(path: Path) -> Iterator[None]:
-    """Raise errors of reading results with the name of the file and the remedy."""
+    """Reraise errors from reading results with the name of the file and the remedy."""
     try:
         yield
     except (OSError, ValueError, KeyError) as error:

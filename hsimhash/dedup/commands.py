@@ -1,4 +1,4 @@
-"""Build the commands that the report offers: the same run with another distance, and `apply`."""
+"""Build the commands that the report suggests: the same run with another distance, and `apply`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import Input
 
-COMMAND_CHARS = 4_000  # longest command that is offered; nobody reads a longer one before running it
+COMMAND_CHARS = 4_000  # longest command that is suggested; nobody reads a longer one before running it
 
 _KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  # what `apply` can copy
 
@@ -22,7 +22,7 @@ _KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  #
 def next_commands(
     inputs: Sequence[Input], out: Path, options: DedupOptions, *, profile: str, url: str | None
 ) -> DedupCommands:
-    """Return the commands to run next, with the index at `url`, or with only a profile."""
+    """Return the commands to run next: with the index at `url` or, if that is None, with the profile."""
     bits, names = options.max_distance, _names(inputs)
     more, fewer = min(bits + BEYOND_BITS, MOST_DISTANCE), bits // 2
     is_known = names is not None and (url is not None or _can_be_named(profile))
@@ -59,7 +59,7 @@ def _option_words(options: DedupOptions) -> list[str]:
 
 
 def _apply_words(inputs: Sequence[Input], out: Path) -> list[str]:
-    """Return the command that copies the kept documents; empty if `apply` cannot copy such inputs."""
+    """Return the command that copies the kept documents; empty if `apply` cannot copy these inputs."""
     names, kinds = _names(inputs), {one.kind for one in inputs}
     if names is None or not kinds <= _KEPT.keys():
         return []
@@ -68,7 +68,7 @@ def _apply_words(inputs: Sequence[Input], out: Path) -> list[str]:
 
 
 def _names(inputs: Sequence[Input]) -> list[str] | None:
-    """Return the inputs as arguments of a command; None if one was a stream, which cannot be read again."""
+    """Return the inputs as arguments of a command; None if one of them was a stream, which cannot be read again."""
     if any(one.is_stream for one in inputs):
         return None
     names = dict.fromkeys(one.folder or one.name for one in inputs)  # a folder's files of records are inputs too
@@ -76,7 +76,7 @@ def _names(inputs: Sequence[Input]) -> list[str] | None:
 
 
 def _can_be_named(profile: str) -> bool:
-    """Return whether a profile can be made from its name alone; one with lists of words needs their files."""
+    """Return whether a profile can be made from its name alone; a profile with word lists needs their files."""
     try:
         Profile.named(profile)
     except ValueError:
@@ -85,6 +85,6 @@ def _can_be_named(profile: str) -> bool:
 
 
 def _pasteable(words: Sequence[str]) -> str:
-    """Return words as a line for a shell; empty if it is too long or has characters that a page cannot show."""
+    """Return words as a shell command; empty if it is too long or has characters that a page cannot show."""
     line = shlex.join(words)
     return line if len(line) <= COMMAND_CHARS and line.isprintable() else ""

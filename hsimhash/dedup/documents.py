@@ -1,8 +1,8 @@
-"""Collect documents in columns: what is needed to compare them, to choose which to keep, and to find them again.
+"""Collect documents in columns, with the data to compare them, to choose which to keep, and to find them again.
 
-Ids and positions go to files in the folder of results, and texts are held only if they are small. The first
-record with an id is the document. A later record with the same id counts as a repeat if its signature and length are
-the same. Otherwise it is rejected, because hsimhash cannot know which of the two is right.
+Ids and positions go to files in the results folder, and texts are held in memory only if they are small. The first
+record with an id is the document. A later record with the same id counts as a repeat if it has the same signature and
+length. Otherwise it is rejected, because hsimhash cannot know which of the two records is right.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ FIELD_CHARACTERS = 64  # a longer value of a field cannot be a time or a number
 ROWS_AT_ONCE = 1 << 16  # rows in memory while a column is read
 
 
-# For each document: fingerprint, sketch and key, 0 if missing; kind: `VOTED`, `EXACT` or `TOO_SHORT`; length of its
-# text in characters, 0 if a fingerprint was read; number of its input; line in that input, from 1.
+# For each document: its fingerprint, sketch and key (0 if missing), its kind (`VOTED`, `EXACT` or `TOO_SHORT`), the
+# length of its text in characters (0 if a fingerprint was read), the number of its input, and its line there, from 1.
 _SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "u1"))
 _ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
 _VALUE = np.dtype([(f"part{number}", "f8") for number in range(VALUE_PARTS)])
@@ -50,7 +50,7 @@ _RowArray = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Receives lines for the lists of rejected records and of short texts, and progress."""
+    """Receives progress, and the lines for the lists of rejected records and short texts."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
@@ -58,7 +58,7 @@ class Listener:
 
 
 class SpilledRows:
-    """Rows of one dtype in a file of `folder`."""
+    """Rows of one dtype in a file in `folder`."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype[Any]) -> None:
         self._folder = folder
@@ -86,17 +86,17 @@ class SpilledRows:
 
 
 class PolicyValues:
-    """The values that a policy with a field compares, one per document, in a file of `folder`."""
+    """The values that a policy with a field compares, one per document, in a file in `folder`."""
 
     def __init__(self, folder: Path, number: int, policy: Policy) -> None:
         self._policy = policy
         self._rows = SpilledRows(folder, f"values-{number}", _VALUE)
-        # Numbers of documents: all, those with a comparable value, and those with a value that cannot be compared.
+        # Numbers of documents: all, with a comparable value, and with a value that cannot be compared.
         self.count = self.compared = self.unfit = 0
         self.first_unfit = 0  # number of the first unfit document
 
     def append(self, values: Sequence[object]) -> None:
-        """Add the field's values of further documents."""
+        """Add the field's values for more documents."""
         rows = np.array([self._policy.parts_of(value) for value in values], _VALUE)
         is_compared = ~np.isnan(rows["part0"])
         unfit = [place for place in np.flatnonzero(~is_compared).tolist() if values[place] is not None]
@@ -122,18 +122,18 @@ class Collected:
     values: Mapping[Policy, PolicyValues]  # for policies with a field
     has_signatures: bool  # whether any document has a sketch or a key
     rejected: int  # number of rejected records
-    repeated: int  # number of records that repeat an earlier one
+    repeated: int  # number of records that repeat an earlier record
     keying: Keying
     texts: HeldTexts
 
     @cached_property
     def fingerprints(self) -> Uint64s:
-        """The fingerprints, 0 if a document does not have one."""
+        """The fingerprints; 0 for a document without a fingerprint."""
         return self.rows.column("fingerprint")
 
     @cached_property
     def sketches(self) -> Uint64s:
-        """The sketches, 0 if a document does not have one."""
+        """The sketches; 0 for a document without a sketch."""
         return self.rows.column("sketch")
 
     @cached_property
@@ -146,7 +146,7 @@ class Collected:
         return self.rows.column("kind")
 
     def signatures(self, numbers: Int64s) -> Signatures:
-        """Return the signatures of some documents; without sketches and keys this takes no additional memory."""
+        """Return the signatures of some documents; loads sketches and keys only if there are any."""
         if not self.has_signatures:
             return Signatures.of(self.fingerprints[numbers])
         return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds, self.keying)[numbers]
@@ -165,7 +165,7 @@ def collect(
     listener: Listener,
     held: HeldBatches,
 ) -> Collected:
-    """Read the inputs, except for what is `held`; columns go to `folder`, which the caller deletes."""
+    """Read the inputs, except for batches in `held`; columns go to `folder`, which the caller deletes."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
     workers = options.workers or usual_workers(inputs)
@@ -178,7 +178,7 @@ def collect(
                 listener.short(short_lines(one, documents, made))
             if warning := documents.warning(one.name):
                 listener.observer.say(warning)
-            if not one.is_stream:  # a stream of any size is treated alike
+            if not one.is_stream:  # texts of a stream are never held, whatever its size
                 columns.texts.take(batch)
             listener.rejects(columns.take(batch, made))
             listener.observer.report("read", *bytes_before(inputs, batch.end), len(columns.doc_ids))
@@ -197,7 +197,7 @@ class _Columns:
         self._rejected = self._repeated = 0
 
     def take(self, batch: Batch, made: Signatures | None) -> list[str]:
-        """Add a batch; return its rejects as lines, in order."""
+        """Add a batch; return its rejects as lines, in input order."""
         documents, one = batch.documents, self._inputs[batch.input]
         rows, earlier = _rows(batch, made), self.doc_ids.add(documents.doc_ids)
         is_new = earlier < 0
@@ -213,7 +213,7 @@ class _Columns:
         return [reject_line(one, reject) for reject in rejects]
 
     def _refused(self, documents: Documents, rows: _RowArray, earlier: Int64s) -> Iterator[Reject]:
-        """Yield rejects for records whose id was seen before with other content; count the exact repeats."""
+        """Yield rejects for records whose id was seen before with different content; count exact repeats."""
         places = np.flatnonzero(earlier >= 0)
         if not len(places):
             return
@@ -225,7 +225,7 @@ class _Columns:
             how = "with another text or fingerprint" if is_known[at] else "and both texts are too short to be compared"
             place, first = int(places[at]), theirs[at]
             where = _where(self._inputs[first["input"]], documents.doc_ids[place], first["line"])
-            yield self._reject(documents, rows[place], place, f"id seen before at {where}, {how}; the first counts")
+            yield self._reject(documents, rows[place], place, f"id seen before at {where}, {how}; the first is kept")
 
     def _reject(self, documents: Documents, row: np.void, place: int, reason: str) -> Reject:
         one, doc_id, line = self._inputs[row["input"]], documents.doc_ids[place], int(row["line"])
@@ -254,7 +254,7 @@ def _rows(batch: Batch, made: Signatures | None) -> _RowArray:
 
 
 def _bounded(value: object) -> object:
-    """Return a field's value if it may be a time or a number, None if it is missing, else an empty text."""
+    """Return a field's value if it may be a time or a number, None if it is missing, or else an empty string."""
     if isinstance(value, Decimal) and value.is_finite():
         value = integer_in(value) or float(value)
     is_long = isinstance(value, str) and len(value) > FIELD_CHARACTERS

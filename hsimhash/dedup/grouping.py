@@ -1,7 +1,7 @@
-"""Group documents into clusters: decide which document, of the inputs or of a stored index, is kept for each.
+"""Group documents into clusters: decide which document, from the inputs or from a stored index, is kept for each.
 
-Documents are numbered in the order of the inputs. Stored documents that are kept instead of some of them have the
-numbers after these.
+Documents are numbered in the order of the inputs. Stored documents that are kept instead of input documents have the
+numbers after those of the inputs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from hsimhash.pairs.pair_blocks import pair_words, sorted_block
 from hsimhash.pairs.search import find_crowded
 from hsimhash.store.base import Match
 
-MATCHES_AT_ONCE = 4  # matches requested first, if only the nearest document outside the batch counts
-ROWS_AT_ONCE = 1 << 16  # rows of matches after which they are written, checked after each document
+MATCHES_AT_ONCE = 4  # matches requested first if only the nearest document outside the batch is needed
+ROWS_AT_ONCE = 1 << 16  # number of rows after which matches are written; checked after each document
 
 MatchRows = Sequence[ColumnValues]
 _NONE = np.empty(0, np.int64)
@@ -40,16 +40,16 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Stored documents that are nearest to documents of the batch."""
+    """Stored documents that are nearest to documents in the batch."""
 
-    nearest: Int64s  # for each document of the batch the index of its nearest one, -1 if none is near
+    nearest: Int64s  # for each document in the batch, the index of its nearest stored document; -1 if none is near
     doc_ids: Sequence[str]
     fingerprints: Uint64s
-    same_ids: Int64s  # documents that matched no stored document but one with their own id, which is ignored
+    same_ids: Int64s  # documents whose only match is a stored document with their own id, which is ignored
 
 
 def none_stored(documents: Collected) -> Stored:
-    """Return a result without near stored documents."""
+    """Return a result in which no stored document is near."""
     return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64), _NONE)
 
 
@@ -57,12 +57,12 @@ def none_stored(documents: Collected) -> Stored:
 class Grouping:
     """The clusters, as arrays of shape (n,) with one value for each document."""
 
-    kept: Int64s  # number of the document kept for it, its own if it is kept itself
-    distance: Uint8s  # distance to that document
+    kept: Int64s  # number of the document kept for it; its own number if it is kept itself
+    distance: Uint8s  # distance to the kept document
     cluster: Int64s  # number of the document with the smallest id in its cluster
-    size: Int64s  # documents in its cluster, a stored one included
-    diameter: Uint8s  # greatest distance between two documents of its cluster
-    split: int  # components that were larger than allowed and were cut into stars
+    size: Int64s  # number of documents in its cluster, including a stored one
+    diameter: Uint8s  # greatest distance between two documents in its cluster
+    split: int  # number of components that were larger than allowed and were split into stars
 
     def is_kept(self, start: int, stop: int) -> Bools:
         """Return whether each of the documents [start, stop) is kept."""
@@ -72,7 +72,7 @@ class Grouping:
 def find_near(
     signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Pairs:
-    """Return the near pairs, with those within crowds only if all pairs are listed; see `find_pairs` for `tell`."""
+    """Return the near pairs; includes pairs within crowds only if all pairs are listed. `tell`: see `find_pairs`."""
     find = find_pairs if options.pairs == "all" else find_crowded
     return find(
         signatures,
@@ -87,14 +87,14 @@ def cluster_near(
     fingerprints: Uint64s, pairs: Pairs, rank: Int64s, options: DedupOptions, check: KeyCheck | None = None
 ) -> Clusters:
     """Cluster documents; in each cluster, the document with the lowest rank is kept."""
-    ranks = np.argsort(np.argsort(rank))  # the same order, without gaps from 0 on
+    ranks = np.argsort(np.argsort(rank))  # the same order, as consecutive numbers from 0
     if options.clusters == "star":
         return star(fingerprints, pairs, ranks, check)
     return components(fingerprints, pairs, ranks, max_cluster_size=options.max_cluster_size, check=check)
 
 
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
-    """Return each document's rank according to the policies; documents without near ones may have any rank."""
+    """Return each document's rank according to the policies; the rank of a document without near ones is arbitrary."""
     lengths = documents.rows.column("length") if needs_lengths(keep) else None
     values = {policy: column.columns() for policy, column in documents.values.items()}
     places = documents.doc_ids.places(_near_some(documents, pairs)) if needs_places(keep) else None
@@ -102,7 +102,7 @@ def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -
 
 
 def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
-    """Return the documents that are near or equal to another one."""
+    """Return the documents that are near or equal to another document."""
     is_near = np.bincount(pairs.groups, minlength=1) > 1
     is_near[pairs.left] = is_near[pairs.right] = True
     for crowd in pairs.crowds if isinstance(pairs, CrowdedPairs) else ():
@@ -119,12 +119,13 @@ def group(
 ) -> Grouping:
     """Group documents into clusters.
 
-    A document with a match in a stored index is dropped for the nearest match; the others are clustered among
-    themselves. So a document is only dropped for one that is near it, or, in a component, for the kept one.
+    If a document has a match in a stored index, it is dropped, and the nearest match is kept for it. All other
+    documents are clustered among themselves. So the document kept for a dropped one is near it or is in the same
+    component.
 
     Args:
         documents: All documents.
-        pairs: Pairs of comparable documents, by their number among these.
+        pairs: Pairs of comparable documents, numbered among the comparable documents.
         options: How to cluster documents.
         stored: Result of `match_stored`.
         refuses: As for `KeyCheck`, but with numbers of documents.
@@ -147,14 +148,14 @@ def group(
 
 
 def dropped_pairs(grouping: Grouping) -> tuple[Int64s, Int64s]:
-    """Return (dropped documents, those kept for them), without those that are dropped for a stored document."""
+    """Return (dropped documents, documents kept for them), except where a stored document is kept."""
     kept, count = grouping.kept, len(grouping.kept)
     dropped = np.flatnonzero((kept != np.arange(count)) & (kept < count))
     return dropped, kept[dropped]
 
 
 def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptions) -> tuple[Int64s, Int64s]:
-    """Return the `dropped_pairs` that are near only by key."""
+    """Return the `dropped_pairs` that are near only because they share a key."""
     if not documents.has_signatures:
         return _NONE, _NONE
     dropped, kept = dropped_pairs(grouping)
@@ -165,7 +166,7 @@ def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptio
 def kept_pairs(
     documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions, looked: Looked
 ) -> Pairs:
-    """Return the pairs of a dropped document and the one kept for it that are near; `groups` is `Pairs.groups`."""
+    """Return each dropped document and the document kept for it, if these are near; `groups` is `Pairs.groups`."""
     among, (dropped, kept) = documents.comparable, dropped_pairs(grouping)
     chosen = pairs_found_by(documents, dropped, kept, options, looked.refused) != "chain"
     words = pair_words(np.searchsorted(among, dropped[chosen]), np.searchsorted(among, kept[chosen]))
@@ -175,16 +176,16 @@ def kept_pairs(
 def pairs_found_by(
     documents: Collected, some: Int64s, others: Int64s, options: DedupOptions, refused: Int64s = _NONE
 ) -> NDArray[np.str_]:
-    """Return what makes each pair of documents near, as `found_by` does, but `chain` for pairs that were `refused`.
+    """Return what makes each pair of documents near, as `found_by` does, but `chain` for pairs in `refused`.
 
-    If all pairs are listed, only signatures decide, because a pair does not imply that one of the two is dropped.
+    If all pairs are listed, only signatures decide, because a pair does not mean that one of the documents is dropped.
     """
     found = found_by(documents.signatures(some), documents.signatures(others), options)
     return found if options.pairs == "all" else np.where(are_in(pair_words(some, others), refused), "chain", found)
 
 
 def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDArray[np.str_]:
-    """Return what makes each pair near: `distance`, `key`, or `chain` if only other documents connect the two."""
+    """Return what makes each pair near: `distance`, `key`, or `chain` if only other documents connect them."""
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     is_near = distances <= options.max_distance
     alike = are_alike(some.sketches, others.sketches, options.max_sketch, distances)
@@ -193,7 +194,7 @@ def found_by(some: Signatures, others: Signatures, options: DedupOptions) -> NDA
 
 
 def about_pairs(signatures: Signatures, options: DedupOptions) -> int:
-    """Estimate the number of near pairs, without those of equal documents."""
+    """Estimate the number of near pairs, not counting pairs of equal documents."""
     distance, sketch = options.max_distance, options.max_sketch
     found = find_crowded(signatures, max_distance=distance, max_sketch=sketch, memory_bytes=options.memory_bytes)
     return found.estimate()
@@ -213,7 +214,7 @@ def _grouping(doc_ids: SpilledIds, stored: Stored, kept: Int64s, fingerprints: U
 
 
 def _smallest_ids(doc_ids: SpilledIds, stored: Stored, kept: Int64s, members: Int64s) -> Int64s:
-    """Return, at the index of each kept document, the number of the document with the smallest id in its cluster."""
+    """Return, at each kept document's index, the number of the document with the smallest id in its cluster."""
     smallest = np.arange(len(kept))
     members = members[np.argsort(kept[members], kind="stable")]  # members of a cluster are adjacent
     cluster, least = -1, ""
@@ -236,20 +237,20 @@ def match_stored(
     write: Callable[[MatchRows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
-    """Query an index for every signature; omits matches with the batch's own documents.
+    """Query an index for every signature; ignores matches that are documents in the batch.
 
-    Documents of the batch are compared within it, as they are now; otherwise two that are already stored would drop
-    each other. Unless all pairs are listed, only the nearest match is written, because a document near a crowd has as
-    many matches as the crowd has documents.
+    Documents in the batch are only compared with each other, in their current state. Otherwise, two of them that are
+    already stored would each be dropped because of the other. Unless all pairs are listed, only the nearest match is
+    written, because a document near a crowd has as many matches as the crowd has documents.
 
     Args:
         index: Index to query; it is only read.
         documents: The batch.
         options: Decides which documents match.
-        write: Called with columns of document, stored document, distance, first seen and, if there are signatures,
-            similarity and found by. Rows are ordered by signature (in the order of first documents), then by document,
-            then nearest first.
-        progress: Called with the numbers of signatures (done, total).
+        write: Called with the columns document, stored document, distance, first seen and, if there are signatures,
+            similarity and found by. Rows are ordered by signature (in the order of their first documents), then by
+            document, then nearest first.
+        progress: Called with the number of signatures done and their total number.
     """
     found = _StoredMatches(documents, write, has_all=options.pairs == "all")
     order, starts = _by_signature(documents, options.memory_bytes)
@@ -266,7 +267,7 @@ def match_stored(
 def _asked(
     index: HSimIndex, queries: Signatures, options: DedupOptions, found: _StoredMatches
 ) -> Sequence[Sequence[Match]]:
-    """Return matches of each query, nearest first: all, or enough to include one outside the batch if there is any."""
+    """Return the matches of each query, nearest first: all, or enough to include any match outside the batch."""
     ask = partial(index.query_many, max_distance=options.max_distance, max_sketch=options.max_sketch)
     if options.pairs == "all":
         return ask(queries)
@@ -281,7 +282,7 @@ def _asked(
 
 
 def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int64s]:
-    """Return the comparable documents grouped by signature, in the order of first documents, and where groups begin."""
+    """Return the comparable documents grouped by signature, in order of first documents, and where groups begin."""
     among = documents.comparable
     place = group_equal(documents.signatures(among), memory_bytes=memory_bytes)
     order = np.argsort(place, kind="stable")
@@ -301,7 +302,7 @@ class _StoredMatches:
         self._rows: list[tuple[int, Match]] = []
 
     def take(self, groups: Sequence[Sequence[int]], near: Sequence[Sequence[Match]]) -> None:
-        """Record the matches, nearest first, of groups of equal documents."""
+        """Record the matches of groups of equal documents; each group's matches are given nearest first."""
         strangers = self.strangers_in(match for matches in near for match in matches)
         for numbers, matches in zip(groups, near, strict=True):
             others = [match for match in matches if match.doc_id in strangers]
@@ -312,7 +313,7 @@ class _StoredMatches:
         self.write_rows()
 
     def strangers_in(self, matches: Iterable[Match]) -> frozenset[str]:
-        """Return the ids of matches that are not documents of the batch."""
+        """Return the ids of matches that are not documents in the batch."""
         met = list(dict.fromkeys(match.doc_id for match in matches))
         return frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist())) if met else frozenset()
 

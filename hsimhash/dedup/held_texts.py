@@ -1,4 +1,4 @@
-"""Hold the texts of small inputs in memory until the report is written, so that they need not be read again."""
+"""Hold the texts of small inputs in memory until the report is written, so that they do not have to be read again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hsimhash.inputs.reader import HELD_BYTES, Batch
 
 
 class HeldTexts:
-    """Texts by input and line: all of them, or none if they take more than `HELD_BYTES`."""
+    """Texts by input and line: all texts, or none if they take more than `HELD_BYTES`."""
 
     def __init__(self) -> None:
         self._left = HELD_BYTES
         self._batches = defaultdict[int, list[tuple[Int64s, Sequence[str]]]](list)  # by input; lines and texts
 
     def take(self, batch: Batch) -> None:
-        """Hold the texts of the next batch; once there are too many, drop all of them."""
+        """Hold the texts of the next batch; once they exceed the limit, drop all texts."""
         texts = batch.documents.texts
         if self._left < 0 or not texts:
             return
@@ -33,7 +33,7 @@ class HeldTexts:
             self._batches[batch.input].append((lines, texts))
 
     def at(self, place: int, lines: Sequence[int]) -> list[tuple[int, str]] | None:
-        """Return (line, text) of the given lines of the input at a place, or None if its texts are not held."""
+        """Return (line, text) for the given lines of input number `place`, or None if its texts are not held."""
         if place not in self._batches:
             return None
         batches, found = self._batches[place], []

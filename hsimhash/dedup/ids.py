@@ -1,7 +1,7 @@
-"""Keep document ids in a file, and find repeated ones when there are too many for memory.
+"""Keep document ids in a file, and find repeated ids even if there are too many for memory.
 
-A table of digests finds ids that may be repeated. While documents are read it takes 16 to 32 bytes per id; a dict would
-take 200. Candidates are compared with the ids themselves, so that two ids are never confused.
+A table of digests finds ids that may be repeated. While documents are read, it takes 16 to 32 bytes per id; a dict
+would take 200. Ids with the same digest are compared in full, so that two ids are never confused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.pairs.distinct import Column
 
-IDS_AT_ONCE = 1 << 16  # ids in memory at a time while all are read
-IDS_SORTED = 1 << 18  # ids sorted at a time, into one file each
-WINDOW_BYTES = 1 << 16  # ids that begin in the same window of this size are read together
+IDS_AT_ONCE = 1 << 16  # number of ids in memory at a time while all ids are read
+IDS_SORTED = 1 << 18  # number of ids that are sorted together and written to one file
+WINDOW_BYTES = 1 << 16  # ids that begin in the same window of this many bytes are read together
 LEAST_ROOM = 1 << 10  # initial capacity in digests
 
 
@@ -33,10 +33,10 @@ def murmur_digests(doc_ids: Sequence[bytes]) -> Uint64s:
 
 
 class DigestTable:
-    """Maps digests to numbers 0, 1, …: a hash table with open addressing that handles many digests at a time.
+    """Maps digests to the numbers 0, 1, …: a hash table with open addressing that handles many digests at a time.
 
     A slot holds a number plus 1, or 0 if it is free. A digest is in the first slot of its own sequence (`_next`) that
-    was free when it was added. At least half of the slots are free, so every search ends, at a free slot if not before.
+    was free when it was added. At least half of the slots are free, so every search reaches the digest or a free slot.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class DigestTable:
         return digests & np.uint64(len(self._slots) - 1)
 
     def _next(self, slots: Uint64s, digests: Uint64s) -> Uint64s:
-        """Return the slots after these; the step is odd, so a sequence visits every slot."""
+        """Return the slots after the given slots; the step is odd, so a sequence visits every slot."""
         return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
 
     def find(self, digests: Uint64s) -> Int64s:
-        """Return the number of each digest, -1 if it is unknown; for a repeated digest, any one of its numbers."""
+        """Return the number of each digest, or -1 if it is unknown; for a repeated digest, any of its numbers."""
         found = np.full(len(digests), -1, np.int64)
         left, slots = np.arange(len(digests)), self._first(digests)
         while len(left):
@@ -65,7 +65,7 @@ class DigestTable:
         return found
 
     def add(self, digests: Uint64s) -> None:
-        """Add digests under the next numbers."""
+        """Add digests with the next numbers."""
         stop = self._count + len(digests)
         if stop > len(self._digests):
             self._grow(1 << stop.bit_length())
@@ -86,14 +86,14 @@ class DigestTable:
         slots = self._first(digests)
         while len(numbers):
             is_free = self._slots[slots] == 0
-            self._slots[slots[is_free]] = numbers[is_free]  # if several have the same slot, one of them wins
+            self._slots[slots[is_free]] = numbers[is_free]  # if several get the same slot, one of them wins
             continues = self._slots[slots] != numbers
             numbers, digests = numbers[continues], digests[continues]
             slots = self._next(slots[continues], digests)
 
 
 class SpilledIds:
-    """Distinct ids by number, 0, 1, …, in a file of `folder`, one per line; ids do not have control characters."""
+    """Distinct ids, numbered 0, 1, …, in a file in `folder`, one per line; ids do not have control characters."""
 
     def __init__(self, folder: Path, digests_of: Callable[[Sequence[bytes]], Uint64s] = murmur_digests) -> None:
         self._folder = folder
@@ -103,7 +103,7 @@ class SpilledIds:
         self._size = self._count = 0
         self._digests_of = digests_of
         self._table = DigestTable()
-        self._alike: dict[str, int] = {}  # ids that share a digest with another, which is very rare
+        self._alike: dict[str, int] = {}  # ids that share a digest with another id, which is very rare
         with output_errors(folder):
             self._data.append(np.empty(0, np.uint8))  # creates the file
             self._ends.append(np.zeros(1, np.int64))
@@ -116,7 +116,7 @@ class SpilledIds:
             yield from self.within(start, min(start + IDS_AT_ONCE, self._count))
 
     def add(self, doc_ids: Sequence[str]) -> Int64s:
-        """Number new ids and return -1 for them; return the number of known ones."""
+        """Number the new ids; return -1 for each new id, and its number for each known id."""
         encoded = _encoded(doc_ids)
         digests = self._digests_of(encoded)
         met = self._table.find(digests)
@@ -132,7 +132,7 @@ class SpilledIds:
         return earlier
 
     def find(self, doc_ids: Sequence[str]) -> Int64s:
-        """Return the number of each id, -1 if it is unknown."""
+        """Return the number of each id, or -1 if it is unknown."""
         return self._confirmed(doc_ids, self._table.find(self._digests_of(_encoded(doc_ids))))
 
     def settle(self) -> None:
@@ -148,7 +148,7 @@ class SpilledIds:
         return numbers
 
     def _compared(self, doc_ids: Sequence[str], earlier: Int64s, new: Int64s) -> Int64s:
-        """Return those of `new` that are the first with their id, and set `earlier` for the others."""
+        """Return the places in `new` where an id occurs first, and set `earlier` for its other places."""
         numbers: dict[str, int] = {}
         first: list[int] = []
         for place in new.tolist():
@@ -178,7 +178,7 @@ class SpilledIds:
             return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
 
     def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
-        """Return the ids with the given numbers; the ids in `beyond` have the numbers after the last own one."""
+        """Return the ids with the given numbers; the ids in `beyond` have the numbers after those in the file."""
         if not len(numbers):
             return []
         distinct, places = np.unique(numbers, return_inverse=True)
@@ -187,7 +187,7 @@ class SpilledIds:
         return [names[place] for place in places.tolist()]
 
     def _ascending(self, numbers: Int64s) -> list[str]:
-        """Return the ids of ascending numbers, with one read per window."""
+        """Return the ids with the given ascending numbers, with one read per window."""
         lines: list[bytes] = []
         with output_errors(self._folder), self._path.open("rb", buffering=0) as file:
             ends = self._ends.mapped()
@@ -201,7 +201,7 @@ class SpilledIds:
         return b"".join(lines).decode().split("\n")[:-1]
 
     def places(self, numbers: Int64s, ids_sorted: int = IDS_SORTED) -> Int64s:
-        """Return an array with the rank of each of some numbers by id; all other numbers have 0."""
+        """Return an array with the rank by id of each given number, and 0 for all other numbers."""
         places = np.zeros(self._count, np.int64)
         with output_errors(self._folder), ExitStack() as stack:
             runs = []

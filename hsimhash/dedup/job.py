@@ -1,6 +1,6 @@
-"""Run the steps of `hsimhash dedup`: from inputs to pairs, clusters and what to keep, in a folder of results.
+"""Run the steps of `hsimhash dedup`: write pairs, clusters and lists of what to keep to a results folder.
 
-Results depend only on inputs and options. Two runs can differ only in the entry `run` of `stats.json`.
+Results depend only on the inputs and options. Two runs can differ only in the `run` entry in `stats.json`.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def dedup(
     against: HSimIndex | Profile,
     observer: Observer = UNWATCHED,
 ) -> DedupSummary:
-    """Find near-duplicates in inputs, and write what to keep; the inputs are not changed.
+    """Find near-duplicates in inputs, and write which documents to keep; the inputs are not changed.
 
     Args:
         inputs: Inputs found by `find_inputs`.
-        folder: Folder for the results; all of them appear when they are complete.
+        folder: Folder for the results; they appear only when all of them are complete.
         options: Options of the run.
-        against: Index with earlier documents, whose profile is then used, or else the profile.
+        against: Index with earlier documents, whose profile is then used, or a profile.
         observer: Receives progress and warnings.
 
     Raises:
-        ValueError: An argument is invalid, or there are already results; nothing was written.
+        ValueError: An argument is invalid, or the folder already has results; nothing was written.
         HsimhashError: The folder cannot be written.
     """
     form = table_form(options.table_format)
@@ -88,7 +88,7 @@ def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, aga
         check_distance(options.max_distance, against.layout)
     textless = [one.name for one in inputs if one.has_fingerprints]
     if textless and needs_lengths(options.keep):
-        raise ValueError(f"keep policy longest needs texts, and input {textless[0]} holds fingerprints; omit it")
+        raise ValueError(f"keep policy longest needs texts, but input {textless[0]} holds fingerprints; omit it")
 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
@@ -100,7 +100,7 @@ def _check_place(inputs: Sequence[Input], folder: Path) -> None:
             )
         if any(one.reads(folder / name) for name in NAMES):
             raise ValueError(
-                f"input {one.name} has the name of a result in {folder}, so it would be lost; choose another"
+                f"input {one.name} has the name of a result in {folder} and would be overwritten; choose another folder"
             )
 
 
@@ -181,22 +181,22 @@ class _DedupRun:
         about = about_pairs(documents.signatures(documents.comparable), self.options)
         if about > len(documents.doc_ids):
             self.observer.say(
-                f"about {about:,} near pairs will be listed, besides those of equal documents; each takes up to 40 "
-                f"bytes of memory and a row; --pairs kept lists each dropped document with the one kept for it"
+                f"about {about:,} near pairs will be listed, in addition to pairs of equal documents; each takes up to "
+                f"40 bytes of memory and a row; --pairs kept lists only each dropped document and the one kept for it"
             )
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Warn if a policy does not have an effect, as with a misspelt field, or cannot compare some values."""
+        """Warn if a policy does not have any effect, as with a misspelled field, or cannot compare some values."""
         for policy in filter(documents.values.get, self.options.keep):
             values = documents.values[policy]
             if values.count and not values.compared:
                 self.observer.say(f'keep {policy}: no document has a field "{policy.field}" that can be compared')
             elif values.unfit:
-                wanted = "neither a number nor an ISO 8601 time" if policy.kind == "newest" else "no number"
+                wanted = "neither a number nor an ISO 8601 time" if policy.kind == "newest" else "not a number"
                 (first,) = documents.doc_ids.at(np.array([values.first_unfit]))
                 self.observer.say(
-                    f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {values.unfit:,}, the '
-                    f"first is {first!r:.200}"
+                    f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {values.unfit:,}, '
+                    f"starting with {first!r:.200}"
                 )
 
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:
@@ -207,7 +207,21 @@ class _DedupRun:
         if count := len(stored.same_ids):
             (example,) = documents.doc_ids.at(stored.same_ids[:1])
             self.observer.say(
-                f"already stored under the same id: {count:,}, such as {example!r:.200}; if that is another document, "
-                f"use other ids: for files, pass the folder that contains their folder"
+                f"documents already stored under the same id: {count:,}, such as {example!r:.200}; if these are "
+                f"different documents, use other ids: for files, pass the folder that contains their folder"
             )
+        self._warn_of_other_ids(documents, stored)
         return stored
+
+    def _warn_of_other_ids(self, documents: Collected, stored: Stored) -> None:
+        """Warn if all documents may have been stored under other ids, so that each is a duplicate of itself."""
+        numbers, nearest = documents.comparable, stored.nearest[documents.comparable]
+        if len(numbers) < 2 or np.any(nearest < 0):
+            return
+        if np.array_equal(documents.fingerprints[numbers], stored.fingerprints[nearest]):
+            (own,) = documents.doc_ids.at(numbers[:1])
+            self.observer.say(
+                f"every document has the fingerprint of a stored one with another id, such as {own!r:.200} and "
+                f"{stored.doc_ids[nearest[0]]!r:.200}; if these are the same documents, use the ids under which they "
+                f"are stored: for files, pass the folder that was ingested"
+            )

@@ -1,4 +1,4 @@
-"""Compare the texts of documents that would be dropped by key alone."""
+"""Compare the texts of documents that would be dropped only because they share a key with the kept document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Looked(NamedTuple):
     """The result of comparing texts."""
 
     refused: Int64s = _NONE  # pairs whose texts share too little, as ascending `pair_words`
-    unseen: int = 0  # number of documents dropped by key alone although their texts could not be compared
+    unseen: int = 0  # number of documents dropped only by key whose texts could not be compared
     reasons: tuple[str, ...] = ()  # why these texts could not be compared
 
 
@@ -61,9 +61,9 @@ class TextCheck:
         self._shingles.__exit__(*exc_info)
 
     def refuses(self, dropped: Int64s, kept: Int64s) -> Bools:
-        """Return for each dropped document whether its text shares too little with that of the kept one.
+        """Return whether each dropped document's text shares too little with the text of the kept document.
 
-        If one of the texts is not available, this is False, and the sketches decide.
+        The result is False if either text is not available; the sketches then decide.
         """
         if self._options.max_sketch is None:
             return np.zeros(len(dropped), np.bool_)
@@ -73,10 +73,10 @@ class TextCheck:
         return found
 
     def looked(self, dropped: Int64s, kept: Int64s) -> Looked:
-        """Compare the documents dropped by key alone, and return the result of this and all earlier comparisons."""
+        """Compare the documents dropped only by key; return the result of this and all earlier comparisons."""
         if self._options.max_sketch is None:
             return Looked()
-        self.refuses(dropped, kept)  # not all were compared: in a component others may connect the two
+        self.refuses(dropped, kept)  # not all were compared: in a component, other documents may connect the two
         pairs = zip(dropped.tolist(), kept.tolist(), strict=True)
         unread = [unread for pair in pairs if (unread := [one for one in pair if one not in self._shingles])]
         numbers = np.array([number for some in unread for number in some], np.int64)
@@ -85,5 +85,5 @@ class TextCheck:
 
     def _reason(self, at: int) -> str:
         if self._profile.sketch is None:
-            return f"profile {self._profile.name} makes no sketches"
+            return f"profile {self._profile.name} does not make sketches"
         return self._missing.get(at, f"{self._inputs[at].name} has changed since it was read")

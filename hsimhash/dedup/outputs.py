@@ -1,19 +1,19 @@
-"""Manage the folder of results: all files appear at the end, one after the other, `stats.json` last.
+"""Manage the results folder: all files appear at the end, one after another, with `stats.json` last.
 
-| file | what |
+| file | content |
 |---|---|
-| `pairs` | left id, right id, distance: the kept document and one that is dropped for it; or all near pairs |
-| `clusters` | id, cluster, kept, kept id, distance to it, size, diameter: every document |
-| `matches` | id, old id, distance, first seen: near documents of a stored index |
+| `pairs` | left id, right id, distance: a kept document and a document dropped for it; or all near pairs |
+| `clusters` | id, cluster, kept, kept id, distance to it, size, diameter: a row for every document |
+| `matches` | id, old id, distance, first seen: near documents in a stored index |
 | `keep.txt`, `drop.txt` | ids, one per line |
-| `rejects.jsonl`, `short.jsonl` | invalid records; texts with too few features, or none |
-| `report.html` | a page for people |
+| `rejects.jsonl`, `short.jsonl` | invalid records; texts with too few features or none at all |
+| `report.html` | a report to read |
 | `stats.json` | counts, options, times; appears after everything else |
-| `.dedup.new/` | files of a running process, and its lock; if nobody holds the lock, those of an unfinished run |
+| `.dedup.new/` | lock and files of a running process, or the files of an unfinished run if the lock is free |
 
 Tables are `.parquet` or `.jsonl`. If documents have sketches or keys, the tables of pairs and matches also have the
-similarity (null if a sketch is missing) and what found the pair: `distance`, `key`, or `chain` if only other documents
-connect the two.
+similarity (null if a sketch is missing) and how the pair was found: `distance`, `key`, or `chain` if only other
+documents connect the two.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ output_errors = partial(
 
 @contextmanager
 def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Provide a folder for results; if the block ends without an error, they are moved to `path`.
+    """Provide a temporary folder for results; if the block ends without an error, move them to `path`.
 
     `path` is created if needed; files of an unfinished run are deleted.
 
     Raises:
-        ValueError: There are results, or other files with their names, and `overwrite` is false.
+        ValueError: `path` has results, or other files with their names, and `overwrite` is false.
         StoreBusyError: Another process is working in the folder.
         HsimhashError: The folder cannot be created or written.
     """
@@ -74,7 +74,7 @@ def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
-    """Lock the folder, and delete files of an unfinished run."""
+    """Lock the folder, and delete the files of an unfinished run."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is not a folder; choose another name for the results")
     is_unfinished = new.exists()
@@ -83,7 +83,7 @@ def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
     new.mkdir(exist_ok=True)
     lock = lock_or_refuse(new / _LOCK, f"works in {path}", "choose another folder")
     try:
-        _refuse_results(path, () if overwrite else (STATS,))  # another run may have finished meanwhile
+        _refuse_results(path, () if overwrite else (STATS,))  # another run may have finished in the meantime
         for name in NAMES if is_unfinished and not (path / STATS).exists() else ():
             (path / name).unlink(missing_ok=True)
         for left in new.iterdir():
@@ -123,8 +123,8 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; raise `ValueError` if the results are not complete."""
     if not (folder / STATS).is_file():
-        raise ValueError(f"{folder} has no {STATS}, so it is not the complete result of a dedup; " + DEDUP_AGAIN)
+        raise ValueError(f"{folder} does not have complete results of a dedup: {STATS} is missing; " + DEDUP_AGAIN)
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]
     if not found:
-        raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)
+        raise ValueError(f"{folder} does not have a file {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)
     return found[0]

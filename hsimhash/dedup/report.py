@@ -1,8 +1,8 @@
-"""The data of report.html, the warnings, and the rendered page.
+"""Define the data of report.html and the warnings, and render the page.
 
-The page is one file without scripts or external resources. Its size does not grow with the number of documents. The
-template engine escapes every value; characters that could disturb the surrounding text are shown by number. The data
-have full names, which the page shortens.
+The page is a single file without scripts or external resources. Its size does not grow with the number of documents.
+The template engine escapes every value; characters that could disturb the surrounding text are shown as their code
+points. The data contains full names, which the page shortens.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from hsimhash.dedup.word_diff import Comparison, IdPart, id_parts, shortened
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-CLUSTERS_SHOWN = 20  # clusters with a warning, the largest ones, and the least alike
-LARGEST_SHOWN = 5  # how many of them are the largest ones
-MEMBERS_LISTED = 20  # members listed per cluster; the rest are only counted
-MEMBERS_OPEN = 6  # shorter lists of members are open, others folded
+CLUSTERS_SHOWN = 20  # clusters with a warning, the largest clusters, and the least similar clusters
+LARGEST_SHOWN = 5  # how many of these clusters are shown for their size
+MEMBERS_LISTED = 20  # members listed per cluster; more members are only counted
+MEMBERS_OPEN = 6  # shorter lists of members are open; all other lists are folded
 DIFFS_SHOWN = 2  # members per cluster whose differences are shown
 CLUSTERS_LISTED = 500  # largest clusters, listed on one line each
 PAIRS_SHOWN = 3  # pairs per distance
 
 NOTICES_SHOWN = 3  # warnings of each kind
-# A cluster or a fingerprint gets a warning from this number and this share of all documents on.
+# A cluster or a fingerprint gets a warning if it has at least this number and this share of all documents.
 LARGE = 100
 LARGE_SHARE = 0.01
-# Too short documents get a warning from this number and this share of all documents on.
+# There is a warning if at least this number and this share of all documents are too short.
 MANY_SHORT = 10
 MANY_SHORT_SHARE = 0.05
 
 INPUTS_NAMED = 3
-ID_CHARS = 200  # characters shown of an id or a name: if it is longer, its beginning and its end
-LINK_CHARS = 500  # longest id that becomes a link
+ID_CHARS = 200  # characters shown of an id or a name; of a longer one, its beginning and its end
+LINK_CHARS = 500  # maximum length of an id that becomes a link
 
-_SIZE_STEPS = (1, 2, 5)  # the bars of the chart of sizes begin at these numbers times powers of ten
+_SIZE_STEPS = (1, 2, 5)  # the bars in the chart of sizes begin at these numbers times powers of ten
 
-# An id that becomes a link. Ids with characters that are shown by number do not.
+# An id that becomes a link. Ids with characters that are shown as code points do not become links.
 _URL = re.compile('https?://[^\\s\\\\<>"]+', re.ASCII | re.IGNORECASE)
-# Control characters, characters that reverse or hide the surrounding text, and those that UTF-8 cannot encode. They are
-# listed here because Unicode tables change.
+# Control characters, characters that reverse or hide the surrounding text, and characters that UTF-8 cannot encode.
+# They are listed here because Unicode tables change.
 _HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ud800-\\udfff\\ufeff\\ufff0-\\ufffb\\ufffe\\uffff\\U000e0000-\\U000e007f]+"
@@ -62,31 +62,31 @@ _LONE_MARK = re.compile(
 class ShownPair:
     """Two documents, and the differences between their texts."""
 
-    left: str  # id of one document; in a cluster that of the kept one
+    left: str  # id of one document; in a cluster, of the kept document
     right: str
     distance: int  # bits
     comparison: Comparison | None = None  # None if a text is not available, or the texts are too long to compare
 
     @property
     def equal_words(self) -> float | None:
-        """The share of equal words, rounded down to four decimals, so that it is 1 only if all words are equal."""
+        """The share of equal words, rounded down to four decimal places, so that it is 1 only if all are equal."""
         return math.floor(self.comparison.equal_share * 10_000) / 10_000 if self.comparison else None
 
     def has_changes_of(self, other: ShownPair) -> bool:
-        """Whether this pair has exactly the same changed passages as another one."""
+        """Whether this pair has exactly the same changed passages as another pair."""
         mine, others = self.comparison, other.comparison
         return mine is not None and others is not None and mine.passages == others.passages
 
 
 @dataclass(frozen=True, slots=True)
 class ReportCluster:
-    """A cluster of two or more documents; `members` has MEMBERS_LISTED of the dropped ones, the least alike first."""
+    """A cluster of two or more documents; `members` are up to MEMBERS_LISTED dropped documents, least similar first."""
 
     kept_id: str
-    size: int  # documents, the kept one included
-    diameter: int  # greatest distance between two of them, bits
+    size: int  # number of documents, including the kept one
+    diameter: int  # greatest distance between two of them, in bits
     members: tuple[tuple[str, int], ...] = ()  # (id, distance to the kept document)
-    pairs: tuple[ShownPair, ...] = ()  # the kept document with each of the first members, the least alike first
+    pairs: tuple[ShownPair, ...] = ()  # the kept document with each of the first members, least similar first
     first_line: str = ""  # first line of the kept document's text, if available
 
     @property
@@ -96,13 +96,13 @@ class ReportCluster:
 
     @property
     def share_by_id(self) -> dict[str, float]:
-        """The share of equal words of each dropped document that was compared with the kept one."""
+        """The share of equal words for each dropped document that was compared with the kept document."""
         return {pair.right: share for pair in self.pairs if (share := pair.equal_words) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The pairs at one distance. Of equal documents, each counts once, paired with the first of them."""
+    """The pairs at one distance. Equal documents count once each, paired with the first of them."""
 
     bits: int  # the distance
     pairs: int  # number of pairs
@@ -115,37 +115,37 @@ class Retry:
     """The same run with another distance."""
 
     bits: int
-    command: str  # command for a shell; empty if it cannot be pasted
+    command: str  # shell command; empty if it cannot be pasted
 
 
 @dataclass(frozen=True, slots=True)
 class DedupCommands:
     """Commands that the reader of a report may want to run next."""
 
-    more: Retry | None = None  # finds more; None if there is no greater distance
+    more: Retry | None = None  # finds more pairs; None if there is no greater distance
     fewer: Retry | None = None
-    apply: str = ""  # writes the kept documents; empty if `apply` cannot copy such inputs
+    apply: str = ""  # writes the kept documents; empty if `apply` cannot copy these inputs
     has_short_url: bool = False  # whether the commands lack a part of a URL that may be secret
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Numbers of documents, except for clusters and pairs, and for `rejected` and `repeated`, which count records."""
+    """Counts of documents, except that `rejected` and `repeated` count records, and others count clusters or pairs."""
 
-    documents: int  # documents read, without rejects
+    documents: int  # documents read, not counting rejects
     dropped: int
-    clusters: int  # clusters of two documents or more
-    equal: int  # documents with the fingerprint, sketch and key of an earlier one
+    clusters: int  # clusters of two or more documents
+    equal: int  # documents with the same fingerprint, sketch and key as an earlier document
     short: int  # documents too short for a fingerprint; they are kept
     rejected: int
     matched: int | None = None  # documents with a match in the stored index; None if there is no index
     largest_cluster: int = 0
     pairs: int = 0
     by_key: int | None = None  # pairs found by key alone; None if the profile makes only fingerprints
-    unconfirmed: int | None = None  # additional pairs that are not near because their sketches differ; None: unknown
-    exact: int = 0  # documents so short that only equal texts match
-    repeated: int = 0  # records that repeat an earlier one
-    split: int = 0  # components that were larger than allowed and were cut into stars
+    unconfirmed: int | None = None  # more pairs that are not near because their sketches differ; None: unknown
+    exact: int = 0  # documents so short that only identical texts match
+    repeated: int = 0  # records that repeat an earlier record
+    split: int = 0  # components that were larger than allowed and were split into stars
 
     @property
     def headline(self) -> str:
@@ -175,7 +175,7 @@ class Totals:
 
     @property
     def large_size(self) -> float:
-        """The number of documents from which on a cluster or a repeated fingerprint gets a warning."""
+        """The smallest number of documents for which a cluster or a repeated fingerprint gets a warning."""
         return max(LARGE, LARGE_SHARE * self.documents)
 
     def to_json(self) -> dict[str, object]:
@@ -209,18 +209,18 @@ class ReportData:
     """Everything that the report shows."""
 
     inputs: tuple[str, ...]  # names, as given
-    newest_input: str  # when the newest input file was modified; empty if unknown. The report does not read a clock
+    newest_input: str  # when the newest input file was modified; empty if unknown. The current time is never used
     settings: tuple[tuple[str, str], ...]  # (name, value), such as ("layout", "10"), in the order to show
     totals: Totals
     cluster_sizes: Mapping[int, int]  # size (2 and up) → number of clusters
-    distances: tuple[Distance, ...]  # all from 0 bits to just beyond the limit
-    sampled: tuple[int, int]  # how many signatures were sampled to count pairs beyond the limit, and how many there are
+    distances: tuple[Distance, ...]  # every distance from 0 bits to just beyond the limit
+    sampled: tuple[int, int]  # number of signatures sampled to count pairs beyond the limit, and number of all
     notices: tuple[Notice, ...]
     clusters: tuple[ReportCluster, ...]  # clusters to show, with members and pairs
-    listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, the largest first
+    listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, largest first
     clusters_file: str = "the clusters table"  # file with all clusters
     keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
-    texts_missing: str = ""  # why some texts are not available, in sentences; empty if all are
+    texts_missing: str = ""  # why some texts are not available, in sentences; empty if all are available
     commands: DedupCommands = DedupCommands()
 
 
@@ -237,7 +237,7 @@ def find_notices(
         totals: The counts.
         giants: Clusters of `large_size` or more documents that are not all equal.
         hot: Fingerprints of `large_size` or more documents, with the number of documents.
-        unseen: Number of documents dropped by key alone although their texts could not be compared.
+        unseen: Number of documents dropped only by key whose texts could not be compared.
         reasons: Why these texts could not be compared.
     """
 
@@ -248,8 +248,8 @@ def find_notices(
         Notice(
             "Giant cluster",
             f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}; some are {plural_bits(one.diameter)} "
-            "apart. Read its texts below before you drop them: pages made from one template, or a chain of small "
-            "changes, can end up in one cluster. A smaller --distance keeps more of them apart.",
+            "apart. Read the texts below before you drop these documents: pages made from one template, or a chain of "
+            "small changes, can end up in one cluster. A smaller --distance keeps more of them apart.",
         )
         for one in giants
     ]
@@ -270,16 +270,16 @@ def find_notices(
     if unseen:
         more = [f"{len(reasons) - INPUTS_NAMED:,} more inputs"] if len(reasons) > INPUTS_NAMED else []
         detail = (
-            f"{counted(unseen)} were dropped by their key, and their texts could not be compared with those kept: "
-            f"{'; '.join([*reasons[:INPUTS_NAMED], *more])}. Sketches decided, which are estimates: some of these "
-            "documents may share less than half of their text with the one kept."
+            f"{counted(unseen)} were dropped by their key, but their texts could not be compared with the kept texts: "
+            f"{'; '.join([*reasons[:INPUTS_NAMED], *more])}. Their sketches were compared instead, which are only "
+            "estimates: some of these documents may share less than half of their text with the document kept."
         )
         notices.append(Notice("Texts not compared", detail))
     return tuple(notices)
 
 
 def write_report(file: TextIO, data: ReportData) -> None:
-    """Write the report to a file opened as UTF-8; the same data always give the same bytes."""
+    """Write the report to a file opened as UTF-8; the same data always gives the same bytes."""
     page = page_environment("dedup").get_template("report.html.jinja")
     file.write(
         page.render(
@@ -295,8 +295,8 @@ def write_report(file: TextIO, data: ReportData) -> None:
 
 @cache
 def page_environment(part: str) -> Environment:
-    """Return the template environment for the pages of a subpackage; it also has the report's templates."""
-    # Imported here because it takes 20 ms, and most tasks do not need it.
+    """Return the template environment for the pages of a subpackage; it also includes the report's templates."""
+    # Imported here because the import takes 20 ms and most tasks do not need it.
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -323,12 +323,12 @@ class _Bars(NamedTuple):
 
 
 def _greatest(rows: Sequence[_Bars]) -> list[int]:
-    """Return the greatest count of each column, to which bars are proportional."""
+    """Return the greatest count in each column; the longest bar stands for it."""
     return [max(counts) for counts in zip(*(row.counts for row in rows), strict=True)]
 
 
 def _sizes(clusters: Mapping[int, int]) -> list[_Bars]:
-    """Return the numbers of clusters and of their documents by size: 2, 3, 4, 5–9, 10–19, 20–49, …."""
+    """Return the number of clusters and of their documents for each range of sizes: 2, 3, 4, 5–9, 10–19, 20–49, …."""
     if not clusters:
         return []
     starts = [2, 3, 4, 5]
@@ -351,7 +351,7 @@ def _sizes(clusters: Mapping[int, int]) -> list[_Bars]:
 
 
 def _shown(value: object) -> object:
-    """Return a value as the page shows it: numbers with commas, a run of hidden characters as the number of the first.
+    """Return a value as the page shows it: numbers with commas, and runs of hidden characters as the first code point.
 
     Text is not escaped here, and values that are already HTML are not changed.
     """
@@ -373,7 +373,7 @@ def _cut(name: str) -> str:
 
 
 def _marked(doc_id: str, other: str | None = None) -> list[IdPart]:
-    """Return an id in parts, marked where it differs from another one; a long id is shortened."""
+    """Return an id in parts, marked where it differs from another id; a long id is shortened."""
     parts = [shortened(part) for part in id_parts(doc_id, doc_id if other is None else other)]
     if len(parts) == 1 or sum(len(part.text) for part in parts) > 2 * ID_CHARS:
         return [IdPart(_cut(doc_id), False)]
@@ -390,7 +390,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share with one decimal, rounded down, so that it is 100% only if everything is equal."""
+    """Return a share with one decimal place, rounded down, so that it is 100% only if everything is equal."""
     return "100%" if share == 1 else f"{math.floor(1000 * share) / 10:.1f}%"
 
 

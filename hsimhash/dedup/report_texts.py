@@ -17,18 +17,18 @@ from hsimhash.dedup.rereading import texts_again
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
 
-HELD_BYTES = 64 << 20  # most bytes of texts in memory; above that, they go to a file
-COMPARED_CHARS = 40_000_000  # total characters after which no more texts are compared: at most a minute
+HELD_BYTES = 64 << 20  # maximum bytes of text in memory; more texts go to a file
+COMPARED_CHARS = 40_000_000  # total characters after which no more texts are compared; takes at most a minute
 FIRST_LINE_CHARS = 120
 
 
 class Texts:
-    """Texts of documents by number; above HELD_BYTES they are in a file of `folder`. A context manager."""
+    """Texts of documents by number; if they exceed HELD_BYTES, they go to a file in `folder`. A context manager."""
 
     def __init__(
         self, folder: Path, *, compared_chars: int = COMPARED_CHARS, tell: Callable[[], object] = lambda: None
     ) -> None:
-        self._tell = tell  # called for each pair, because long texts take seconds
+        self._tell = tell  # called for each pair, because comparing long texts takes seconds
         self.first_lines: dict[int, str] = {}
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
@@ -51,7 +51,7 @@ class Texts:
             self._file.write(data)
 
     def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
-        """Return two documents, each a number and an id, with the differences if both texts are available."""
+        """Return two documents, each given as (number, id), with their differences if both texts are available."""
         self._tell()
         pair = left[0], right[0]
         if pair not in self._found and self._places.keys() >= {*pair} and self._chars_left > 0:
@@ -67,7 +67,7 @@ class Texts:
 
     @property
     def note(self) -> str:
-        """Why texts are missing or pairs were not compared, in sentences; may be empty."""
+        """Why texts are missing or pairs were not compared, in full sentences; may be empty."""
         missing, notes = self._missing, []
         if missing:
             more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
@@ -85,7 +85,7 @@ class Texts:
         compared: Collection[int],
         listed: Collection[int],
     ) -> None:
-        """Take the texts of documents to compare, and of those whose first lines are listed."""
+        """Add the texts of documents to compare, and of documents whose first lines are listed."""
         wanted = np.array(sorted({*compared, *listed}), np.int64)
         missing: dict[int, str] = {}
         for number, text in texts_again(documents, inputs, options, wanted, missing):
@@ -94,7 +94,7 @@ class Texts:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a text that has a word; empty if the text has none."""
+    """Return the first line of a text that contains a word; empty if no line does."""
     word = re.search(r"\w", text)
     start = text.rfind("\n", 0, word.start()) + 1 if word else len(text)
     line = text[start : start + FIRST_LINE_CHARS].lstrip().partition("\n")[0]
@@ -104,7 +104,7 @@ def first_line(text: str) -> str:
 def date_of(inputs: Sequence[Input]) -> str:
     """Return when the newest input file was modified; empty if there are no files.
 
-    The same files give the same report at any time.
+    Unlike the current time, this gives the same report for the same files.
     """
     times = []
     for one in inputs:

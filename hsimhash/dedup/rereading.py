@@ -1,4 +1,4 @@
-"""Texts of documents: those that are held, or else read from the inputs again."""
+"""Return the texts of documents, from memory if they are held there, else by reading the inputs again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ STDIN_NAME = "standard input"  # name in the report
 def texts_again(
     documents: Collected, inputs: Sequence[Input], options: InputOptions, wanted: Int64s, missing: dict[int, str]
 ) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of the `wanted` documents, which are given in ascending order.
+    """Yield (number, text) for the `wanted` documents, which must be in ascending order.
 
-    Documents whose record has another id or length by now are skipped. For each input that cannot be read again, its
+    Documents whose record now has another id or length are skipped. For each input that cannot be read again, its
     number and the reason are added to `missing`.
     """
     rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)

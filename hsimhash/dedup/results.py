@@ -1,4 +1,4 @@
-"""Write the results: tables, lists of ids, the report, and last the statistics."""
+"""Write the results: tables, lists of ids, the report and, last, the statistics."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ MATCH_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("distance", "bits"),
     ("first_seen", "number"),
 )
-# Additional columns for pairs and matches if documents have sketches or keys.
+# Additional columns in the tables of pairs and matches if documents have sketches or keys.
 SIGNATURE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("similarity", "share"), ("found_by", "text"))
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Writes the results of a run. `url` is the index that was compared with; `out` is the final folder."""
+    """Writes the results of a run. `url` is the index that documents were compared with; `out` is the final folder."""
 
     outcome: Outcome
     inputs: Sequence[Input]
@@ -79,7 +79,7 @@ class Results:
                 yield PairBlock(among[block.left[part]], among[block.right[part]], block.distance[part])
 
     def _kept_pairs(self) -> Iterator[PairBlock]:
-        """Yield the pairs of each dropped document, in order, and the one kept for it, unless that is a stored one."""
+        """Yield each dropped document with the document kept for it, in order, unless a stored document is kept."""
         grouping = self.outcome.grouping
         for start in range(0, len(grouping.kept), BLOCK_ROWS):
             kept = grouping.kept[start : start + BLOCK_ROWS]
@@ -87,7 +87,7 @@ class Results:
             yield PairBlock(kept[dropped], dropped + start, grouping.distance[dropped + start])
 
     def _write_clusters(self, folder: Path, form: Form) -> None:
-        """Write each document's row of the table of clusters, and its id to one of the lists."""
+        """Write a row in the table of clusters for each document, and its id to one of the lists."""
         doc_ids, grouping = self.outcome.documents.doc_ids, self.outcome.grouping
         with (
             open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table,
@@ -125,7 +125,7 @@ class Results:
         )
 
     def _named(self, numbers: Int64s, start: int, own: Sequence[str]) -> list[str]:
-        """Return the ids with the given numbers, most of which are start, start + 1, …, with the ids in `own`."""
+        """Return the ids with the given numbers, most of which are start, start + 1, …, whose ids are in `own`."""
         others = np.flatnonzero(numbers != np.arange(start, start + len(own)))
         names = list(own)
         for place, name in zip(others.tolist(), self.outcome.names(numbers[others]), strict=True):
@@ -212,7 +212,7 @@ class Results:
 
 
 def _read_as(one: Input) -> dict[str, str]:
-    """Return what `auto` meant for an input, so that the same records can be read again under another name."""
+    """Return the detected formats of an input, so that the same records can be read again under another name."""
     found = {"format": "fingerprints" if one.has_fingerprints and one.kind == "tsv" else one.kind}
     return found | ({"fingerprint_format": one.formats[0]} if len(one.formats) == 1 else {})
 

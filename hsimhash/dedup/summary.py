@@ -1,8 +1,9 @@
-"""Compute the numbers in `stats.json` and the data of `report.html` from the outcome of a run.
+"""Compute the numbers in `stats.json` and the data for `report.html` from the outcome of a run.
 
-To count what a greater distance would add, `ROWS` fingerprints are compared with all others, or more as long as there
-are at most `CELLS` comparisons; in a small set these are all of them. In a crowd fewer suffice, so the comparison ends
-after `HITS` pairs. This takes a few microseconds per document, for any distance and distribution of fingerprints.
+To estimate what a greater distance would add, a sample of fingerprints is compared with all fingerprints. The sample
+has `ROWS` fingerprints, or as many as `CELLS` comparisons allow, which includes every fingerprint in a small set. If
+there are crowds, fewer fingerprints suffice, so the comparison ends after `HITS` pairs. This takes a few microseconds
+per document, for any distance and distribution of fingerprints.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
 
 BEYOND_BITS = 3
-ROWS = 2_000  # fewest fingerprints compared with all others
-CELLS = 100_000_000  # number of comparisons up to which more fingerprints are compared
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # size of a tile, which stays in the processor's cache
-HITS = 2_000_000  # pairs after which no more fingerprints are compared, because each has many in a crowd
-FEW_HITS = 1 << 14  # pairs below which their number hardly affects the time
-HELD = 1_000  # pairs kept per distance, from which some are chosen
+ROWS = 2_000  # minimum number of fingerprints to sample
+CELLS = 100_000_000  # number of comparisons up to which more fingerprints are sampled
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # size of a tile, which fits into the processor's cache
+HITS = 2_000_000  # number of pairs after which sampling stops; a fingerprint in a crowd has many pairs
+FEW_HITS = 1 << 14  # number of pairs that hardly affects the time
+HELD = 1_000  # maximum number of pairs to keep per distance; the report shows some of them
 
 Couples = list[tuple[int, int]]
 
 
 class _Clusters(NamedTuple):
-    """The clusters of two documents or more, in order of `kept`: arrays of the same length."""
+    """The clusters of two or more documents, in order of `kept`, as arrays of the same length."""
 
     kept: Int64s  # number of the kept document
     first: Int64s  # number of the cluster's first document in the inputs
@@ -68,7 +69,7 @@ class Outcome:
     pairs: Pairs  # near pairs, numbered among the comparable documents
     options: DedupOptions
     grouping: Grouping  # the clusters
-    stored: Stored | None  # stored documents near them; None if there is no index
+    stored: Stored | None  # stored documents near these documents; None if there is no index
     looked: Looked  # result of comparing texts
 
     def names(self, numbers: Int64s) -> list[str]:
@@ -109,33 +110,33 @@ class Outcome:
 
     @property
     def cluster_sizes(self) -> dict[int, int]:
-        """The number of clusters by size, from 2 on."""
+        """The number of clusters by size; sizes start at 2."""
         sizes, counts = np.unique(self._clusters.size, return_counts=True)
         return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
 
     @cached_property
     def _listed_pairs(self) -> Pairs:
-        """The pairs to count and show; unless all are listed, equal documents already have a pair with the kept one."""
+        """The pairs to count and show; unless all are listed, they include each equal document with the kept one."""
         if self.options.pairs == "all":
             return self.pairs
         return replace(self.pairs, groups=np.arange(len(self.pairs.groups)))
 
     @cached_property
     def distances(self) -> dict[int, int]:
-        """The number of pairs by distance; if all are listed, each equal document counts once, with the first."""
+        """The number of pairs by distance; if all pairs are listed, each equal document counts once."""
         counts = self._counts[: self.options.max_distance + 1].copy()
         counts[0] += np.count_nonzero(_is_equal(self._listed_pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
 
     @property
     def key_distances(self) -> dict[int, int]:
-        """The number of pairs beyond the distance that share a key, by distance."""
+        """The number of pairs beyond the maximum distance that share a key, by distance."""
         beyond = self.options.max_distance + 1
         return {bits: count for bits, count in enumerate(self._counts[beyond:].tolist(), beyond) if count}
 
     @cached_property
     def _counts(self) -> Int64s:
-        """The number of pairs of documents that are not equal, by distance."""
+        """The number of pairs of unequal documents, by distance."""
         return np.bincount(self.pairs.distance, minlength=FINGERPRINT_BITS + 1)
 
     @cached_property
@@ -155,7 +156,7 @@ class Outcome:
 
     @cached_property
     def _giants(self) -> list[int]:
-        """The clusters that get a warning, as indices in `_clusters`, the widest first."""
+        """The clusters that get a warning, as indices in `_clusters`, widest first."""
         clusters = self._clusters
         giants = np.flatnonzero((clusters.size >= self.totals.large_size) & (clusters.diameter > 0))
         order = np.lexsort((clusters.first[giants], -clusters.size[giants], -clusters.diameter[giants]))
@@ -164,15 +165,15 @@ class Outcome:
 
     @cached_property
     def _listed(self) -> list[int]:
-        """The clusters to list, as indices in `_clusters`, the largest first."""
+        """The clusters to list, as indices in `_clusters`, largest first."""
         order: list[int] = np.lexsort((self._clusters.first, -self._clusters.size))[:CLUSTERS_LISTED].tolist()
         return order
 
     @cached_property
     def _unlikeness(self) -> Int64s:
-        """For each document, the number of bits, of 64, in which it differs from the one kept for it.
+        """For each document, the number of bits, out of 64, in which it differs from the document kept for it.
 
-        Sketches are preferred to fingerprints, because they estimate the share of equal shingles.
+        Sketches are used instead of fingerprints if both exist, because they estimate the share of equal shingles.
         """
         documents, kept = self.documents, self.grouping.kept
         bits = self.grouping.distance.astype(np.int64)
@@ -185,7 +186,7 @@ class Outcome:
 
     @cached_property
     def _doubtful(self) -> list[int]:
-        """The clusters to check first, as indices in `_clusters`: those with the least alike documents."""
+        """The clusters to check first, as indices in `_clusters`: those with the least similar documents."""
         clusters, dropped = self._clusters, np.flatnonzero(self.grouping.kept != np.arange(len(self.grouping.kept)))
         greatest = np.zeros(len(clusters.kept), np.int64)
         np.maximum.at(greatest, np.searchsorted(clusters.kept, self.grouping.kept[dropped]), self._unlikeness[dropped])
@@ -196,7 +197,7 @@ class Outcome:
 
     @cached_property
     def _shown(self) -> dict[int, list[int]]:
-        """Index of each cluster to show → some of its dropped documents, the least alike first."""
+        """Index of each cluster to show → some of its dropped documents, least similar first."""
         grouping, shown = self.grouping, {}
         chosen = [*self._giants, *self._listed[:LARGEST_SHOWN], *self._doubtful]
         for at in list(dict.fromkeys(chosen))[:CLUSTERS_SHOWN]:
@@ -214,7 +215,7 @@ class Outcome:
         return ReportCluster(self._name(kept), size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
-        """Return the clusters to show, the least alike first, with some members and differences of their texts."""
+        """Return the clusters to show, least similar first, with some members and the differences of their texts."""
         found = []
         for at, members in self._shown.items():
             bits = self.grouping.distance[members].tolist()
@@ -254,7 +255,7 @@ class Outcome:
         return [(int(among[left]), int(among[right])) for left, right in couples]
 
     def sampled_distances(self, texts: Texts) -> tuple[Distance, ...]:
-        """Return each distance with its count, and some pairs."""
+        """Return each distance with its number of pairs and some of these pairs."""
         counts = {**self.distances, **self.beyond.pairs}
         found = []
         for bits, couples in self._samples.items():
@@ -290,7 +291,7 @@ class Outcome:
 
 
 def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
-    """Return the pairs of a cluster that show something new, the least alike first.
+    """Return the pairs of a cluster that show something new, least similar first.
 
     Equal texts are shown only if the cluster has no other pair. The same change in two documents is shown once.
     """
@@ -303,27 +304,27 @@ def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
 
 
 def _alikeness(cluster: ReportCluster) -> tuple[bool, bool, float]:
-    """Return a sort key for clusters: exact copies come last, after those whose texts were not compared."""
+    """Return a sort key for clusters: exact copies come last, after clusters whose texts were not compared."""
     share = cluster.equal_words
     return share == 1, share is None, share or 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beyond:
-    """Pairs of distinct fingerprints, or signatures, just beyond the distance limit."""
+    """Pairs of distinct fingerprints or signatures just beyond the distance limit."""
 
     pairs: Mapping[int, int]  # distance → number of pairs; an estimate if not all were compared
-    held: Mapping[int, Couples]  # distance → at most HELD pairs, by the first positions of both
-    sampled: int  # how many signatures were compared with all others
-    distinct: int  # how many distinct signatures there are
+    held: Mapping[int, Couples]  # distance → at most HELD pairs; each document is the first with its signature
+    sampled: int  # number of signatures that were compared with all signatures
+    distinct: int  # number of distinct signatures
 
 
 def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:
-    """Count pairs that only a `max_distance` greater by up to BEYOND_BITS would find; `groups` is `Pairs.groups`."""
+    """Count the pairs that up to BEYOND_BITS more than `max_distance` would add; `groups` is `Pairs.groups`."""
     first, max_distance = np.flatnonzero(np.equal(groups, np.arange(len(groups)))), options.max_distance
     values = signatures.fingerprints[first]
     sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
-    # Sample from the sorted order, because the order of the inputs may be periodic.
+    # Sample from the sorted fingerprints, because the order of the inputs may be periodic.
     rows = np.argsort(values)[np.arange(sampled) * len(values) // max(1, sampled)]
     last = min(max_distance + BEYOND_BITS, FINGERPRINT_BITS)
     met = dict.fromkeys(range(max_distance + 1, last + 1), 0)
@@ -345,13 +346,13 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
         if hits - before < FEW_HITS:  # each block has a fixed cost, even with few pairs
             together *= 2
     sampled = compared
-    # A pair is found from both of its ends if both are among the rows.
+    # A pair is found twice if both of its fingerprints are among the rows.
     pairs = {bits: round(count * len(values) / (2 * sampled)) if sampled else 0 for bits, count in met.items()}
     return Beyond(pairs, {bits: sorted(set(ones)) for bits, ones in held.items()}, sampled, len(values))
 
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
-    """Yield the pairs of a row and any value at a distance in (least, most], in blocks of at least `FEW_HITS`."""
+    """Yield pairs of a row and any value whose distance is in (least, most], in blocks of at least `FEW_HITS` pairs."""
     met, count = list[PairBlock](), 0
     for start in range(0, len(rows), ROWS_AT_ONCE):
         some = rows[start : start + ROWS_AT_ONCE]
@@ -370,7 +371,7 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
 
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:
-    """Return for each distant pair whether a greater limit would make it near, unless it already shares a key."""
+    """Return which distant pairs a greater limit would make near; pairs that share a key are near already."""
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     alike = are_alike(some.sketches, others.sketches, max_sketch, distances)
     added: Bools = alike & ~some.keying.shared(some.keys, others.keys)
@@ -382,7 +383,7 @@ def _couples(left: Int64s, right: Int64s) -> Couples:
 
 
 def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
-    """Return some pairs at a distance, evenly spread; equal documents are paired with the first of them."""
+    """Return some pairs at one distance, evenly spread; each equal document is paired with the first of its group."""
     at = np.flatnonzero(pairs.distance == bits)
     equal = np.flatnonzero(_is_equal(pairs)) if bits == 0 else at[:0]
     left, right = np.append(pairs.groups[equal], pairs.left[at]), np.append(equal, pairs.right[at])
@@ -391,7 +392,7 @@ def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
 
 
 def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
-    """Return some pairs at a distance beyond the limit, evenly spread."""
+    """Return some pairs at one distance beyond the limit, evenly spread."""
     held = beyond.held[bits]
     return [held[at] for at in _spread(np.arange(len(held)), count).tolist()]
 
@@ -404,5 +405,5 @@ def _spread(numbers: Int64s, count: int) -> Int64s:
 
 
 def _is_equal(pairs: Pairs) -> Bools:
-    """Return which documents equal an earlier one."""
+    """Return which documents equal an earlier document."""
     return np.not_equal(pairs.groups, np.arange(len(pairs.groups)))

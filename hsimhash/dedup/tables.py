@@ -33,19 +33,19 @@ def table_form(name: str) -> Form:
         raise ValueError(f"unknown table format {name!r}; use {', '.join(TABLE_FORMATS)}")
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     if name == "parquet" and not has_arrow:
-        raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or ask for jsonl")
+        raise ValueError("Parquet needs pyarrow; pip install 'hsimhash[parquet]', or use jsonl")
     return "parquet" if has_arrow and name != "jsonl" else "jsonl"
 
 
 def open_table(path: Path, form: Form, columns: Sequence[tuple[str, ColumnKind]]) -> _JsonTable | _ParquetTable:
-    """Begin a table with named columns; `write` adds rows, and the table is complete when the block ends."""
+    """Start a table with named columns; `write` adds rows, and the table is complete when the block ends."""
     return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
 
 
 class _JsonTable(AbstractContextManager["_JsonTable"]):
     def __init__(self, path: Path, columns: Sequence[tuple[str, ColumnKind]]) -> None:
         self._kinds = [kind for _, kind in columns]
-        # A tuple's items replace each %s, which is the fastest way to format many lines.
+        # % formatting is the fastest way to format many lines.
         self._line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name, _ in columns) + "}\n"
         self._file: BinaryIO = path.open("xb")
 

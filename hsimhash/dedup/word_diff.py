@@ -1,7 +1,7 @@
-"""Show where two texts or two ids differ, by words, or by characters for Han and kana.
+"""Show where two texts or two ids differ: by words, or by characters for Han and kana.
 
-Texts are compared completely, with the fewest changed tokens. Texts that are both very long and very different are not
-compared, because this would take minutes.
+Texts are compared in full, with the fewest changed tokens. Texts that are both very long and very different are not
+compared, because that would take minutes.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein, Opcodes
 
-WORK = 4_000_000_000  # largest product of tokens and edits for a comparison: about three seconds
-EDITS = 64  # first guess of the number of edits if the product might exceed WORK
-TOKEN_CHARS = 40  # longest token; longer runs without blanks are split
-CONTEXT_CHARS = 80  # characters of an equal stretch shown on either side of a change
-CHANGE_CHARS = 300  # characters shown at either end of a long changed stretch
-PASSAGE_CHARS = 500  # length from which on the next change ends a passage
-SHOWN_CHARS = 1_500  # characters of a text after which no further passage begins
-OPENING_CHARS = 300  # characters shown of two texts with the same words
+WORK = 4_000_000_000  # maximum product of tokens and edits for a comparison, which takes about three seconds
+EDITS = 64  # initial guess of the number of edits if the product might exceed WORK
+TOKEN_CHARS = 40  # maximum length of a token; longer runs without blanks are split
+CONTEXT_CHARS = 80  # characters of an equal stretch to show on either side of a change
+CHANGE_CHARS = 300  # characters to show at either end of a long changed stretch
+PASSAGE_CHARS = 500  # a passage longer than this ends before the next change
+SHOWN_CHARS = 1_500  # characters of a text after which no more passages are shown
+OPENING_CHARS = 300  # characters to show of two texts with the same words
 
-LEAST_COMMON = 0.4  # least share of common characters of two ids for which differences are marked
-EQUAL_CHARS = 60  # characters shown of a part that both ids share
-CHANGED_CHARS = 120  # characters shown of a part that differs
+LEAST_COMMON = 0.4  # minimum share of common characters in two ids for which differences are marked
+EQUAL_CHARS = 60  # characters to show of a part that both ids share
+CHANGED_CHARS = 120  # characters to show of a part that differs
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"  # belong to the character before them
 _SIGNS = "!-/:-@\\[-^`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u303f\uff00-\uff0f\uff1a-\uff20"
-# White space belongs to the token after it, or at the end of the text to the token before it.
+# White space belongs to the token after it or, at the end of the text, to the token before it.
 _TOKEN = re.compile(
     rf"\s*(?:[^\s{_CJK}{_SIGNS}]{{1,{TOKEN_CHARS}}}|[{_CJK}{_SIGNS}][{_MARKS}]{{0,{TOKEN_CHARS}}})(?:\s+\Z)?|\s+\Z"
 )
@@ -40,7 +40,7 @@ _PART = re.compile(r"[^\W_]+|[\W_]")
 
 
 class Stretch(NamedTuple):
-    """A run of tokens that are equal in both texts, ignoring white space, or that differ."""
+    """A run of tokens that are equal in both texts (ignoring white space) or that differ."""
 
     is_equal: bool
     left: Sequence[str]
@@ -48,7 +48,7 @@ class Stretch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A stretch as shown: the text of each side."""
+    """A stretch as it is shown: the text on each side."""
 
     is_equal: bool
     left: str
@@ -69,7 +69,7 @@ class Comparison:
 
     equal_share: float  # share of equal tokens in both texts, 0 to 1; 1 only if all are equal
     passages: Passages  # where the texts differ
-    opening: str  # beginning of the texts if nothing differs, else empty
+    opening: str  # beginning of the texts if they do not differ, else empty
 
 
 def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
@@ -85,12 +85,12 @@ def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words, characters and signs; joining them gives the text."""
+    """Split a text into words, characters and signs; joined, they are the text again."""
     return _TOKEN.findall(text)
 
 
 def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
-    """Return both texts as alternating equal and changed stretches, which together are the texts; None as in `compare`.
+    """Split both texts into alternating equal and changed stretches; return None as `compare` does.
 
     Differences in white space are ignored. A single equal token between two changes becomes part of the change.
     """
@@ -134,7 +134,7 @@ def _edits(a: Sequence[str], b: Sequence[str], work: int) -> Opcodes | None:
 
 
 def passages(found: Sequence[Stretch]) -> Passages:
-    """Reduce stretches to the changes with their context, up to SHOWN_CHARS of a text; keeps line breaks."""
+    """Reduce stretches to the changes with their context, up to SHOWN_CHARS of a text; line breaks are kept."""
     shown, chars = [], 0
     for group in _groups(found):  # stop early, because long texts may have 100,000 changes
         if chars >= SHOWN_CHARS:
@@ -146,7 +146,7 @@ def passages(found: Sequence[Stretch]) -> Passages:
 
 
 def _groups(found: Sequence[Stretch]) -> Iterator[tuple[Part, ...]]:
-    """Yield the passages: a long equal stretch ends one and begins the next."""
+    """Yield the passages; a long equal stretch ends one passage and begins the next."""
     group: list[Part] = []
     for part in _parts(found):
         if group and (part is None or (not part.is_equal and _chars(group) > PASSAGE_CHARS)):
@@ -159,7 +159,7 @@ def _groups(found: Sequence[Stretch]) -> Iterator[tuple[Part, ...]]:
 
 
 def _parts(found: Sequence[Stretch]) -> Iterator[Part | None]:
-    """Yield the parts of stretches to show, and None where a passage ends."""
+    """Yield the parts to show, and None where a passage ends."""
     for number, (is_equal, *sides) in enumerate(found):
         if not is_equal:
             yield Part(False, *map(_shorten, sides))
@@ -191,7 +191,7 @@ def _shorten(tokens: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Normalize white space: keep line breaks, but at most one empty line at a time; other runs become one space."""
+    """Normalize white space: keep line breaks, with at most one empty line in a row; other runs become one space."""
     return re.sub(r"\s+", lambda blanks: "\n" * min(2, blanks[0].count("\n")) or " ", text)
 
 
@@ -202,7 +202,7 @@ def opening(text: str) -> str:
 
 
 def _context(tokens: Sequence[str], step: int) -> str:
-    """Return the first tokens (`step` 1) or the last ones (-1), as many as fit into CONTEXT_CHARS."""
+    """Return as many of the first tokens (`step` 1) or the last tokens (`step` -1) as fit into CONTEXT_CHARS."""
     near = [_plain(token) for token in tokens[::step][:CONTEXT_CHARS]]
     count = bisect_right(list(accumulate(map(len, near))), CONTEXT_CHARS)
     return "".join(near[:count][::step])
@@ -216,9 +216,9 @@ class IdPart(NamedTuple):
 
 
 def id_parts(doc_id: str, other: str) -> list[IdPart]:
-    """Split `doc_id` into the parts that `other` shares and those that it does not.
+    """Split `doc_id` into the parts that `other` shares and the parts that it does not.
 
-    Joining the parts gives the id. An id that equals `other` or has little in common with it is one unchanged part.
+    Joined, the parts are the id. An id that equals `other` or has little in common with it is one unchanged part.
     """
     mine, others = _PART.findall(doc_id), _PART.findall(other)
     parts: list[IdPart] = []

@@ -1,4 +1,4 @@
-"""Turn text into a 64-bit fingerprint or a signature, as a profile defines it.
+"""Turn text into a 64-bit fingerprint or a signature, as defined by a profile.
 
 Dictionaries and tables are loaded when the first text is processed, not on import.
 """

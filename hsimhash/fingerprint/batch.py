@@ -1,4 +1,4 @@
-"""A batch of normalised texts, with everything that several parts of their signatures share."""
+"""A batch of normalised texts, with the intermediate results that several parts of a signature share."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ LETTERS = (HAN, SPACED, UNSPACED)  # the classes of letters, marks and digits
 
 
 class TextBatch:
-    """Normalised texts as code points, each followed by `SEPARATOR`.
+    """Normalised texts as code points, with `SEPARATOR` after each text.
 
     Args:
-        recipe: Recipe that normalised them.
+        recipe: Recipe by which the texts were normalised.
         codes: Code points of all texts.
         ends: Positions of the separators; shape (texts,).
         fields: Number of fields per document. Each field is a text, and the fields of a document are adjacent.
@@ -46,7 +46,7 @@ class TextBatch:
 
     @staticmethod
     def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
-        """Normalise texts by the recipe; raise `ValueError` for a text that it does not support."""
+        """Normalise texts as the recipe defines; raise `ValueError` for a text that it does not support."""
         if recipe.is_normal:
             codes = normalize(texts, recipe.normalize)
             batch = TextBatch(recipe, codes, np.flatnonzero(codes == SEPARATOR), fields)
@@ -64,8 +64,8 @@ class TextBatch:
         return batch
 
     def read_han(self) -> None:
-        """Convert Han characters to simplified forms; in Japanese texts, treat them as kana if the recipe says so."""
-        simplified = simplify(self.codes)  # Han stays Han
+        """Convert Han characters to simplified forms; with `simplified-2`, treat them as kana in Japanese texts."""
+        simplified = simplify(self.codes)  # the classes of code points do not change
         if self.recipe.han == CHINESE_ONLY_NAME:
             sizes = np.diff(self.ends, prepend=-1)
             starts = self.ends + 1 - sizes
@@ -103,7 +103,7 @@ class TextBatch:
 
     @cached_property
     def words(self) -> tokens.Units:
-        """Words of scripts with spaces."""
+        """The words in scripts with spaces."""
         return tokens.word_units(*self.bare, every_script=False)
 
     @cached_property
@@ -126,7 +126,7 @@ class TextBatch:
         return bool(np.isin(self.classes, LETTERS).any())
 
     def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
-        """Return the units of sketches, words and characters of scripts without spaces, with their hashes."""
+        """Return the units of sketches (words, and characters of scripts without spaces), with their hashes."""
         if not (self.has_han or self.has_unspaced):
             return self.words, self.word_hashes
         units = tokens.word_units(*self.bare, every_script=True)
@@ -137,9 +137,9 @@ class TextBatch:
 
 
 def refuse_surrogates(codes: Uint32s, name: str) -> None:
-    """Raise `ValueError` for a lone surrogate, which the profile `name` does not normalise away."""
+    """Raise `ValueError` for a lone surrogate, which the profile called `name` does not replace."""
     wrong = codes[codes >> 11 == 0x1B]
     if len(wrong):
         raise ValueError(
-            f"lone surrogate U+{wrong[0]:04X}: profile {name} takes texts as they are; replace lone surrogates first"
+            f"lone surrogate U+{wrong[0]:04X}: profile {name} does not replace lone surrogates; replace them first"
         )

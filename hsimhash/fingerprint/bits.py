@@ -1,17 +1,18 @@
-"""Fingerprints as numbers and as words: validation, formats, distances.
+"""Fingerprints as numbers and as text: validation, formats, distances.
 
 The format of fingerprints is decided for a whole input, never word by word:
 
 | format | a fingerprint |
 |---|---|
-| hex | 16 hexadecimal digits, or `0x` and up to 16 |
-| decimal | a number below 2**64; no leading zero in 16 digits |
-| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as in Java and PostgreSQL; 16 digits as above |
+| hex | 16 hexadecimal digits, or `0x` and up to 16 hexadecimal digits |
+| decimal | a number below 2**64; if it has 16 digits, the first is not 0 |
+| signed | a number from -2**63 to 2**63 - 1: 64 bits as in Java and PostgreSQL; the same rule for 16 digits |
 | binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
 A word may fit several formats. `12` is the same number in decimal and signed, but `1291587514616409` is a different
-number in hex. So an input starts with all formats possible. Each word rules out the formats that it does not fit, and a
-word is accepted only if all remaining formats agree on it. JSON numbers mean the same in every format.
+number in hex. So every format is possible at the start of an input. Each word rules out the formats that it does not
+fit, and a word is accepted only if it is the same number in all remaining formats. A JSON number is the same
+fingerprint in every format.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ ALL_FORMATS: Formats = get_args(Format)
 FORMAT_NAMES = ("auto", *ALL_FORMATS)
 HEX: Formats = ("hex",)
 _NAME_FORMAT = Remedy("name the format with format=", "name the format with --fingerprint-format")
-_OTHER_FORMAT = Remedy("choose another format=", "choose another --fingerprint-format")
+_OTHER_FORMAT = Remedy("choose another format with format=", "choose another format with --fingerprint-format")
 _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
 class _Form(NamedTuple):
-    """A way to write 64 bits, as numbers from `least` upwards."""
+    """A way to write 64 bits, as a number of at least `least`."""
 
     accepted: str
     pattern: re.Pattern[str]
@@ -91,7 +92,7 @@ def distances(query: int, fingerprints: Uint64s) -> Uint8s:
         Shape (n,), uint8, in bits, 0 to 64, in the given order.
 
     Raises:
-        ValueError: `query` is outside [0, 2**64).
+        ValueError: `query` is not in [0, 2**64).
     """
     bits: Uint8s = np.bitwise_count(fingerprints ^ np.uint64(as_fingerprint(query)))
     return bits
@@ -104,7 +105,7 @@ def as_fingerprint(value: int) -> int:
     number = int(value)
     if 0 <= number < LIMIT:
         return number
-    raise ValueError(f"fingerprint {value} is outside [0, 2**64); give an unsigned number below 2**64")
+    raise ValueError(f"a fingerprint must be 0 to 2**64 - 1, got {value}")
 
 
 def whole_number(value: object, name: str) -> int:
@@ -115,7 +116,7 @@ def whole_number(value: object, name: str) -> int:
 
 
 def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
-    """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names an invalid one."""
+    """Return fingerprints as an array of shape (n,), uint64; raise `ValueError` or `TypeError` for an invalid one."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
         return fingerprints
     numbers: list[int] = fingerprints.tolist() if isinstance(fingerprints, np.ndarray) else list(fingerprints)
@@ -131,7 +132,7 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
 
 
 def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
-    """Return the first position or insertion point of each number below `count` in ascending ones, shape (count,)."""
+    """Return the insertion point of each number below `count` in an ascending array, before equals; shape (count,)."""
     sizes = np.bincount(ordered, minlength=count)
     starts: Int64s = np.cumsum(sizes) - sizes
     return starts
@@ -140,7 +141,7 @@ def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
 def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return the distinct values of an array of any shape, ascending.
 
-    `np.unique` imports numpy.ma on its first call, which would delay the first call in a forked process.
+    `np.unique` is not used, because its first call imports numpy.ma, which would delay every forked process.
     """
     ordered: NDArray[_Scalar] = np.sort(values, axis=None)
     is_new: Bools = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
@@ -167,18 +168,19 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
     """Parse a fingerprint.
 
     Args:
-        text: The word; surrounding whitespace is ignored.
-        format: `hex`, `decimal`, `signed` or `binary`. With `auto`, a word that is a different number in another format
-            is rejected, so do not parse the words of one source separately.
+        text: The fingerprint; surrounding whitespace is ignored.
+        format: `hex`, `decimal`, `signed` or `binary`. With `auto`, a text that is a different number in different
+            formats is rejected. Name the format if several fingerprints come from one source, because `auto` detects
+            the format of each text separately.
 
     Raises:
-        ValueError: it is not a fingerprint in this format, or it is ambiguous (16 digits without a letter).
+        ValueError: the text is not a fingerprint in this format, or it is ambiguous (16 digits without a letter).
     """
     return read_fingerprint(text, formats_named(format))
 
 
 def read_fingerprint(written: str | int, formats: Formats) -> int:
-    """Return the fingerprint in a word or JSON number if all `formats` that fit it agree; else raise `ValueError`."""
+    """Return the fingerprint in a word or JSON number; raise `ValueError` unless all `formats` that fit it agree."""
     if _is_in_all(written, formats):
         return int(written)
     values = {value for one in formats if (value := _value(written, _FORMS[one])) is not None}
@@ -195,9 +197,9 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
 
 
 def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
-    """Return those of `formats` that fit a series of words and JSON numbers; stops reading once only one is left.
+    """Return the `formats` that fit a series of words and JSON numbers; stop reading once only one format is left.
 
-    A word that fits none of the remaining formats is ignored: it is a bad record, or contradicts earlier ones.
+    A word that fits none of the remaining formats is ignored: it is a bad record, or contradicts earlier words.
     """
     for one in written:
         if len(formats) == 1:
@@ -214,12 +216,12 @@ def fitting(written: str | int, formats: Formats) -> Formats:
 
 
 def spoken(formats: Formats) -> str:
-    """Return the formats in words for the user."""
+    """Return the formats as a phrase for messages."""
     return " or ".join("hexadecimal" if one == "hex" else one for one in formats)
 
 
 def _is_in_all(written: str | int, formats: Formats) -> bool:
-    """Whether it is a JSON number that is the same in all of `formats`: a fast check for the usual case."""
+    """Whether `written` is a JSON number that is the same in all `formats`: a fast check for the usual case."""
     return isinstance(written, int) and 0 <= written < (LIMIT // 2 if "signed" in formats else LIMIT)
 
 

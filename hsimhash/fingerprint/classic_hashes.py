@@ -1,14 +1,14 @@
-"""Hashes of other libraries and articles, computed for many spans of a buffer at once.
+"""Hash functions from other libraries and articles, computed for many spans of a buffer at once.
 
-Each is a small function of numbers that accepts whole arrays as well as single integers. The short spans of a batch are
-hashed together, position by position, and a long span alone by the same definition.
+Each is defined by a small function that accepts arrays as well as single integers. The short spans of a batch are
+hashed together, position by position; a long span is hashed alone, by the same function.
 
 | hash | bits | definition |
 |---|---|---|
 | FNV-1, FNV-1a | 64 | Fowler, Noll, Vo; a unit is a byte, or a whole UTF-16 code unit as returned by Java's `charAt` |
-| times33 | 64 | Bernstein: from 5381 on, `h * 33 + byte` |
+| times33 | 64 | Bernstein: starts with 5381, then `h * 33 + byte` |
 | one-at-a-time | 32 | Jenkins, Dr. Dobb's, 1997 |
-| CRC32C | 32 | Castagnoli, reflected polynomial 82f63b78; without the last inversion, as in ClickHouse's simhash |
+| CRC32C | 32 | Castagnoli, reflected polynomial 82f63b78; without the final inversion, as in ClickHouse's simhash |
 | lookup3 | 64 | Jenkins, 2006: `hashlittle2` with both seeds 0, `(pc << 32) | pb` |
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 
-VECTOR_UNITS = 512  # longer spans are rare, and hashing them one by one is as fast
+VECTOR_UNITS = 512  # longer spans are rare, and hashing them one by one is just as fast
 Number = Any  # an int or a uint64 array; NumPy's types cannot express that the result has the type of the argument
 HashStep = Callable[[Number, Number], Number]  # state, next unit → state
 CodeUnits = NDArray[np.uint8] | NDArray[np.uint16]
@@ -83,7 +83,7 @@ def crc32c(state: Number, unit: Number) -> Number:
 
 
 def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: int) -> Uint64s:
-    """Return the state of each half-open span [start, end) of units, folded from `first` on, one position at a time.
+    """Fold each half-open span [start, end) of units into a state, starting with `first`, one position at a time.
 
     Args:
         units: Bytes or UTF-16 code units.
@@ -95,7 +95,7 @@ def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: 
     length = ends - starts
     order: Int64s | slice = slice(None)
     if (length != length[:1]).any():
-        order = np.argsort(-length, kind="stable")  # keeps the spans that still have units in front
+        order = np.argsort(-length, kind="stable")  # longest first, so that the spans with units left come first
     place_of, sizes = starts[order], length[order]
     states = np.full(len(sizes), first, np.uint64)
     most = min(int(sizes[0]), VECTOR_UNITS) if len(sizes) else 0
@@ -111,7 +111,7 @@ def fold(units: CodeUnits, starts: Int64s, ends: Int64s, step: HashStep, first: 
 
 
 def utf16_units(buffer: bytes, starts: Int64s, ends: Int64s) -> tuple[CodeUnits, Int64s, Int64s]:
-    """Convert UTF-8 to UTF-16 code units, with the starts and ends of its spans."""
+    """Convert UTF-8, and the starts and ends of its spans, to UTF-16 code units."""
     octets = np.frombuffer(buffer, np.uint8)
     width = ((octets & 0xC0) != 0x80).astype(np.int64) + (octets >= 0xF0)
     offset = np.concatenate(([0], np.cumsum(width)))

@@ -1,16 +1,16 @@
-"""Extract keywords like cppjieba 5 for yanyiwu/simhash: cut, count, weigh, keep the first N.
+"""Extract keywords like cppjieba 5, as used by yanyiwu/simhash: cut the text, count and weight words, keep the top N.
 
-The lists come from the user: cppjieba's own dictionary, idf table and stop words. Texts are cut like cppjieba, not
-jieba:
+The user supplies cppjieba's dictionary, idf table and stop words. Texts are cut as in cppjieba, not as in jieba:
 
-* rjieba finds the words of the dictionary by their frequencies. Only blanks, `，` and `。` cut the text beforehand.
-* The rest between them, including punctuation and letters, goes through the hidden Markov model as one piece. Its table
-is jieba's, rounded to six digits.
-* Keywords of equal weight are chosen and ordered as by `std::partial_sort` of GNU's library. So the fingerprints are
-those of cppjieba built by GCC.
+* rjieba finds the words in the dictionary by their frequencies. Before that, the text is only split at blanks, `，` and
+`。`.
+* Everything between these words, including punctuation and letters, goes through the hidden Markov model as one piece.
+The model's table is jieba's, rounded to six digits.
+* Keywords of equal weight are chosen and ordered as by `std::partial_sort` in the GNU C++ library, so the fingerprints
+are those of cppjieba built with GCC.
 
-Two equal sums of logarithms may differ in their last digit: 2 of 5,000 documents have a different word, and one of them
-a different fingerprint.
+Sums of logarithms that should be equal may differ in the last digit. This affects 2 of 5,000 documents, which have a
+different word; one of the two has a different fingerprint.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     import rjieba
 
 FILES = "idf=idf.utf8,words=jieba.dict.utf8,stops=stop_words.utf8"
-WHENCE = "find them in the dict folder of github.com/yanyiwu/cppjieba or of the package pyjieba"
+WHENCE = "find them in the dict folder of github.com/yanyiwu/cppjieba or of the pyjieba package"
 _BREAKS, _BREAK = " \t\n，。", "\n"
 _LEAST_TOP, _MOST_TOP, _BYTES_A_KEYWORD = 5, 200, 120
 _PARTS = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(?:\.[0-9]+)?|[0-9][0-9a-zA-Z]*(?:\.[0-9]+)?|[\x00-\x7f]|[^\x00-\x7f]+")
 _STATES, _END, _SINGLE = "BEMS", 1, 3  # begin, end, middle of a word, single; states that end a word have odd numbers
 _NEVER = -3.14e100
-_RUNS = 1 << 17  # cached runs between words of the dictionary
+_RUNS = 1 << 17  # maximum number of cached runs between words in the dictionary
 
 
 class _Left(dict[str, str]):
-    """Maps a token to the text that is left for the model: itself, unless it is a word."""
+    """Maps a token to the text that is left for the model: the token, or a break if the dictionary has the token."""
 
     def __missing__(self, token: str) -> str:
         return token
@@ -55,7 +55,7 @@ class _Extractor:
 
     def __init__(self, lists: WordLists) -> None:
         if lists.words is None or lists.stops is None:
-            raise ProfileMismatchError(f"cppjieba's keywords need its lists, {FILES}; {WHENCE}")
+            raise ProfileMismatchError(f"cppjieba's keywords require its lists, {FILES}; {WHENCE}")
         frequencies = {word: int(rest[0]) for word, *rest in list_entries(WORDS, lists.words)}
         self._words = frozenset(word for word in frequencies if len(word) > 1)
         self._left = _Left(dict.fromkeys([*self._words, *_BREAKS], _BREAK))
@@ -75,7 +75,7 @@ class _Extractor:
         return found
 
     def keywords(self, text: str, top: int | None) -> list[tuple[str, float]]:
-        """Return the heaviest words with their weights; `top` defaults to that of the library's `getTopN`."""
+        """Return the heaviest words with their weights; by default, as many as the library's `getTopN` returns."""
         counts = self.counts(text)
         words = sorted(counts.keys() - self._stops)
         weights = [counts[word] * self._idf.get(word, self._mean) for word in words]
@@ -91,7 +91,7 @@ def extractor(lists: WordLists) -> _Extractor:
 
 
 def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
-    """Return a segmenter that knows only these words and their characters, at least as rare words."""
+    """Return a segmenter that knows only these words, and their characters with at least the lowest frequency."""
     segmenter, least = rjieba_class().empty(), min(frequencies.values())
     for word in dict.fromkeys([*frequencies, *"".join(frequencies)]):
         segmenter.add_word(word, frequencies.get(word, least), None)
@@ -100,7 +100,7 @@ def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
 
 @functools.lru_cache(maxsize=_RUNS)
 def _hidden_words(run: str) -> tuple[str, ...]:
-    """Return the words of more than one character in a run that the dictionary leaves."""
+    """Return the words of more than one character in a run between words in the dictionary."""
     parts = (part if part.isascii() else _likely_words(part) for part in _PARTS.findall(run))
     return tuple(word for part in parts for word in ([part] if isinstance(part, str) else part) if len(word) > 1)
 
@@ -150,10 +150,10 @@ def _likely_words(run: str) -> list[str]:
 
 
 def partially_sorted(weights: Sequence[float], top: int) -> list[int]:
-    """Return the positions of the `top` greatest weights, in the order of `std::partial_sort` in GNU's library.
+    """Return the positions of the `top` greatest weights, in the order of `std::partial_sort` in the GNU C++ library.
 
-    That order, including ties, follows from its heap: the least of the kept weights is on top, and a greater one
-    replaces it.
+    That order, including the order of ties, follows from its heap: the least of the kept weights is on top, and a
+    greater weight replaces it.
     """
     heap, top = list(range(len(weights))), min(top, len(weights))
     for hole in range((top - 2) // 2, -1, -1):

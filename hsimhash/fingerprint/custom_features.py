@@ -1,7 +1,7 @@
-"""Weighted features from callers: of images, from other segmenters, or of anything else that is not text.
+"""Weighted features supplied by the caller, such as features of images or words from another segmenter.
 
-In JSON they are an object, `{"cat": 0.9, "dog": 2}`, or an array of names, of numbers that serve as their own hashes,
-and of `[name, weight]` pairs. The default weight is 1.
+In JSON, features are an object such as `{"cat": 0.9, "dog": 2}`, or an array. The elements of an array are names,
+numbers that serve as their own hashes, or `[name, weight]` pairs. The default weight is 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.recipe import Recipe
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
-MOST_FEATURES = 1 << 20  # per document in JSON; they take 2 s and 300 MiB
+MOST_FEATURES = 1 << 20  # limit per document in JSON; that many take 2 s and 300 MiB
 
 OwnFeatures = Mapping[str | int, float] | Iterable[tuple[str | int, float]]
 
@@ -25,7 +25,7 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
     """Return the weights by hash. Weights of repeated features add up; features of weight 0 are omitted.
 
     Raises:
-        ValueError: a weight or a number is outside its range.
+        ValueError: a weight or a number is out of range.
     """
     summed: dict[int, float] = {}
     for feature, weight in features.items() if isinstance(features, Mapping) else features:
@@ -74,7 +74,7 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
         return HASHES[recipe.hash].one(feature.encode(), recipe.seed)
     number = operator.index(feature)
     if not 0 <= number < LIMIT:
-        raise ValueError(f"a feature must be a string, or a number of at least 0 and below 2**64, got {feature!r}")
+        raise ValueError(f"a feature must be a string, or a number from 0 to 2**64 - 1, got {feature!r}")
     return number
 
 

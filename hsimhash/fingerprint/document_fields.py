@@ -1,6 +1,6 @@
 """Join several fields of a document into one text, in the profile's order, separated by U+001F (unit separator).
 
-A document with fields can then go wherever a text can: through batches, processes and files.
+A document with fields can then be used wherever a text can: in batches, processes and files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def join_fields(values: Iterable[str]) -> str:
 def split_fields(texts: Sequence[str], weights: Mapping[str, int]) -> tuple[list[str], Floats]:
     """Return the fields of all documents in one list, and the weight of each.
 
-    A text with a different number of fields counts as one field of weight 1, followed by empty fields.
+    A text with a different number of fields is treated as one field of weight 1, followed by empty fields.
     """
     parts: list[str] = []
     heavy: list[int] = []

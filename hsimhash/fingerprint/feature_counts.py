@@ -1,7 +1,7 @@
-"""Count the features of a long text window by window, in 12 bytes for each feature of a window.
+"""Count the features of a long text window by window, using 12 bytes for each distinct feature in a window.
 
-The counts of a window are sorted by hash. At the end they are merged one range of hashes at a time, so the merge takes
-little additional memory.
+The counts of each window are sorted by hash. At the end, all windows are merged, one range of hashes at a time, so
+merging takes little additional memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_IDF: Floats = np.empty(0)
 
 
 class Tally:
-    """Counts of features."""
+    """Counts the features of a text, window by window."""
 
     def __init__(self) -> None:
         self.windows: list[_Window] = []
@@ -52,7 +52,7 @@ class Tally:
         self._keep(hashes[kept], counts, _NO_IDF)
 
     def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats | None) -> None:
-        """Count distinct features of a window, given their counts and, if they weigh by a table, their weights."""
+        """Add the distinct features of a window, with their counts and, if a table weights them, their weights."""
         order = np.argsort(hashes)
         self._keep(hashes[order], counts[order], _NO_IDF if idf is None else idf[order])
 
@@ -66,7 +66,7 @@ class Tally:
 
     @cached_property
     def features_by_count(self) -> tuple[Int64s, Int64s]:
-        """The distinct counts of features, ascending, and the number of features with each, after all windows."""
+        """The distinct feature counts, ascending, and how many features have each; read it after the last window."""
         counts = np.concatenate([np.empty(0, np.int64), *(one.counts for one in self.merged())])
         return np.unique(counts, return_counts=True)
 
@@ -83,7 +83,7 @@ def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
 
 
 def _edges(hashes: Sequence[Uint64s]) -> Uint64s:
-    """Return hashes that split all of them into ranges of about `_RANGE`."""
+    """Return hashes that split the given hashes into ranges of about `_RANGE` each."""
     sampled = np.sort(np.concatenate([np.empty(0, np.uint64), *(one[::_SAMPLED] for one in hashes)]))
     return sorted_distinct(sampled[_RANGE // _SAMPLED :: _RANGE // _SAMPLED])
 

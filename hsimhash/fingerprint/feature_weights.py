@@ -1,16 +1,16 @@
-"""Weigh features by how often they occur, and space-separated words by the user's table or the English one.
+"""Weight features by how often they occur, and space-separated words by the user's table or the English table.
 
-English words weigh their tf · idf; in total they are as heavy as the pairs that `auto-1` counts. Other languages have
-other frequent words, which the table would make heavy. So the table only counts to the extent that a text is English,
-measured by the share of words that are frequent in every English text (`the`, `of`, `and`, …). Below a tenth, a text is
-not English; from a fifth upwards, it is. In between, its words and its pairs share the weight, so that no edit of a
-page shifts all of its features at once. In English prose a third are such words, in other languages with Latin script
-at most 7 %.
+The weight of an English word is its tf · idf; in total, the words weigh as much as the pairs that `auto-1` counts.
+Other languages have other frequent words, and the English table would give them too much weight. So the table is used
+only to the extent that a text is English. This is measured by the share of words that are frequent in every English
+text (`the`, `of`, `and`, …). A text is not English if the share is below a tenth, and English if it is a fifth or more.
+In between, words and pairs share the weight, so that no edit of a page changes all of its features at once. The share
+is a third in English prose, and at most 7 % in other languages with Latin script.
 """
 
 from __future__ import annotations
 
-import encodings.cp437  # noqa: F401  # otherwise the first text imports it, to read the names in a zip archive
+import encodings.cp437  # noqa: F401  # imported here, so that the first text does not import it to read a zip archive
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,28 +27,28 @@ from hsimhash.fingerprint.vote import SCALE
 ENGLISH_NAME = "english-1"
 WHOLE = 64  # value for a text that is entirely English
 
-# With these weights, words weigh a multiple of their idf. Shingles, and words with other weights, weigh a multiple of a
-# unit.
+# Values of `weights` with which the weight of a word is a multiple of its idf. The weight of a shingle, or of a word
+# with any other value of `weights`, is a multiple of a unit.
 BY_IDF = ("tfidf", "tfidf+count", "log-idf")
 _LEADING = np.uint64(48)  # shift that leaves the 16 leading bits
-MOST_COMMON = 6 * SCALE  # words of at most this weight occur in about a quarter of all passages: 24 words
+MOST_COMMON = 6 * SCALE  # maximum weight of a common word; the 24 common words occur in about a quarter of all passages
 
 
 @dataclass(frozen=True, slots=True)
 class WordWeights:
-    """A table of ascending word hashes, with weights in 1/4096, and which words are common in every text."""
+    """A table of ascending word hashes, with weights in units of 1/4096, and which words are common in every text."""
 
-    hashes: Uint64s  # ended by the greatest number
+    hashes: Uint64s  # the last entry is the greatest 64-bit number
     weights: Floats
     is_common: Bools
     median: float
     first: Int64s  # position of the first hash for each value of the leading bits
 
     def find(self, hashes: Uint64s) -> tuple[Floats, Bools]:
-        """Return the weight of one occurrence of each word, the median for unknown words, and which are common."""
+        """Return the weight of one occurrence of each word (for unknown words, the median), and which are common."""
         place = self.first[(hashes >> _LEADING).astype(np.int64)]
         left = np.flatnonzero(self.hashes[place] < hashes)
-        while len(left):  # few steps for few words: a tenth of the time of a binary search
+        while len(left):  # usually a few steps for a few words: a tenth of the time of a binary search
             place[left] += 1
             left = left[self.hashes[place[left]] < hashes[left]]
         is_known = self.hashes[place] == hashes
@@ -70,7 +70,7 @@ def english(seed: int) -> WordWeights:
 
 @cache
 def own_weights(idf_sha256: str, stops: str | None, seed: int) -> WordWeights:
-    """Return the table of a profile's own idf; stop words have the weight 0."""
+    """Return the table for a profile's own idf; stop words have the weight 0."""
     idf, median = load_idf(idf_sha256)
     weighed = {**idf, **dict.fromkeys(stop_words(stops) if stops else (), 0.0)}
     weights = np.rint(np.array(list(weighed.values())) * SCALE)

@@ -1,4 +1,4 @@
-"""Turn batches of texts into weighted features, and features into fingerprints, sketches and keys, by a recipe."""
+"""Turn batches of texts into weighted features, and features into signatures, as defined by a recipe."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ from hsimhash.fingerprint.vote import (
 class Fingerprints:
     """Fingerprints of texts, in order: `values` uint64 and `kinds` uint8, shape (n,) each.
 
-    A kind is `VOTED`; `EXACT` if there were too few features, so the value is the hash of the normalised text; or
-    `TOO_SHORT` if there was nothing to fingerprint, so the value is 0 and must not be indexed.
+    A kind is one of:
+
+    - `VOTED`: the features voted.
+    - `EXACT`: there were too few features, so the value is the hash of the normalised text.
+    - `TOO_SHORT`: there was nothing to fingerprint, so the value is 0 and must not be indexed.
     """
 
     values: Uint64s
@@ -55,7 +58,7 @@ class Fingerprints:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The distinct features of a batch of documents; shape (m,) each.
+    """The distinct features of each document in a batch; arrays of shape (m,).
 
     `texts` returns the features' strings in the same order. They are built on demand, only for display.
     """
@@ -64,7 +67,7 @@ class Features:
     hashes: Uint64s
     weights: Floats
     texts: Callable[[], list[str]]
-    key_weights: Floats | None = None  # weights for choosing the key; None: those of the vote
+    key_weights: Floats | None = None  # weights for choosing the key; None: `weights` is used
 
     def of(self, places: Int64s) -> Features:
         """Return the features at the given indices."""
@@ -78,11 +81,11 @@ class Features:
 
     @property
     def voting(self) -> Features:
-        """The features that vote; the others only contribute to the key."""
+        """The features that vote; all other features only contribute to the key."""
         return self if self.key_weights is None else self.of(np.flatnonzero(self.weights))
 
     def capped(self, cap: int | None, documents: int) -> Features:
-        """Return the features with the capped weights that vote."""
+        """Return the features with their weights capped for the vote."""
         return replace(self, weights=capped(self.doc, self.weights, cap, documents))
 
     @staticmethod
@@ -124,7 +127,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
 
 
 def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
-    """Return the documents' fingerprints, feature counts, and keys, which are 0 without `has_keys` or `recipe.key`."""
+    """Return the documents' fingerprints, feature counts and keys; keys are 0 unless `has_keys` and `recipe.key`."""
     recipe, found = batch.recipe, _found(batch, texts)
     voting = found.voting.capped(recipe.cap, batch.count)
     values = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
@@ -140,11 +143,11 @@ def _keys(recipe: Recipe, found: Features, documents: int) -> Uint64s:
 
 
 def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
-    """Return the same as `_voted` if each occurrence of a feature has the same vote, in a third of the time.
+    """Return what `_voted` returns if each occurrence of a feature has the same vote, in a third of the time.
 
-    Features need to be distinguished only in documents where one of them may reach the cap, or where there may be too
-    few. The lowest bytes of their hashes decide that: a feature occurs at most as often as its byte, and there are at
-    least as many distinct features as distinct bytes.
+    Features need to be told apart only in documents where one feature may exceed the cap, or where there may be too few
+    features. The lowest byte of each hash is enough to find these documents: a feature occurs at most as often as its
+    byte, and there are at least as many distinct features as distinct bytes.
     """
     recipe, spans = batch.recipe, _SPANS[batch.recipe.tokens](batch)
     doc, hashes = spans.doc, batch.hashes(spans)
@@ -159,7 +162,7 @@ def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
     own = np.flatnonzero(is_open)
     if len(own):
         found = _shingles(batch, spans.of(is_open[doc]), recipe.word_unit)
-        found = replace(found, doc=np.searchsorted(own, found.doc))  # the vote takes time per document
+        found = replace(found, doc=np.searchsorted(own, found.doc))  # renumbered: the vote takes time per document
         voting = found.capped(recipe.cap, len(own))
         values[own] = vote(voting.doc, voting.hashes, voting.weights, len(own), recipe.tie)
         counts[own] = np.bincount(found.doc, minlength=len(own))
@@ -174,7 +177,7 @@ def find_features(recipe: Recipe, text: str) -> Features:
 
 
 class TextFeatures(NamedTuple):
-    """The hashes of all features of a text that a rarity table weighs, in any order, with the text's key and sketch."""
+    """The hashes of all features in a text that a rarity table weights, in any order; the text's key and sketch."""
 
     hashes: Uint64s
     key: int
@@ -182,7 +185,7 @@ class TextFeatures(NamedTuple):
 
 
 def feature_hashes(recipe: Recipe, texts: Sequence[str]) -> list[TextFeatures]:
-    """Return the features of each text that a rarity table is fitted to."""
+    """Return the features of each text, for fitting a rarity table."""
     if (native := native_features(recipe, texts)) is not None:
         return [TextFeatures(*one) for one in native]
     batch = TextBatch.of(recipe, texts)
@@ -201,7 +204,7 @@ def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
 
 
 def _sketches(batch: TextBatch, n: int) -> Uint64s:
-    """Return the sketches for shingles of n words, or n characters of scripts without spaces."""
+    """Return the sketches, made from shingles of n words, or of n characters in scripts without spaces."""
     return sketches(*_hashed_shingles(batch, n), batch.count)
 
 
@@ -221,10 +224,10 @@ def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64
 
 
 def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uint8s]:
-    """Return the hash of the text of each of `docs`, and its kind; 0 and TOO_SHORT if there is nothing to fingerprint.
+    """Return the hash and the kind of each text in `docs`; 0 and TOO_SHORT if there is nothing to fingerprint.
 
-    There is nothing to fingerprint in a text without a letter or digit, or, if texts are not normalised, without a
-    feature.
+    If the recipe normalises texts, there is nothing to fingerprint in a text without letters, marks and digits.
+    Otherwise, there is nothing to fingerprint in a text without features.
     """
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     starts, ends = np.concatenate([[0], batch.ends + 1])[docs], batch.ends[docs]
@@ -240,7 +243,7 @@ def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uin
 
 
 def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = False) -> Features:
-    """Return the features of documents; without `has_all_pairs`, omits pairs of words that cannot be in a key."""
+    """Return the features of documents; unless `has_all_pairs`, omit pairs of words that cannot be in a key."""
     recipe = batch.recipe
     if recipe.tokens == "features":
         found = _given(recipe, texts)
@@ -252,7 +255,7 @@ def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = Fals
 
 
 def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return the features of all fields of each document, weighted by their fields."""
+    """Return the features of all fields in each document, with weights multiplied by the weights of the fields."""
     parts, weights = split_fields(texts, recipe.field_weights)
     found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)), has_all_pairs=True)
     heavy = found.weights * weights[found.doc]
@@ -291,7 +294,7 @@ def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
 
 
 def _stop_words(batch: TextBatch) -> tokens.Spans:
-    """Return the shingles that contain a stop word; sentences have many of them, advertising and menus few."""
+    """Return the shingles that contain a stop word: sentences have many of these, advertising and menus have few."""
     units = tokens.word_units(*batch.bare, every_script=True)
     words = units.spans()
     is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
@@ -300,7 +303,7 @@ def _stop_words(batch: TextBatch) -> tokens.Spans:
     return tokens.shingles(units, batch.recipe.n, gap=True).of(before[stop] > before[first])
 
 
-# How to cut a batch into spans, by the name of the tokens. Other tokens do not use spans.
+# By value of `tokens`: a function that cuts a batch into spans. Values that are not listed do not use spans.
 _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
     "words": lambda batch: tokens.word_shingles(*batch.bare, batch.recipe.n, every_script=True),
     "stop-words": _stop_words,
@@ -321,7 +324,7 @@ _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
 
 def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     recipe = batch.recipe
-    if batch.has_han:  # otherwise no dictionary is loaded
+    if batch.has_han:  # without Han characters, no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
     if recipe.weights == BY_RARITY:
         yield from _rare_words(batch, has_all_pairs)
@@ -334,7 +337,10 @@ def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Featu
 
 
 def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
-    """Yield words, which vote, and pairs of words, which only count for the key because templates share many words."""
+    """Yield words, which vote, and pairs of words, which are only used for the key.
+
+    The key needs pairs because pages made from one template share many words.
+    """
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     kept, count = fold_hashes(doc, hashes)
     words = _rare(recipe, recipe.word_unit, doc[kept], hashes[kept], count, lambda: [spans.text(i) for i in kept])
@@ -356,7 +362,7 @@ def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
 
 
 def _has_heavier(recipe: Recipe, doc: Int64s, weights: Floats, documents: int) -> Bools:
-    """Whether each document has enough words for its key that are heavier than any pair that occurs once."""
+    """Return whether each document has enough words for its key that are heavier than any pair that occurs once."""
     most = key_weights(recipe.word_unit, np.array([RAREST]), np.array([1]))
     has_enough: Bools = np.bincount(doc[weights > most], minlength=documents) >= (recipe.key or 0)
     return has_enough
@@ -382,7 +388,10 @@ def _rarities(recipe: Recipe, hashes: Uint64s) -> Floats:
 
 
 def _words(batch: TextBatch) -> Features:
-    """Return single words and shingles, the words weighted by how English the document is, the shingles by the rest."""
+    """Return single words and shingles.
+
+    The more English a document is, the more its single words weigh, and the less its shingles weigh.
+    """
     single, part = _single_words(batch)
     is_rest = part[batch.words.doc] < WHOLE
     if not is_rest.any():
@@ -401,7 +410,7 @@ def _words(batch: TextBatch) -> Features:
 def _single_words(batch: TextBatch) -> tuple[Features, Int64s]:
     """Return the single words of documents that use the word table, and how English each document is, 0 to `WHOLE`.
 
-    With the user's own table, all documents use it in full.
+    With the user's own table, the value is `WHOLE` for every document.
     """
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     first, count = fold_hashes(doc, hashes)

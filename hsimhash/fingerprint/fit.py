@@ -1,9 +1,9 @@
 """Fit a rarity table to the user's texts, without labels: `Fit`.
 
 The sample is a tenth of the texts, within bounds. Texts are chosen by their hashes, so the sample does not depend on
-their order, and a repeated text counts once. Of texts that share a key and have almost the same sketch, only a few
-count. Otherwise the words of a page that makes up half of a crawl would seem common, and its copies would be told apart
-by what was changed in them.
+their order, and a repeated text is sampled once. Of texts that share a key and have almost the same sketch, only a few
+are used. Otherwise, if copies of one page made up half of a crawl, its words would seem common, and whatever was
+changed in the copies would determine their fingerprints.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from hsimhash.fingerprint.stream import RefusedText, worked
 
 LEAST_SAMPLE, MOST_SAMPLE = 2_000, 20_000  # documents
 TENTH = (1 << 64) // 10  # hashes below it are sampled; the sample makes `dedup` take about 1.15 times as long
-# With fewer documents, what two versions of a page share seems common. On 50, 100 and 200 documents of 22 labelled
-# sets, the mean F1 of a fitted table was .008 below, .001 above and .016 above that of the package's table.
+# With fewer documents, the words that two versions of a page share seem common. On 50, 100 and 200 documents from 22
+# labelled sets, the mean F1 with a fitted table was .008 below, .001 above and .016 above the mean F1 with the
+# package's table.
 LEAST_DOCUMENTS = 100
-MOST_CHARACTERS = 1 << 14  # used of each document; the rest is assumed to be similar
-MOST_ALIKE = 16  # near copies of a document that count
-ALIKE_BITS = 10  # maximum distance of the sketches of near copies: a Jaccard similarity of about .7
-_MOST_COMPARED = 256  # documents compared per part of a key
+MOST_CHARACTERS = 1 << 14  # maximum characters used from each document; the rest is assumed to be similar
+MOST_ALIKE = 16  # maximum number of near copies of a document that are used
+ALIKE_BITS = 10  # maximum distance between the sketches of near copies: a Jaccard similarity of about .7
+_MOST_COMPARED = 256  # maximum number of documents that a document is compared with, per part of its key
 _SEED = 0x51AB1E  # seed of the hash that selects texts
 BATCH = 1024  # texts handed to the workers at once
 
@@ -41,29 +42,29 @@ class Fit:
     """Collects a sample of texts for a profile, and fits a table to it.
 
     Args:
-        profile: Profile whose features are weighed; its weights must be by rarity.
+        profile: Profile that weights features by rarity.
         sample: Maximum number of texts in the sample; the default depends on the input, see `sample_size`.
 
     Raises:
-        ValueError: the profile does not weigh features by their rarity.
+        ValueError: the profile does not weight features by rarity.
     """
 
     def __init__(self, profile: Profile, sample: int | None = None) -> None:
         if profile.weights != BY_RARITY:
-            raise ValueError(f"profile {profile.name} does not weigh features by how rare they are; use auto-3")
+            raise ValueError(f"profile {profile.name} does not weight features by rarity; use auto-3")
         self.profile, self._sample = profile, sample
-        self._held: dict[int, tuple[str, str]] = {}  # by a text's hash: its beginning and its name
+        self._held: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning and its name
         self._most_held = 2 * (sample or LEAST_SAMPLE)
         self._limit = (1 << 64) - 1
         self.read = 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Add those texts that may be in the sample; each is named by its index in `texts`."""
+        """Add the texts that may be in the sample; the name of each is its index in `texts`."""
         for hashed, place in self.wanted(texts).items():
             self.take(hashed, texts[place], str(place))
 
     def wanted(self, values: Sequence[str]) -> dict[int, int]:
-        """Return the hashes of those values that may be in the sample, with their indices.
+        """Return the hashes of the values that may be in the sample, with their indices.
 
         Args:
             values: Texts, or the sources of texts, such as pages; in any order.
@@ -93,14 +94,14 @@ class Fit:
         return least[: self._sample or sample_size(bisect_left(least, TENTH))]
 
     def chosen(self) -> list[tuple[int, str, str]]:
-        """Return the hash, the beginning and the name of each text in the sample, in order of the hashes."""
+        """Return the hash, the beginning and the name of each text in the sample, ordered by hash."""
         return [(hashed, *self._held[hashed]) for hashed in self._least()]
 
     def table(self, *, workers: int = 1, on_refused: Callable[[str, str], None] | None = None) -> RarityTable:
         """Return the table fitted to the sample.
 
         Args:
-            workers: Number of processes that extract features; 1 works in this process.
+            workers: Number of workers that extract features; with 1, this process extracts them.
             on_refused: Called with the name and the reason for each text whose features cannot be found.
 
         Raises:
@@ -125,7 +126,7 @@ def text_hash(value: str) -> int:
 
 
 def sample_size(below: int) -> int:
-    """Return the sample size, given the number of texts whose hashes are `below` a tenth of the range."""
+    """Return the sample size; `below` is the number of texts whose hashes are in the lowest tenth of the range."""
     return min(max(LEAST_SAMPLE, below), MOST_SAMPLE)
 
 
@@ -140,8 +141,7 @@ def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> I
 def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTable:
     """Fit a table to a sample, in the order of `Fit.chosen`, and merge it with the table of general text.
 
-    The sample may be small, or unlike later texts, so features that are common in general text get a low weight as
-    well.
+    The sample may be small, or unlike later texts, so features that are common in general text also get a low weight.
 
     Raises:
         ValueError: no two texts have a feature in common, so there is nothing to learn.
@@ -162,7 +162,7 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
 
     Args:
         profile: Profile as requested.
-        fit: File of a table, `FIT_OFF` or `FIT_AUTO`.
+        fit: Path of a table file, `FIT_OFF` or `FIT_AUTO`.
         learn: Returns a table fitted to the inputs or None; raises `ValueError` if there is nothing to learn. Called
             only if the profile can use a table.
 
@@ -175,7 +175,7 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
         try:
             return profile.with_lists(rarity=Path(fit))
         except OSError as error:
-            raise ValueError(f"{fit}: {error.strerror}; `hsimhash fit` writes rarity tables") from error
+            raise ValueError(f"{fit}: {error.strerror}; create a rarity table with 'hsimhash fit'") from error
     if profile.weights != BY_RARITY or profile.has_own_rarity:
         return profile
     try:
@@ -197,13 +197,13 @@ def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Pr
 
 
 class _Crowds:
-    """Sketches of the documents that count, by each part of their keys."""
+    """Sketches of the documents that are used, by each part of their keys."""
 
     def __init__(self) -> None:
         self._sketches = defaultdict[int, "array[int]"](lambda: array("Q"))
 
     def are_full(self, parts: Sequence[int], sketch: int) -> bool:
-        """Return whether enough near copies of a document already count; if not, count it. Ignores parts of 0."""
+        """Return whether enough near copies of a document are already used; if not, add it. Ignore parts of 0."""
         groups = [self._sketches[part] for part in parts if part]
         for group in groups:
             if len(group) >= MOST_ALIKE:

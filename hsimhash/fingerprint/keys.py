@@ -1,12 +1,12 @@
-"""Keys: hashes of a text's heaviest features, which stay the same inside another frame; and when texts share a key.
+"""Keys: hashes of a text's heaviest features, which stay the same inside another page frame.
 
-There are two kinds, and a profile makes one of them. Both are 64 bits; 0 means no key.
+There are two kinds of keys, and a profile makes one of them. Both have 64 bits; 0 means no key.
 
-*Whole*: the hash of the set of the heaviest features. Two texts share it if it is equal.
+*Whole*: the hash of the set of the heaviest features. Two texts share a key if their keys are equal.
 
-*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, with the number of tags above
-them. A *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share the
-key if a part of one equals a part of the other. A text of three features or fewer has one part, with all its tags.
+*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, preceded by the number of tags. A
+*part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share a key if a
+part of one key equals a part of the other. A text of three features or fewer has one part, with all its tags.
 
 A store files a document under each part of its key.
 """
@@ -39,7 +39,7 @@ class Keying(Enum):
     IN_PARTS = "in-parts"
 
     def make(self, doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Uint64s:
-        """Return the keys of documents; of features with equal weights, the one with the lower hash counts.
+        """Return the keys of documents. If features have equal weights, those with the lower hash are used.
 
         Args:
             doc: Document of each feature, 0 to `documents` - 1, in any order; shape (m,).
@@ -102,7 +102,7 @@ class Keying(Enum):
         return found
 
     def shared(self, some: Uint64s, others: Uint64s) -> Bools:
-        """Return, for each pair of keys as broadcast by numpy, whether two texts share a key."""
+        """Return whether two texts share a key, for each pair of keys as broadcast by NumPy."""
         found: Bools
         if self is Keying.WHOLE:
             found = (some == others) & (others != 0)

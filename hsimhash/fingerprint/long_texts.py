@@ -1,8 +1,8 @@
-"""Compute signatures of long texts window by window: exactly those of the whole text, in bounded memory.
+"""Compute signatures of long texts window by window, in bounded memory. They equal the signatures of the whole texts.
 
 A window ends where later text cannot change its last word. Rows of units (shingles) may cross windows: the last units
-of an open stretch are kept for the next window. Chinese is cut after a character that no word of the segmenter
-contains, because the segmenter weighs a whole run of characters at once.
+of an open stretch are kept for the next window. Chinese text is cut after a character that no word in the segmenter's
+dictionary contains, because the segmenter processes a whole run of characters at once.
 
 Some recipes need the whole text: see `is_cut_in_windows`.
 """
@@ -56,20 +56,23 @@ from hsimhash.fingerprint.vote import (
 
 LONG_CHARACTERS = 1 << 18  # longer texts are processed in windows
 WINDOW_CHARACTERS = 1 << 16  # fits in the L2 cache
-# The segmenter takes about 160 bytes per character of a run that it weighs at once. Runs in prose have a few dozen.
+# Limit on the characters of a run that the segmenter processes at once; it takes about 160 bytes for each of them. Runs
+# in prose have a few dozen characters.
 MOST_RUN = 1 << 20
-_MOST_GROWTH = 2  # factor of characters; U+FDFA becomes 18, so 16 MiB of it would become 100 million
+# Normalisation may multiply the number of characters by at most this. U+FDFA becomes 18 characters, so 16 MiB of it
+# would become 100 million.
+_MOST_GROWTH = 2
 
-_MOST_CUT = 1 << 20  # maximum characters whose words are listed at once
+_MOST_CUT = 1 << 20  # maximum number of characters whose words are listed at once
 _CODE_BITS = 21
 _MOST_PACKED = 64 // _CODE_BITS  # characters that fit in a 64-bit number
-_MOST_LETTERS = 5  # trafilatura does not distinguish longer words
+_MOST_LETTERS = 5  # trafilatura does not distinguish words of this length from longer words
 
 _END = np.array([SEPARATOR], np.uint32)
 _RUN_BREAK = "\n"
 _BLANK = re.compile(r"\s")
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
-# Ends a run of the segmenter. The segmenter treats rare Han characters as spaces, but here they count as Han.
+# Ends a run of the segmenter. The segmenter treats rare Han characters as spaces, but here they are Han characters.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
@@ -83,12 +86,12 @@ def is_cut_in_windows(recipe: Recipe) -> bool:
 
     These recipes need the whole text:
 
-    - cppjieba, which sums up whole runs
+    - cppjieba, which adds up whole runs
     - given features
     - a pattern of your own, which may match anything
-    - rows of trafilatura's words, because short words count only if there are few others
-    - text-dedup's grams if their number matters
-    - a 32-bit hash with jieba's words, because two words may share a hash
+    - rows of trafilatura's words, because short words are used only if there are few longer words
+    - text-dedup's n-grams, if their number matters
+    - a 32-bit hash with jieba's words, because two words may have the same hash
     """
     if recipe.tokens == "regex":
         return not recipe.has_own_pattern
@@ -113,8 +116,8 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
         window: Approximate number of characters per window; affects only time and memory.
 
     Raises:
-        ValueError: the text would need too much memory. Normalisation more than doubles its number of characters, or
-            the segmenter would have to weigh over `MOST_RUN` characters at once.
+        ValueError: the text would need too much memory, because normalisation more than doubles its number of
+            characters, or because it has a run of over `MOST_RUN` characters that the segmenter cannot split.
     """
     whole = _LongText(recipe, text, window)
     if recipe.is_plain:
@@ -182,7 +185,7 @@ class _LongText:
 
     @cached_property
     def _is_japanese(self) -> bool:
-        """Whether its Han characters are read as kana."""
+        """Whether its Han characters are treated as kana."""
         if self.recipe.han != CHINESE_ONLY_NAME or self._text.isascii():
             return False
         kana = han = 0
@@ -200,7 +203,7 @@ class _LongText:
         return batch
 
     def word_windows(self) -> Iterator[TextBatch]:
-        """Yield windows that do not cut words, each as a batch of one text; the last one ends with a break."""
+        """Yield windows that do not split words, each as a batch of one text; the last window ends with a break."""
         held: list[Uint32s] = []
         for codes in self.codes():
             end = tokens.last_word_end(codes, classify(codes))
@@ -223,7 +226,7 @@ class _LongText:
 
 
 class _Held:
-    """Buffers text: passes it on up to the last character that `outside` matches, and keeps the rest for later."""
+    """Buffers text: yields it up to the last character that `outside` matches, and keeps the remaining text."""
 
     def __init__(self, outside: re.Pattern[str], most: int | None = None) -> None:
         self._outside, self._most = outside, most
@@ -232,7 +235,7 @@ class _Held:
         self._size = 0
 
     def take(self, text: str) -> Iterator[str]:
-        """Add text; yield the part that can be passed on."""
+        """Add text; yield the text up to the last character that `outside` matches."""
         first, last = self._outside.search(text), self._to_last.match(text)
         self._refuse_long(self._size + (first.start() if first else len(text)))
         end = last.end() if last else 0
@@ -243,7 +246,7 @@ class _Held:
         self._size += len(text) - end
 
     def rest(self) -> Iterator[str]:
-        """Yield the rest."""
+        """Yield the remaining text."""
         whole = "".join(self._parts)
         self._parts, self._size = [], 0
         if whole:
@@ -252,17 +255,17 @@ class _Held:
     def _refuse_long(self, size: int) -> None:
         if self._most is not None and size > self._most:
             raise ValueError(
-                f"text has a run of over {self._most:,} characters that the Chinese segmenter must cut at once: "
-                "expected punctuation or a space in between"
+                f"text has a run of over {self._most:,} characters that the Chinese segmenter cannot split: "
+                "expected punctuation or spaces between them"
             )
 
 
 class _Rows:
     """Finds the rows of n adjacent units that a window completes.
 
-    The last n units of a stretch that is still open are kept for the next window. Keeping n rather than n - 1 shows
-    whether a stretch is short: if fewer than n are kept, the stretch does not have more, and it becomes a row by itself
-    once it ends.
+    The last n units of a stretch that is still open are kept for the next window. Keeping n rather than n - 1 units
+    shows whether a stretch is short: if fewer than n units are kept, the stretch does not have any others, and it
+    becomes a row by itself when it ends.
     """
 
     def __init__(self, n: int) -> None:
@@ -270,7 +273,7 @@ class _Rows:
         self.kept = 0
 
     def take(self, stretch: Int64s, breaks: int) -> tuple[Int64s, Int64s]:
-        """Return where rows start and stop among the kept units followed by those of a window.
+        """Return where rows start and stop in the sequence of the kept units and the units of a window.
 
         Args:
             stretch: Number of breaks in the window before each of its units; shape (m,).
@@ -389,14 +392,14 @@ def _breaks(batch: TextBatch, *, every_script: bool) -> int:
 
 
 class _Chinese:
-    """Counts the segmenter's words."""
+    """Counts the words that the segmenter finds."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self.tally = recipe, Tally()
         self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
 
     def take_runs(self, batch: TextBatch) -> None:
-        """Add a window's runs of Han."""
+        """Add a window's runs of Han characters."""
         codes, classes = batch.codes[:-1], batch.classes[:-1]
         if not len(codes) or not (batch.has_han or self._was_han):
             return
@@ -427,7 +430,7 @@ class _Found:
 
 
 def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
-    """Return the features of a text; also fills the sketch if its units are computed anyway."""
+    """Return the features of a text; also fill the sketch if its units are computed anyway."""
     recipe = text.recipe
     if recipe.tokens in _ROWS:
         return _ROWS[recipe.tokens](text, sketch)
@@ -488,7 +491,7 @@ _ROWS: dict[str, Callable[[_LongText, _Sketch | None], _Found]] = {
 
 
 def _pieces(text: _LongText) -> _Found:
-    """Return the rows of units of a text that is one stretch."""
+    """Return the rows of units in a text that is a single stretch."""
     recipe, found, units = text.recipe, _Found(), 0
     rows, many = _Shingles(1 if recipe.tokens == _GRAMS else recipe.n), HASHES[recipe.hash].many
     for spans, breaks in chain(((one, 0) for one in _UNITS[recipe.tokens](text)), [(_NO_SPANS, 1)]):
@@ -518,7 +521,7 @@ def _matches(text: _LongText) -> Iterator[Spans]:
         if len(part) <= _MOST_CUT:
             yield _listed(cut(part))
             continue
-        words = (match[0] for match in re.finditer(pattern, part))  # listing them all would take too much memory
+        words = (match[0] for match in re.finditer(pattern, part))  # listing all of them would take too much memory
         while some := list(islice(words, WINDOW_CHARACTERS)):
             yield _listed(some)
 
@@ -546,7 +549,7 @@ def _lower_grams(text: _LongText) -> Iterator[Spans]:
 def _grams(text: str, n: int) -> Spans:
     """Return the distinct n-grams of a text in lower case."""
     lowered = text.lower()
-    if n > _MOST_PACKED or len(lowered) > len(text) or "\u03a3" in text:  # a gram lower-cased on its own may differ
+    if n > _MOST_PACKED or len(lowered) > len(text) or "\u03a3" in text:  # lower-casing each n-gram may differ
         return _listed(pieces.different_grams(text, n))
     codes, count = to_codes(lowered).astype(np.uint64), len(text) - n + 1
     shifts = np.arange(n - 1, -1, -1, dtype=np.uint64) * np.uint64(_CODE_BITS)
@@ -557,7 +560,7 @@ def _grams(text: str, n: int) -> Spans:
 
 
 def _trafilatura_words(text: _LongText) -> _Found:
-    """Return the words of five letters or more, and shorter ones if there are too few."""
+    """Return the words of five letters or more, and shorter words if there are too few of these."""
     for has_punctuation, outside in ((False, _BLANK), (True, pieces.blank_or_punctuation())):
         by_letters, counts = [Tally() for _ in range(_MOST_LETTERS + 1)], np.zeros(_MOST_LETTERS + 1, np.int64)
         for part in text.texts(outside):
@@ -586,7 +589,7 @@ _UNITS: dict[str, Callable[[_LongText], Iterator[Spans]]] = {
     _GRAMS: _lower_grams,
 }
 
-_Weigher = Callable[[CountedFeatures, Tally], Floats]  # weights of some features of a tally
+_Weigher = Callable[[CountedFeatures, Tally], Floats]  # takes some features of a tally; returns their weights
 
 
 @dataclass(slots=True)
@@ -617,7 +620,7 @@ def _voting(
         for group in weighers
         for one, weight in zip(found, heavy, strict=True)
     ]
-    if recipe.fields is not None:  # a feature that occurs in several fields counts once
+    if recipe.fields is not None:  # a feature in several fields votes once, with the sum of its weights
         groups = [list(chain.from_iterable(groups))]
     features = _Voting([part for group in groups for part in _summed(group)])
     if recipe.top is not None:
@@ -714,7 +717,7 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, keyed: _
 
 
 def _heaviest_words(text: _LongText) -> Signatures:
-    """Return the signature of a text like `jieba.analyse.extract_tags`: its heaviest words, in floats, in order."""
+    """Return the signature of a text from its heaviest words, weighted and ordered as in jieba's `extract_tags`."""
     recipe, known = text.recipe, segment.vocabulary(text.recipe.lists, text.recipe.seed, text.recipe.hash)
     counts, first, total = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     for part in text.texts(_OUTSIDE_BLOCK, MOST_RUN):

@@ -1,7 +1,7 @@
-"""MD5 of many short spans at once, in a third of the time that hashlib takes one by one.
+"""MD5 of many short spans at once, in a third of the time that hashlib takes to hash them one by one.
 
-The loop is over blocks of 64 bytes and their 64 steps, each a few operations on arrays that stay in the cache. Source:
-RFC 1321.
+The code loops over blocks of 64 bytes and their 64 steps. Each step is a few operations on arrays that stay in the
+cache. Source: RFC 1321.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from hsimhash.fingerprint.murmur3 import words_by_byte
 
 Words = Uint32s | np.uint32  # one word per span, or a single word for all spans
 
-_MANY = 800  # minimum number of spans for each block of their size; with fewer, hashlib is as fast
+# Spans of b blocks are hashed in bulk if at least this many times b spans have b blocks or more; with fewer spans,
+# hashlib is as fast.
+_MANY = 800
 _MOST_BLOCKS = 16
 _AT_ONCE = 1 << 16  # spans; larger batches are not faster
 _SHORT_BYTES = 15  # this many bytes and their count fit in two 64-bit words
@@ -30,8 +32,8 @@ _M32 = (1 << 32) - 1
 _FIRST = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 _SINES = [int(abs(math.sin(step + 1)) * (1 << 32)) for step in range(64)]
 _SHIFTS = ((7, 12, 17, 22), (5, 9, 14, 20), (4, 11, 16, 23), (6, 10, 15, 21))
-# Indexed by the bytes left for a word, from -1 (the span ended earlier) to 4, plus 1: the bits to keep, and the 0x80
-# that ends the message.
+# Indexed by 1 plus the number of bytes left for a word, which is -1 (the span ended earlier) to 4: the bits to keep,
+# and the 0x80 that ends the message.
 _MASKS = np.array([0, 0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _ENDS = np.array([0, 0x80, 0x8000, 0x800000, 0x80000000, 0], np.uint32)
 _WORD_OF_STEP = ((1, 0), (5, 1), (3, 5), (7, 0))  # by round: the word for a step is factor · step + offset, modulo 16
@@ -49,7 +51,7 @@ def md5_spans(buffer: bytes, starts: Int64s, ends: Int64s, half: int) -> Uint64s
         buffer: Bytes of all spans.
         starts: Start of each span; shape (m,).
         ends: End of each span; shape (m,).
-        half: 0 for the first 8 bytes of the digest, 1 for the last 8, read as a big-endian number.
+        half: 0 for the first 8 bytes of the digest, 1 for the last 8 bytes; both are read as a big-endian number.
     """
     sizes = ends - starts
     if 2 * np.count_nonzero(sizes <= _SHORT_BYTES) <= len(sizes):
@@ -63,12 +65,13 @@ def md5_spans(buffer: bytes, starts: Int64s, ends: Int64s, half: int) -> Uint64s
 
 
 def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
-    """Return, for each span, one with the same bytes, or itself; finds nearly all of them in a fifth of a hash's time.
+    """Return the index of a span with the same bytes for each span, or its own index.
 
-    Only a third to two thirds of the 4-grams of a batch are distinct. A span of up to 15 bytes and its size make two
-    numbers. A table with one slot per value of their hash keeps the last span of each slot, and that span is compared.
+    Only a third to two thirds of the 4-grams in a batch are distinct. This finds nearly all repeats in a fifth of the
+    time of hashing. A span of up to 15 bytes and its size make two numbers. A hash table of these numbers keeps the
+    last span of each slot, and every span is compared with the one in its slot.
     """
-    kept = np.minimum(sizes, _SHORT_BYTES + 1)  # a longer span's number differs from that of every short one
+    kept = np.minimum(sizes, _SHORT_BYTES + 1)  # so the numbers of a longer span differ from those of every short span
     unaligned = words_by_byte(buffer + bytes(16))
     low = unaligned[starts] & _LOW_BYTES[np.minimum(kept, 8)]
     high = kept.astype(np.uint64) << np.uint64(56)
@@ -84,10 +87,10 @@ def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
 
 
 def _different(buffer: bytes, starts: Int64s, sizes: Int64s, half: int) -> Uint64s:
-    """Return the hashes of spans: in bulk for sizes that are frequent, one by one for the others."""
+    """Return the hashes of spans, computed in bulk for frequent sizes and one by one for all other sizes."""
     hashes = np.empty(len(starts), np.uint64)
     unaligned = words_by_byte(buffer + bytes(_MOST_BLOCKS * _BLOCK_BYTES), 4)
-    # Sorted by size, so that the spans of a slice have about the same number of blocks.
+    # Sorted by size, so that the spans in a slice have about the same number of blocks.
     order = np.argsort(np.minimum(sizes, _MOST_BLOCKS * _BLOCK_BYTES).astype(np.uint16), kind="stable")
     blocks, number = (sizes[order] + _LENGTH_BYTES) // _BLOCK_BYTES + 1, np.arange(1, _MOST_BLOCKS + 1)
     worth = np.flatnonzero(len(order) - np.searchsorted(blocks, number) >= _MANY * number)
@@ -129,7 +132,7 @@ def _with_length(word: Words, sizes: Int64s, ended: slice) -> Words:
 def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
     """Return the 16 words of one block of spans that have `rest` bytes left, followed by 0x80.
 
-    If all spans have the same number of bytes left, as for character n-grams, the words after the end are single
+    If all spans have the same number of bytes left, as with character n-grams, the words after the end are single
     numbers.
     """
     words: list[Words] = []
@@ -147,7 +150,7 @@ def _words(unaligned: Uint32s, at: Int64s, rest: Int64s) -> list[Words]:
 
 
 def _compressed(state: Uint32s, words: Sequence[Words]) -> Uint32s:
-    """Return the result of the 64 steps for a state and one block's words; the five arrays stay in the cache."""
+    """Apply the 64 steps to a state and one block's words, and return the result; the five arrays stay in the cache."""
     mixed = np.empty(state.shape[1], np.uint32)
     a, b, c, d = made = state.copy()
     for step, sine in enumerate(_SINES):
@@ -171,7 +174,7 @@ def _compressed(state: Uint32s, words: Sequence[Words]) -> Uint32s:
 
 
 def _choose(turn: int, b: Uint32s, c: Uint32s, d: Uint32s, chosen: Uint32s) -> None:
-    """Store the round's function of three words in `chosen`."""
+    """Apply the function of a round to three words, and store the result in `chosen`."""
     if turn == 0:
         np.bitwise_xor(c, d, out=chosen)
         chosen &= b

@@ -1,6 +1,6 @@
 """Hash a feature: the low 64 bits of murmur3 x64-128 of its UTF-8, for one string or for spans of a buffer.
 
-"Low" are the first 8 bytes of the digest, read little-endian: `mmh3.hash64(text, seed, signed=False)[0]`.
+These bits are the first 8 bytes of the digest as a little-endian number: `mmh3.hash64(text, seed, signed=False)[0]`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HASH_NAME = "murmur3-x64-128-low64"
 HASH_BYTES = 8
 SEED_LIMIT = 1 << 32
 
-_FACTORS, _WORD = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53), (1 << 64) - 1  # of the finalizer
+_FACTORS, _WORD = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53), (1 << 64) - 1  # factors of the finalizer, and a 64-bit mask
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _BLOCK_BYTES = 16
-_VECTOR_BYTES = 512  # longer spans are rare, and hashing them one by one is as fast
+_VECTOR_BYTES = 512  # longer spans are rare, and hashing them one by one is just as fast
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)], np.uint64)
 
 
@@ -41,7 +41,7 @@ def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -
 
 
 def words_by_byte(buffer: bytes, size: int = HASH_BYTES) -> NDArray[Any]:
-    """Return the little-endian word of `size` bytes at each byte, as a view: a third of the time of shifts."""
+    """Return the little-endian word of `size` bytes at each byte, as a view; shifts take three times as long."""
     return np.ndarray((len(buffer) - size + 1,), f"<u{size}", buffer, strides=(1,))
 
 
@@ -94,7 +94,7 @@ def mix(k: Uint64s) -> Uint64s:
 
 
 def mix_one(k: int) -> int:
-    """Compute `mix` for one number, in a quarter of its time."""
+    """Compute `mix` for one number, in a quarter of the time that `mix` takes."""
     one, other = _FACTORS  # unrolled; a loop takes 1.5 times as long
     k = (k ^ k >> 33) * one & _WORD
     k = (k ^ k >> 33) * other & _WORD

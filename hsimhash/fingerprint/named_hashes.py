@@ -1,7 +1,7 @@
-"""The hashes that a profile can name: each hashes one feature or, with the same result, many spans at once.
+"""The hash functions that a profile can name. Each hashes one feature, or many spans at once with the same results.
 
-All hashes except the two for UTF-16 take a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
-and `blake2b-64` is a digest of 8 bytes. Each is read as a big-endian number.
+All of them hash a feature's UTF-8, except for the two UTF-16 hashes. `md5-first` and `md5-last` are the first and the
+last 8 bytes of the digest, and `blake2b-64` is a digest of 8 bytes. Each is read as a big-endian number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError:
 
 
 _AT_ONCE = 1 << 16  # units converted to Python integers at a time
-_FEW_BYTES = 48  # NumPy folds spans up to this size faster than a library call takes
+_FEW_BYTES = 48  # up to this size, hashing spans with NumPy is faster than calling the library
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _mixed_one_at_a_time() -> Hash:
 def _short_and_long(
     short: Callable[[bytes, Int64s, Int64s], Uint64s], one: Callable[[bytes, int], int], most: int
 ) -> Hash:
-    """Return a hash that handles spans of at most `most` bytes together and longer ones one by one."""
+    """Return a hash that handles spans of at most `most` bytes together, and longer spans one by one."""
 
     def many(buffer: bytes, starts: Int64s, ends: Int64s, seed: int) -> Uint64s:
         is_short = ends - starts <= most
@@ -106,16 +106,16 @@ def _each(one: Callable[[bytes, int], int], *, has_seed: bool = False) -> Hash:
 
 def _xxh3(data: bytes, seed: int) -> int:
     if xxhash is None:
-        raise HsimhashError("the hash xxh3-64 needs the package xxhash; pip install 'hsimhash[hashes]'")
+        raise HsimhashError("the xxh3-64 hash requires the xxhash package; pip install 'hsimhash[hashes]'")
     return int(xxhash.xxh3_64_intdigest(data, seed))
 
 
 def _crc32c() -> Hash:
-    """Return CRC32C; the library hashes long spans if it is installed."""
+    """Return the CRC32C hash; the google-crc32c library hashes long spans if it is installed."""
     folded = _folded(classic.crc32c, classic.CRC32C_FIRST)
     if google_crc32c is None:
         return folded
-    value, last = google_crc32c.value, classic.CRC32C_FIRST  # undoes the library's last inversion
+    value, last = google_crc32c.value, classic.CRC32C_FIRST  # `last` undoes the library's final inversion
     return _short_and_long(
         lambda buffer, starts, ends: folded.many(buffer, starts, ends, 0),
         lambda data, _: value(data) ^ last,

@@ -1,7 +1,7 @@
-"""Sign texts with the package hsimhash-native if it is installed: the same bits in a fraction of the time.
+"""Sign texts with the hsimhash-native package if it is installed: the same signatures in a fraction of the time.
 
-It supports the profiles `auto-*` and `words-1`, and your own profiles that differ from them only in numbers or in the
-rarity table. It releases the GIL while it signs, so threads can do the work of processes.
+The package supports the `auto-*` and `words-1` profiles, and your own profiles that differ from them only in numbers or
+in the rarity table. It releases the GIL while it signs, so threads are as fast as processes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hsimhash.native_package import native_package
 if TYPE_CHECKING:
     from hsimhash.fingerprint.recipe import Recipe
 
-_NOT_NORMALIZED = 3  # the kind of a text with code points that may join the preceding one
+_NOT_NORMALIZED = 3  # the kind of a text that the package cannot normalise: some of its code points may join others
 _MAKING = threading.Lock()  # held while a signer is created
-_WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by tokens
+_WEIGHTS = {"script": ("tfidf+count", "rarity"), "words": ("count",)}  # by value of `tokens`
 _KNOWN = {
     "hash": (HASH_NAME,),
     "normalize": NORMALIZE_NAMES,
@@ -116,7 +116,7 @@ def native_shingles(recipe: Recipe, texts: Sequence[str]) -> list[Uint64s] | Non
 
 
 def _listed(recipe: Recipe, texts: Sequence[str], name: str) -> list[tuple[Uint64s, int, int]]:
-    """Return the hashes, the key and the sketch of each text, found by the signer's method `name`."""
+    """Call the signer's method that is called `name`; return the hashes, the key and the sketch of each text."""
     signer = _signer_of(recipe)
     of_texts, of_codes = getattr(signer, name), getattr(signer, f"{name}_of_codes")
     try:
@@ -152,7 +152,7 @@ def _of_normalized(recipe: Recipe, signer: Any, texts: Sequence[str]) -> Signatu
     return Signatures(columns[0], columns[1], columns[2], columns[3], recipe.key_kind)
 
 
-@lru_cache(maxsize=8)  # each has tens of MB of tables
+@lru_cache(maxsize=8)  # each signer has tens of MB of tables
 def _signer(recipe: Recipe) -> Any:
     return native_package().Signer(recipe, _tables(recipe))
 
@@ -166,7 +166,7 @@ def _tables(recipe: Recipe) -> _SignerTables:
     )
 
 
-@lru_cache(maxsize=1)  # almost every profile uses the same one
+@lru_cache(maxsize=1)  # almost all profiles use the same seed
 def _dictionary(seed: int) -> Any:
     return native_package().Dictionary(jieba_dictionary(), seed)
 

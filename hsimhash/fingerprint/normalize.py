@@ -1,24 +1,25 @@
-"""Normalisation `nfkc-casefold-1` and `nfkc-casefold-2`, and the class of each code point, as arrays.
+"""The `nfkc-casefold-1` and `nfkc-casefold-2` normalisations, and the class of each code point, as arrays.
 
-1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces.
-   Default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
-2. In a run of code points that may join the preceding one, those after the 32nd are dropped. Sorting them takes
-   quadratic time (half a day for 16 MiB of accents), and no language needs them.
+1. Code points that are unassigned in Unicode 14.0, lone surrogates, control characters and white space become spaces.
+   Default-ignorable code points (soft hyphen, zero-width characters, variation selectors, byte order mark) are dropped.
+2. In a run of code points that may join the preceding one, everything after the 32nd is dropped. Sorting longer runs
+   would take quadratic time (half a day for 16 MiB of accents), and no language needs them.
 3. NFKC, full case folding, NFKC again.
 4. Runs of spaces become one; spaces at the ends are removed.
 
-`nfkc-casefold-2` also joins words that are hyphenated at a line end (before 1), unifies variant spellings
-(variants.npz, after 3) and drops spaces between characters of scripts without spaces (after 4). schema/fingerprint.md
-defines both.
+`nfkc-casefold-2` also joins words that are hyphenated at a line end (before step 1), unifies variant spellings
+(variants.npz, after step 3) and drops spaces between characters of scripts without spaces (after step 4).
+schema/fingerprint.md defines both normalisations.
 
-The first step freezes the result: Unicode promises that everything assigned in 14.0 normalises and folds the same in
-later versions. Nearly every code point normalises on its own, so a table handles a whole batch at once. Only documents
-with code points that may join the preceding one (combining marks, Hangul jamo) go through `unicodedata`.
+Step 1 makes the result independent of the Unicode version: Unicode guarantees that code points assigned in 14.0
+normalise and fold the same way in all later versions. Nearly every code point can be normalised by itself, so one table
+look-up handles a whole batch. Only code points that may join the preceding one (combining marks, Hangul jamo) go
+through `unicodedata`, together with the code points around them.
 """
 
 from __future__ import annotations
 
-import encodings.utf_32_le  # noqa: F401  # otherwise the first text imports it
+import encodings.utf_32_le  # noqa: F401  # imported here, so that the first text does not import it
 import functools
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,17 +38,17 @@ CHINESE_ONLY_NAME = "simplified-2"
 SEPARATOR = 0  # follows every document in an array of code points, and occurs nowhere else
 SPACE = 0x20
 JOINING_LIMIT = 32
-MOST_OPEN = 1 << 20  # limit on code points that are normalised together because none of them is firm
+MOST_OPEN = 1 << 20  # limit on adjacent code points of which none is firm; see `normalized_windows`
 _SOFT_HYPHEN = 0xAD
 _END = np.array([SEPARATOR], np.uint32)
 _FIRST_UNSPACED = 0xE01  # a Thai letter
 _KANA = range(0x3041, 0x3100)
 _LEAST_KANA = 10  # a text is Japanese if at least one in this many of its kana and Han characters is kana
 _NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # Devanagari
-_NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # Thai and Lao, each with its first tone mark
-_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of living scripts; Hangul letters
+_NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # Thai and Lao nikhahit, each with the first tone mark
+_MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of scripts in use today; Hangul letters
 _IOTA = 0x3B9  # a Greek mark folds to this letter
-_COMPOSED = range(0x3100)  # no later code point is composed of `_MARKED`
+_COMPOSED = range(0x3100)  # no code point above this range is composed of `_MARKED`
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -58,17 +59,17 @@ _DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # 
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """unicode.npz, and for `nfkc-casefold-2` variants.npz, expanded for look-up by code point."""
+    """The content of unicode.npz, and of variants.npz for `nfkc-casefold-2`, expanded for look-up by code point."""
 
     classes: Uint8s
-    normal: Uint32s  # the code point that it becomes, or _DROPPED, _JOINING, or _MANY + its number
+    normal: Uint32s  # the code point that it becomes, or _DROPPED, or _JOINING, or _MANY + its index in `many_start`
     many_start: Int64s
     many_codes: Uint32s
     is_layout_free: bool = False
-    # For hyphens at a line end: 1 is a letter that may precede or follow, 2 a capital or a mark, which may only
-    # precede.
+    # Role next to a hyphen at a line end: 1 for a letter that may precede or follow it, 2 for a capital letter or a
+    # mark, which may only precede it.
     hyphened: Uint8s = field(default_factory=lambda: np.zeros(_CODE_POINTS, np.uint8))
-    variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # like `normal`, for the output of NFKC
+    variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # like `normal`, for NFKC output
 
 
 @functools.cache
@@ -124,10 +125,11 @@ def native_tables(
 
 
 def _marks(tables: _Tables) -> list[tuple[int, int]]:
-    """Return the combining class of each of `_MARKED`, and flags for how it combines with marks.
+    """Return the combining class of each code point in `_MARKED`, and flags for how it combines with marks.
 
-    1 is a letter that NFKC leaves unchanged, 2 a mark that it leaves unchanged, 4 a mark that is dropped afterwards; 8
-    and 16 are the first and the second of two that compose. 0 means none of these, or that the flags do not suffice.
+    The flags are 1 for a letter that NFKC leaves unchanged, 2 for a mark that NFKC leaves unchanged, 4 for a mark that
+    is dropped afterwards, and 8 and 16 for the first and the second of two code points that compose. 0 means that none
+    of these applies, or that the flags cannot describe the code point.
     """
     pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
     composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
@@ -184,21 +186,21 @@ def are_kana(codes: Uint32s, classes: Uint8s) -> Bools:
 
 
 def normalize(texts: Sequence[str], name: str = NORMALIZE_NAME) -> Uint32s:
-    """Return the normalised documents' code points, concatenated, each followed by `SEPARATOR`."""
+    """Return the code points of the normalised documents in one array, with a `SEPARATOR` after each document."""
     raw = to_codes("".join([text + "\0" for text in texts]))
     return _normalized(raw, np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1, _tables(name))
 
 
 def normalized_windows(chunks: Iterable[str], name: str = NORMALIZE_NAME) -> Iterator[Uint32s]:
-    """Yield the normalised code points of a text in chunks; joined, they equal those of the whole text.
+    """Yield the normalised code points of a text, given in chunks, window by window.
 
-    A window ends before a *firm* code point, because normalisation never looks across one. The window is normalised
-    together with that code point, which decides about the spaces and the hyphen before it. The code point then begins
-    the next window.
+    Concatenated, the windows equal the normalised code points of the whole text. A window ends before a *firm* code
+    point, because normalisation never looks past one. The window is normalised together with that code point, which
+    determines what happens to the spaces and the hyphen before it. The next window begins with that code point.
 
     Raises:
-        ValueError: a run of code points that are not firm is longer than `MOST_OPEN`, not counting those that do not
-            affect the result. This only happens with `nfkc-casefold-2`.
+        ValueError: a run of code points that are not firm is longer than `MOST_OPEN`, not counting code points that do
+            not affect the result. This only happens with `nfkc-casefold-2`.
     """
     tables, held = _tables(name), list[Uint32s]()
     for raw in map(to_codes, chunks):
@@ -207,7 +209,7 @@ def normalized_windows(chunks: Iterable[str], name: str = NORMALIZE_NAME) -> Ite
             held.append(_shortened(raw, tables))
             if sum(map(len, held)) > MOST_OPEN:
                 raise ValueError(
-                    f"text has over {MOST_OPEN:,} spaces and combining marks in a row: expected a letter in between"
+                    f"text has over {MOST_OPEN:,} spaces and combining marks in a row: expected letters between them"
                 )
             continue
         cut = int(firm[-1])
@@ -234,27 +236,27 @@ def _are_firm(raw: Uint32s, tables: _Tables) -> Bools:
         hyphen = np.flatnonzero(_are_hyphens(raw))
         before = hyphen - (hyphen > 0)
         firm[hyphen] &= (hyphen > 0) & (tables.hyphened[raw[before]] == 0)
-    else:  # spaces are never removed here, so a mark after one does not join anything
+    else:  # this normalisation keeps a space between words, so a mark after a space does not join anything
         firm[1:] |= (normal[1:] == _JOINING) & (normal[:-1] == SPACE)
     return firm
 
 
 def _shortened(raw: Uint32s, tables: _Tables) -> Uint32s:
-    """Drop those code points of a long run without firm ones that do not affect the result."""
+    """Drop the code points that do not affect the result from a long run without firm code points."""
     normal, precedes = tables.normal[raw], tables.hyphened[raw] > 0
     if not len(raw):
         return raw
     if (normal == SPACE).all():
         return raw[int(_break_lines(raw).argmax()) :][:1]
     goes = normal == _DROPPED
-    if tables.is_layout_free:  # the first of a run may be next to a hyphen, or be one
+    if tables.is_layout_free:  # the first code point of a run may be next to a hyphen, or be a hyphen
         goes[1:] &= goes[:-1] & (precedes[1:] == precedes[:-1])
         goes[0] = False
     return _with_few_joining(raw[~goes], tables)
 
 
 def _normalized(raw: Uint32s, ends: Int64s, tables: _Tables) -> Uint32s:
-    """Return the normalised code points of documents, each of which ends at one of `ends`."""
+    """Return the normalised code points of documents that end at the positions `ends`."""
     codes = tables.normal[raw]
     if tables.is_layout_free:
         broken = _word_breaks(raw, codes, ends, tables)
@@ -286,7 +288,7 @@ def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -
     after = solid[np.searchsorted(solid, at, side="right")]
     is_broken = np.searchsorted(breaks, after) > np.searchsorted(breaks, at)
     is_broken &= tables.hyphened[raw[after]] == 1
-    is_broken[1:] &= after[1:] != after[:-1]  # of several hyphens before a letter, the first covers all that is removed
+    is_broken[1:] &= after[1:] != after[:-1]  # the first of several hyphens before a letter covers all of them
     edges = np.zeros(len(raw), np.int8)
     edges[at[is_broken]] = 1
     edges[after[is_broken]] = -1
@@ -294,7 +296,7 @@ def _word_breaks(raw: Uint32s, normal: Uint32s, ends: Int64s, tables: _Tables) -
 
 
 def _are_hyphens(raw: Uint32s) -> Bools:
-    """Return which code points may end a line inside a word."""
+    """Return which code points are hyphens that may end a line inside a word."""
     hyphens: Bools = (raw == ord("-")) | (raw == _SOFT_HYPHEN) | (raw == 0x2010)
     return hyphens
 
@@ -306,7 +308,7 @@ def _break_lines(raw: Uint32s) -> Bools:
 
 
 def _are_open(normal: Uint32s) -> Bools:
-    """Return which code points become a space or nothing."""
+    """Return which code points become a space or are dropped."""
     is_open: Bools = (normal == SPACE) | (normal == _DROPPED)
     return is_open
 
@@ -317,15 +319,15 @@ def to_codes(text: str) -> Uint32s:
 
 
 def to_text(codes: Uint32s) -> str:
-    """Return code points without surrogates as a string."""
+    """Return code points as a string; they must not contain surrogates."""
     return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
 
 
 def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
     """Return `codes` with joining code points composed with the preceding ones.
 
-    A stretch runs from the last code point that neither joins nor is dropped up to the next such one. All stretches go
-    through `unicodedata` as one string, each after a separator, so there is one call for all documents.
+    A stretch begins at the last code point that neither joins nor is dropped, and ends before the next such code point.
+    All stretches are put into one string, each after a separator, so `unicodedata` is called once for all documents.
     """
     apart = np.flatnonzero((codes != _JOINING) & (codes != _DROPPED))
     behind = np.searchsorted(apart, np.flatnonzero(codes == _JOINING))
@@ -351,7 +353,7 @@ def _compose_joining(codes: Uint32s, raw: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _with_few_joining(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Drop the code points beyond `JOINING_LIMIT` that join the same one."""
+    """Keep at most `JOINING_LIMIT` code points that join the same preceding one."""
     number = np.arange(len(codes))
     before_run = np.maximum.accumulate(np.where(tables.normal[codes] == _JOINING, -1, number))
     few: Uint32s = codes[number - before_run <= JOINING_LIMIT]
@@ -359,7 +361,7 @@ def _with_few_joining(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _without_variants(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Unify variant spellings in stretches of NFKC, each of which follows a separator."""
+    """Unify variant spellings in stretches of NFKC text, each of which follows a separator."""
     given, codes = codes, tables.variants[codes]
     codes = _expand_many(codes[codes != _DROPPED], tables)
     nasal = np.flatnonzero((codes[:-1] == _NASAL) & (codes[1:] == _VIRAMA))
@@ -374,7 +376,7 @@ def _without_variants(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _expand_many(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Return `codes` with each code point that normalises to several replaced by them."""
+    """Replace each code point that normalises to several code points by its expansion."""
     at = np.flatnonzero(codes >= _MANY)
     if not len(at):
         return codes
@@ -391,7 +393,7 @@ def _expand_many(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Collapse runs of spaces in `codes`; remove those next to a separator and those that `_are_closed` selects."""
+    """Collapse runs of spaces in `codes`; remove the runs next to a separator and those that `_are_closed` selects."""
     at = np.flatnonzero(codes == SPACE)
     if not len(at):
         return codes
@@ -417,7 +419,10 @@ def _squeeze(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _are_closed(before: Uint32s, after: Uint32s, tables: _Tables) -> Bools:
-    """Return where a space is removed: a neighbour is of a script without spaces, and neither is of one with spaces."""
+    """Return where a space is removed.
+
+    At least one of its neighbours belongs to a script without spaces, and neither belongs to a script with spaces.
+    """
     closed = np.zeros(len(before), np.bool_)
     if max(before.max(), after.max()) < _FIRST_UNSPACED:
         return closed

@@ -1,10 +1,10 @@
-"""Cut texts into pieces regardless of script: characters, bytes, matches of a pattern, pieces of other libraries.
+"""Cut texts into pieces regardless of script: characters, bytes, matches of a pattern, or pieces as in other libraries.
 
-A text is one stretch. Its *units* are characters, bytes or words, and each n adjacent units are a piece; fewer than n
-units are one piece together. A text with fewer units than the profile's `least` does not have pieces.
+A text is one stretch. Its *units* are characters, bytes or words. Every n adjacent units form a piece; if there are
+fewer than n units, all of them form one piece. A text with fewer units than the profile's `least` does not have pieces.
 
-Classes of characters (`re`, `isalnum`) are those of the running Python, as in the libraries themselves. They may differ
-between versions of Python for characters that Unicode added after 14.0.
+Character classes (`re`, `isalnum`) are those of the running Python, as in the libraries themselves. For characters that
+were added after Unicode 14.0, they may differ between Python versions.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ Pieces = TypeVar("Pieces", Units, Spans)
 
 _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # for 1e0ng
 _CLICKHOUSE_LEAST = 4  # bytes; shorter words are skipped
-SAMPLED = 32  # trafilatura's words of one to four letters count only if there are fewer longer ones
+SAMPLED = 32  # trafilatura uses words of one to four letters only if there are fewer longer words than this
 BETWEEN_SPACES = "[^ ]+"
 WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # for mfonda
-# For each pattern of a built-in recipe, a character that no match contains. These patterns take linear time.
+# By pattern of a built-in recipe: a pattern for the characters that no match contains. All of them take linear time.
 OUTSIDE_MATCHES = {
     BETWEEN_SPACES: re.compile(" "),
     r"\w+": re.compile(r"\W"),
     WORDS_AND_LINKS: re.compile("[^0-9A-Za-z_'./:]"),
 }
-GRAM_LEAST = 5  # text-dedup 0.4 ignores shorter texts
+GRAM_LEAST = 5  # characters; text-dedup 0.4 ignores shorter texts
 
-# Normalisations besides `nfkc-casefold-*`, applied before a text is cut. The last also drops all but `word_characters`.
+# Normalisations besides `nfkc-casefold-*`, applied before a text is cut. After the last one, everything except for
+# `word_characters` is dropped.
 WORD_CHARACTERS = "lower-word-characters"
 NORMALIZERS: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, WORD_CHARACTERS: str.lower}
 
 
 def word_characters(codes: Uint32s, ends: Int64s) -> tuple[Uint32s, Int64s]:
-    """Keep only letters, digits and underscores of documents; return the code points and where each document ends."""
+    """Keep only letters, digits and underscores in documents; return the code points and where each document ends."""
     kept = _word_table()[codes]
     kept[ends] = True
     return codes[kept], np.cumsum(kept)[ends] - 1
@@ -60,10 +61,10 @@ def _word_table() -> Bools:
 
 
 def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
-    """Return each run of n adjacent characters of documents.
+    """Return each run of n adjacent characters in documents.
 
     Args:
-        codes: Code points of all documents, each followed by one that does not belong to it.
+        codes: Code points of all documents, with one separator after each document.
         ends: Position after each document; shape (documents,).
         n: Characters per piece.
         least: Minimum number of characters; a shorter document does not have pieces.
@@ -75,7 +76,7 @@ def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
 
 
 def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least: int) -> Spans:
-    """Return each run of n adjacent words of texts, joined by spaces; `cut` returns the words of a text."""
+    """Return each run of n adjacent words in texts, joined by spaces; `cut` returns the words in a text."""
     found = list(map(cut, texts))
     sizes = np.array(list(map(len, found)), np.int64)
     units = listed_units(list(chain.from_iterable(found)), _owners(sizes))
@@ -95,7 +96,7 @@ def words_by(pattern: str) -> Callable[[str], list[str]]:
 
 
 def octets(texts: Sequence[str], n: int, least: int) -> Spans:
-    """Return each run of n adjacent bytes of the texts' UTF-8."""
+    """Return each run of n adjacent bytes in the texts' UTF-8."""
     encoded = [text.encode() for text in texts]
     sizes = np.array(list(map(len, encoded)), np.int64)
     return _windows(b"".join(encoded), np.arange(1, sizes.sum() + 1), sizes, n, least)
@@ -135,7 +136,7 @@ def _clickhouse_letters() -> Bools:
 def trafilatura_words(text: str) -> list[str]:
     """Return words as selected by trafilatura: only letters and digits, without punctuation around them.
 
-    Short words are left out as long as 32 longer ones remain.
+    Short words are left out as long as at least 32 longer words remain.
     """
     words = alphanumeric_words(text) or alphanumeric_words(text, has_punctuation=True)
     for letters in (4, 3, 2, 1):
@@ -159,12 +160,12 @@ def _punctuation() -> dict[int, str]:
 
 @cache
 def blank_or_punctuation() -> re.Pattern[str]:
-    """Return a pattern for one character that separates words when punctuation does."""
+    """Return a pattern for one character that separates words if punctuation also separates words."""
     return re.compile(f"[\\s{re.escape(''.join(map(chr, _punctuation())))}]")
 
 
 def lower_grams(text: str, n: int) -> list[str]:
-    """Return the distinct character n-grams like text-dedup 0.4: cut first, then lower-cased."""
+    """Return the distinct character n-grams like text-dedup 0.4: cut first, then converted to lower case."""
     return different_grams(text, n) if len(text) >= GRAM_LEAST else []
 
 
@@ -185,6 +186,6 @@ def _of_enough(pieces: Pieces, sizes: Int64s, least: int) -> Pieces:
 
 
 def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
-    """Return each run of n adjacent units of a gapless buffer, given their `stops` and the `sizes` of documents."""
+    """Return each run of n adjacent units in a gapless buffer, given their `stops` and the `sizes` of documents."""
     starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
     return _of_enough(Spans(buffer, starts, stops, doc).rows(*stretch_rows(doc, n)), sizes, least)

@@ -46,7 +46,7 @@ BATCH_CHARACTERS = 1 << 19
 PIECES_BATCH_CHARACTERS = 1 << 16  # if a piece begins at every character; larger batches take twice as long
 
 _JAPANESE = "これはテストのためのひらがなとカタカナです。"
-# Contains every kind of feature. On first use, its fingerprint is compared with the one that the profile records.
+# Contains every kind of feature. `Profile.verify` compares its fingerprint with the one recorded in the profile.
 PROBE_TEXT = (
     "近似重复的网页在互联网上非常普遍，搜索引擎需要快速识别它们。我们把每个文档的特征词加权求和，得到六十四位的指纹；"
     "两个指纹的汉明距离越小，文档内容就越相似。北京大学的研究人员在２０１９年发表了论文。"
@@ -79,7 +79,7 @@ class Profile(Recipe):
     def named(name: str) -> Profile:
         """Return a built-in profile such as "auto-1", or a variant such as "words-1:n=3,hash=fnv-1a-64".
 
-        The name may add your own lists from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
+        The name may include your own lists, read from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
         """
         plain, lists = split_lists(name)
         recipe = Recipe.named(plain)
@@ -87,7 +87,7 @@ class Profile(Recipe):
         try:
             profile = profile.with_lists(**lists, name=None) if lists else profile
             if profile.lacks_lists:
-                raise ValueError(f"it needs cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
+                raise ValueError(f"it requires cppjieba's lists; use {recipe.name}:{FILES}; {WHENCE}")
             return profile
         except OSError as error:
             raise ValueError(f"profile {name!r:.80}: {error.filename}: {error.strerror}") from error
@@ -119,13 +119,13 @@ class Profile(Recipe):
         """Return this profile with your own lists, read from UTF-8 files.
 
         Args:
-            idf: File with a word and its inverse document frequency on each line, as `fit_idf` writes it. Words that
-                are not listed get the median. Space-separated words of every language are then also weighted by it, one
-                by one.
+            idf: File with a word and its inverse document frequency on each line, as written by `fit_idf`. Words that
+                are not listed get the median. Space-separated words in every language are then also weighted by this
+                table, individually.
             words: File with one word per line to add to the segmenter's dictionary, optionally followed by its
                 frequency and its tag.
             stops: File with one word per line to exclude from the features, in addition to jieba's stop words.
-            rarity: Table written by `hsimhash fit`, for a profile with the weights "rarity".
+            rarity: Table written by `hsimhash fit`, for a profile with weights "rarity".
             name: Name of the new profile. The default identifies the lists by their hashes, as in auto-2-idf-64953954.
 
         Raises:
@@ -187,7 +187,7 @@ class Profile(Recipe):
         )
 
     def shingles(self, texts: Iterable[str]) -> Iterator[Uint64s]:
-        """Yield the hashes of each text's distinct shingles, ascending; the text's sketch is made of them.
+        """Yield the hashes of each text's distinct shingles, ascending; the text's sketch is made from them.
 
         Raises:
             ValueError: the profile does not make sketches.
@@ -210,18 +210,20 @@ class Profile(Recipe):
         """Join the texts of a document's fields into one text for the other methods; a missing field is empty.
 
         Raises:
-            ValueError: the profile does not have fields, or does not have one of these.
+            ValueError: the profile does not have fields, or does not have one of the given fields.
         """
         known = self.field_weights
         if wrong := [name for name in fields if name not in known]:
-            raise ValueError(f"profile {self.name} has no field {wrong[0]!r:.80}; it has {', '.join(known) or 'none'}")
+            raise ValueError(
+                f"profile {self.name} does not have a field {wrong[0]!r:.80}; available: {', '.join(known) or 'none'}"
+            )
         return join_fields(as_text(fields.get(name, ""), f"field {name!r}") for name in known)
 
     def fingerprint_features(self, features: OwnFeatures) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
 
-        The cap evens out the weights of fewer than `cap` features. For a handful of features, use a profile with
-        `cap=None`.
+        With fewer than `cap` features, the cap reduces the differences between their weights. For a handful of
+        features, use a profile with `cap=None`.
 
         Args:
             features: Features with their weights. A feature is a string, or an unsigned 64-bit number that serves as
@@ -230,11 +232,11 @@ class Profile(Recipe):
 
         Raises:
             TextTooShortError: none of the features has a vote.
-            ValueError: a weight or a number is outside its range.
+            ValueError: a weight or a number is out of range.
         """
         summed = weighted_hashes(self, features)
         if not summed:
-            raise TextTooShortError("no features, so no fingerprint")
+            raise TextTooShortError("nothing to fingerprint: expected at least one feature with a weight above 0")
         doc, hashes = np.zeros(len(summed), np.int64), np.array(list(summed), np.uint64)
         weights = capped(doc, np.array(list(summed.values()), np.float64), self.cap, 1)
         return int((vote_in_order if self.is_plain else vote)(doc, hashes, weights, 1, self.tie)[0])
@@ -254,8 +256,9 @@ class Profile(Recipe):
         found, promised = _probe(self), self._promised_probe()
         if found != promised:
             raise ProfileMismatchError(
-                f"profile {self.name} gives {format_fingerprint(found)} for its probe text, not "
-                f"{format_fingerprint(promised)}: a segmenter or dictionary changed; install those it was made with"
+                f"profile {self.name} gives {format_fingerprint(found)} for its probe text, expected "
+                f"{format_fingerprint(promised)}: the segmenter or a dictionary has changed; install the versions that "
+                "the profile was made with"
             )
 
     def _promised_probe(self) -> int:
@@ -276,7 +279,7 @@ class Profile(Recipe):
         names = _FIELDS_OF[data["version"]]
         if wrong := sorted(data.keys() ^ {"version", *names, "probe"}):
             raise ValueError(
-                f"a profile of version {data['version']} has missing or unexpected fields: {', '.join(wrong)}"
+                f"profile of version {data['version']} has missing or unexpected fields: {', '.join(wrong)}"
             )
         profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))

@@ -1,13 +1,13 @@
-"""Parse and write profiles as one word: a known name and the options that differ from it.
+"""Parse and write profiles as one word: a known profile's name, and the options that differ from that profile.
 
     words-1:n=3,hash=fnv-1a-64,tie=one
     auto-2:sketch=off
     chars-1:normalize=lower,cap=off,pattern=…
     auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
-Options may be in any order. A profile's own name lists only those that differ from the known profile, in the order of
-the fields. `off` means no value. A pattern comes last, because it may contain anything. Word lists are given as files,
-whose names cannot contain commas.
+Options may be in any order. The name that a profile gets lists only the options that differ from the known profile, in
+the order of the fields. `off` means no value. A pattern must come last, because it may contain any character. Word
+lists are given as file names, which cannot contain commas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from hsimhash.errors import most_like
 
 LISTS = ("idf", "words", "stops", "rarity")
-MOST_OWN_NAME = 64  # characters
+MOST_OWN_NAME = 64  # maximum length of a user's own profile name, in characters
 NO_VALUE = "off"
 _PATTERN = "pattern"
 _NUMBER = re.compile("-?[0-9]{1,9}")
@@ -42,7 +42,7 @@ def read_options(written: str) -> dict[str, Value]:
     for one in options:
         option, equals, value = one.partition("=")
         if not (option and equals and value):
-            raise ValueError(f"invalid option {one!r:.80}; write name=value, separated by commas")
+            raise ValueError(f"invalid option {one!r:.80}: expected name=value, separated by commas")
         if option in given:
             raise ValueError(f"{option} is given twice; remove one")
         given[option] = None if value == NO_VALUE else int(value) if _NUMBER.fullmatch(value) else value
@@ -75,7 +75,7 @@ def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
 
 
 def write_options(values: Mapping[str, Value]) -> str:
-    """Return values as written after the colon of a known name; empty without values."""
+    """Return options as written after a known name and a colon; empty if there are no options."""
     return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
 
 
@@ -90,8 +90,8 @@ def field_weights(written: str) -> dict[str, int]:
         match = _FIELD.fullmatch(one)
         if match is None:
             raise ValueError(
-                f"invalid field {one!r:.80}; write title^3+body, with names of letters, digits, '_', '.' and '-', "
-                "and weights from 1 to 999"
+                f"invalid field {one!r:.80}: expected fields such as title^3+body, with names of letters, digits, "
+                "'_', '.' and '-', and weights from 1 to 999"
             )
         if match[1] in weights:
             raise ValueError(f"field {match[1]} is given twice; remove one")

@@ -1,11 +1,12 @@
-"""Rarity tables: how rare each feature is in a collection, learnt from a sample of it without labels.
+"""Rarity tables: how rare each feature is in a collection, learnt from an unlabelled sample of the collection.
 
-A feature that occurs in d of n documents has the rarity ln((n + 1) / d) / ln(n + 1), in steps of 1/255: 255 in one
-document, near 0 in all of them. A table lists up to `MOST_FEATURES` features, those that occur in the most documents.
-Every other feature has the table's *default*. Features are identified by the leading 32 bits of their hashes, so a
-table covers words, pairs of words and characters of every language alike, in at most 2 MB.
+A feature that occurs in d of n documents has the rarity ln((n + 1) / d) / ln(n + 1), in steps of 1/255. That is 255 for
+a feature in one document, and near 0 for a feature in all documents. A table lists up to `MOST_FEATURES` features,
+those that occur in the most documents. Every other feature has the table's *default* rarity. Features are identified by
+the leading 32 bits of their hashes, so one table of at most 2 MB covers words, pairs of words and characters in every
+language.
 
-The content is ASCII, so that every store can keep it like a list of words:
+The content is ASCII, so that every store can keep it in the same way as a list of words:
 
     hsimhash rarity 1 documents=20000 default=200
     base64 of: how many features begin with each 16 bits (65,536 times 2 bytes), the 16 bits after them in ascending
@@ -36,30 +37,30 @@ from hsimhash.fingerprint.wordlists import RARITY_TABLE, kept_list
 FIT_AUTO, FIT_OFF = "auto", "off"  # a table fitted to the inputs, or the table of general text
 MOST_FEATURES = 400_000
 SCALE = 255  # the rarity of a feature in one document
-# Rarity of unlisted features. It is lower than that of a feature in one document, because such a feature is more often
-# an edit than something that two versions share.
+# Rarity of unlisted features. It is lower than the rarity of a feature in one document, because an unlisted feature is
+# more often an edit than something that two versions share.
 DEFAULT = 200
 
 _HEAD = re.compile(r"hsimhash rarity 1 documents=([0-9]{1,12}) default=([0-9]{1,3})\n")
 _HEAD_BYTES = 64
-GENERAL_FILE = "general.rarity"  # the table of many languages in this package, made by schema/make_rarity_table.py
+GENERAL_FILE = "general.rarity"  # this package's table for many languages, made by schema/make_rarity_table.py
 GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
 _HALF_SATURATED = 3  # number of occurrences at which a feature reaches half of its maximum weight in the key
 OFTEN = 4  # minimum number of occurrences of a name that repeats
-# A word is a name if its text has at most this many distinct features per occurrence of it: with other words that are
-# found equally often, or without.
+# A word is treated as a name if its text has at most this many distinct features per occurrence of the word. The first
+# limit applies if another word occurs equally often, the second in any case.
 _MOST_TO_A_NAME, _MOST_TO_A_WORD = 32, 5
-_NAME_PARTS = 4  # a word of such a name votes with this fraction of its weight: 1/4
+_NAME_PARTS = 4  # divides the weight of a word in such a name: it votes with 1/4 of its weight
 _BUCKETS = 1 << 16
 _TAG_BITS = 32
-_LEADING = 20  # bits of a tag that index look-ups; usually at most one feature shares them
+_LEADING = 20  # leading bits of a tag that serve as an index; usually at most one listed feature has the same bits
 _ENTRY_BYTES = 3
 _MOST_BYTES = 2_000_000
 
 
 @dataclass(frozen=True)
 class RarityTable:
-    """Ascending tags of features with their rarities, ended by the greatest tag with the default rarity."""
+    """Ascending tags of features, and their rarities. The last entry is the greatest tag, with the default rarity."""
 
     tags: Uint32s
     rarities: Uint8s
@@ -72,7 +73,7 @@ class RarityTable:
 
     @staticmethod
     def of(tags: Uint32s, rarities: Uint8s, documents: int, default: int = DEFAULT) -> RarityTable:
-        """Return the table of ascending tags."""
+        """Return a table of the given tags, which must ascend."""
         ended = np.append(tags, np.uint32((1 << _TAG_BITS) - 1)), np.append(rarities, np.uint8(default))
         return RarityTable(*ended, documents)
 
@@ -89,7 +90,7 @@ class RarityTable:
         wanted = (hashes >> np.uint64(64 - _TAG_BITS)).astype(np.uint32)
         place = self._first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
         left = np.flatnonzero(self.tags[place] < wanted)
-        while len(left):  # few steps for few features: a tenth of the time of a binary search
+        while len(left):  # usually a few steps for a few features: a tenth of the time of a binary search
             place[left] += 1
             left = left[self.tags[place[left]] < wanted[left]]
         found: Uint8s = np.where(self.tags[place] == wanted, self.rarities[place], self.rarities[-1])
@@ -108,7 +109,7 @@ class RarityTable:
         """Parse a table's content; raise `ValueError` if it is invalid."""
         head = _HEAD.match(content[:_HEAD_BYTES].decode("ascii", "replace"))
         if head is None:
-            raise ValueError("it does not begin with 'hsimhash rarity 1'; write one with 'hsimhash fit'")
+            raise ValueError("it does not begin with 'hsimhash rarity 1'; create a table with 'hsimhash fit'")
         try:
             packed = base64.b64decode(content[head.end() :].rstrip(b"\n"), validate=True)
         except binascii.Error as error:
@@ -123,7 +124,7 @@ class RarityTable:
         tags = np.repeat(np.arange(_BUCKETS, dtype=np.uint32) << 16, sizes) | lows
         rarities = np.frombuffer(packed, np.uint8, count, 2 * (_BUCKETS + count))
         if (tags[1:] <= tags[:-1]).any() or (rarities == 0).any():
-            raise ValueError("it is damaged: its features are out of order, or one has no rarity")
+            raise ValueError("it is damaged: its features are out of order, or the rarity of one is 0")
         return RarityTable.of(tags, rarities, int(head[1]), default)
 
     @staticmethod
@@ -162,7 +163,7 @@ def _rarity(count: int, documents: int) -> int:
 def read_table(path: Path) -> bytes:
     """Return the content of a table file; raise `ValueError` if it is invalid."""
     if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a rarity table has at most {_MOST_BYTES:,}")
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes: a rarity table has at most {_MOST_BYTES:,}")
     content = path.read_bytes()
     try:
         RarityTable.read(content)
@@ -186,10 +187,10 @@ def rarity_table(sha256: str | None) -> RarityTable:
 
 
 class Learnt(NamedTuple):
-    """What a fitted table was learnt from; `str` gives a description."""
+    """What a fitted table was learnt from; `str` returns a description."""
 
     documents: int  # number of documents in the sample
-    common: int  # features that weigh under half of a rare one there, but not in general text
+    common: int  # number of features whose rarity is below half of the default here, but not in general text
 
     @staticmethod
     def of(sha256: str) -> Learnt:
@@ -216,8 +217,8 @@ def _general() -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != GENERAL_SHA256:
         raise ProfileMismatchError(
-            f"{GENERAL_FILE} of this installation has SHA-256 {found[:16]}…, not {GENERAL_SHA256[:16]}…: fingerprints "
-            f"would differ from those stored; reinstall hsimhash"
+            f"{GENERAL_FILE} in this installation has SHA-256 {found[:16]}…, expected {GENERAL_SHA256[:16]}…: "
+            f"fingerprints would differ from the stored ones; reinstall hsimhash"
         )
     return content
 
@@ -225,9 +226,9 @@ def _general() -> bytes:
 def vote_weights(weights: Floats, counts: Int64s, alike: Int64s, different: Int64s | int) -> Floats:
     """Return the weights of features in the vote: independent of their counts, but reduced for repeated names.
 
-    The words of a site's name or a watermark occur equally often. A word that occurs often, but without others that
-    occur equally often, keeps its weight: it may be the subject of the page, and the only difference from others of its
-    template.
+    All words in a site's name or a watermark occur equally often. A frequent word usually keeps its weight if no other
+    word occurs equally often: it may be the subject of the page, and the only difference from other pages that were
+    made from the same template.
 
     Args:
         weights: Weight of each feature by its rarity; shape (m,).
@@ -242,13 +243,14 @@ def vote_weights(weights: Floats, counts: Int64s, alike: Int64s, different: Int6
 def key_weights(unit: int, rarities: Floats, counts: Int64s) -> Floats:
     """Return the weights of features in the key. They grow with the count, up to 4 times the weight of one occurrence.
 
-    Rarity counts by its square root, so a word that occurs throughout a text is in the key even if others are rarer.
+    They grow with the square root of the rarity, so a word that occurs throughout a text is in the key even if other
+    words are rarer.
     """
     return np.rint(unit * VOTE_SCALE * np.sqrt(SCALE * rarities) * counts / (counts + _HALF_SATURATED))
 
 
 def pair_hashes(words: Uint64s, start: Int64s, stop: Int64s) -> tuple[Int64s, Uint64s]:
-    """Return the first word of each pair among rows of words, and the pair's hash; skips single words."""
+    """Return the index of the first word and the hash of each row of two words; skip rows of one word."""
     is_pair = stop - start == 2
     start, stop = start[is_pair], stop[is_pair]
     return start, shingle_hashes(words, start, stop)

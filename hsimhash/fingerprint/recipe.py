@@ -1,4 +1,4 @@
-"""Recipes of profiles: their fields, the valid values, and the built-in recipes."""
+"""Recipes for profiles: their fields, the valid values, and the built-in recipes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from hsimhash.fingerprint.wordlists import IDF, RARITY_TABLE, STOPS, WORDS, Word
 DEFAULT_PROFILE = "auto-3"  # for new indexes
 FEATURES_PROFILE = "features-1"  # for features given by the caller
 
-BY_RARITY = "rarity"  # weighs features by rarity and counts each once
+BY_RARITY = "rarity"  # weights features by rarity; each feature votes once
 
 _COUNTED = ("count", "binary", "log")
 _NORMAL, _AS_IT_IS, _ANY = NORMALIZE_NAMES, ("none",), (*NORMALIZE_NAMES, *NORMALIZERS)
-_TOKENS = {  # the weights and the normalisations that each kind of tokens supports
+_TOKENS = {  # the `weights` and `normalize` values that each value of `tokens` supports
     "script": (("tfidf+count", BY_RARITY), _NORMAL),
     "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
     "words": (_COUNTED, _NORMAL),
@@ -85,11 +85,11 @@ OWN = "own"  # the user's own idf table
 _OF_SCRIPT = {
     "han": (SIMPLIFIED_NAME, CHINESE_ONLY_NAME),
     "english": (ENGLISH_NAME, OWN),
-}  # or None; only for tokens "script"
+}  # valid values other than None; they require tokens="script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
 _NAME = re.compile(f"[a-z0-9][a-z0-9._-]{{0,{MOST_OWN_NAME - 1}}}")
-_MOST_NAME = 512  # characters, including options
+_MOST_NAME = 512  # maximum length of a name in characters, including options
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,48 +97,52 @@ class Recipe:
     """The fields of a profile.
 
     Args:
-        name: Name of the profile. A built-in name is reserved for that profile; choose another for your own.
-        normalize: "nfkc-casefold-1" or "nfkc-casefold-2"; "none" for "tfidf-float", given features and the tokens of
-            other libraries; "chars", "bytes" and "regex" also accept any of `NORMALIZERS`.
-        tokens: "jieba": words as jieba segments them; "words": shingles of words; "script": each script in its own way;
-            "stop-words": the shingles that contain a stop word; "chars", "bytes": every n adjacent ones; "regex":
-            shingles of the matches of `pattern`; "features": the text is JSON that lists features and weights; the
-            others: as in the library of that name.
+        name: Name of the profile. A built-in name is reserved for that profile; use a different name for your own.
+        normalize: "nfkc-casefold-1" or "nfkc-casefold-2". It must be "none" with weights "tfidf-float" or "given", and
+            with the tokens of other libraries. Tokens "chars", "bytes" and "regex" also accept any of `NORMALIZERS`.
+        tokens: How texts are split into features. "jieba": words as segmented by jieba; "words": shingles of words;
+            "script": a method that depends on the script; "stop-words": shingles that contain a stop word; "chars",
+            "bytes": every n adjacent characters or bytes; "regex": shingles of the matches of `pattern`; "features":
+            the text is JSON that lists features and weights; all other values: as in the library of that name.
         weights: "tfidf": rint(tf · idf · 4096), for jieba's words; "count": occurrences times the unit, for shingles;
-            "binary": the unit, regardless of occurrences; "log": 1 + ln(occurrences), times the unit; "log-idf": that
-            times idf; "tfidf+count": both, for "script"; "rarity": the unit times the rarity, regardless of occurrences
-            but less for repeated names, for "script"; "tfidf-float": as in `jieba.analyse.extract_tags` or cppjieba;
-            "given": as the features specify.
+            "binary": the unit, regardless of occurrences; "log": (1 + ln(occurrences)) times the unit; "log-idf":
+            (1 + ln(occurrences)) times the idf; "tfidf+count": "tfidf" for jieba's words and "count" for shingles, with
+            tokens "script"; "rarity": the unit times the rarity, regardless of occurrences but reduced for repeated
+            names, with tokens "script"; "tfidf-float": as in `jieba.analyse.extract_tags` or cppjieba; "given": the
+            weights listed with the features.
         n: Words per shingle, or characters or bytes per piece.
         char_n: Characters per shingle, in scripts without spaces.
         word_unit: Weight of one occurrence of a shingle of words.
         char_unit: Weight of one occurrence of a shingle of characters.
         top: Number of heaviest features that vote. Ties go to the lower hash, except with "tfidf-float". None: all
-            features vote, or for "cppjieba" one for each 120 bytes of the text, 5 to 200.
-        cap: No feature weighs more than 1/cap of the document's total; None: no cap.
-        min_features: With fewer features, the fingerprint is the hash of the normalised text.
-        idf: Table of inverse document frequencies: jieba's, or "own".
+            features vote; with tokens "cppjieba", one feature for each 120 bytes of text, at least 5 and at most 200.
+        cap: No feature has more than 1/cap of the document's total weight; None: no cap.
+        min_features: Minimum number of features for a vote. With fewer, the fingerprint is the hash of the normalised
+            text.
+        idf: Table of inverse document frequencies: the name of jieba's table, or "own".
         idf_sha256: SHA-256 of that table's content.
         segmenter: Segmenter for Chinese words.
-        hash: Hash function for a feature's UTF-8, one of `HASHES`.
-        seed: Seed of the hash.
-        tie: Value of a bit whose vote is even: "zero" or "one".
-        han: "simplified-1": traditional characters count as simplified ones; "simplified-2": the same, but in Japanese
-            texts Han characters count as kana; None: no conversion. For "script".
-        english: "english-1": words of English texts are weighted by this table, one by one; "own": words of all
-            languages with spaces are weighted by your own idf table; None: shingles. For "script".
+        hash: Hash function for the UTF-8 of a feature, one of `HASHES`.
+        seed: Seed of the hash function.
+        tie: Value of a bit whose vote is tied: "zero" or "one".
+        han: "simplified-1": traditional characters are converted to simplified characters; "simplified-2": the same
+            conversion, except that Han characters in Japanese texts are treated as kana; None: no conversion. Requires
+            tokens "script".
+        english: "english-1": words in English texts are weighted individually, by this table; "own": words in all
+            languages with spaces are weighted individually, by your own idf table; None: shingles are used instead of
+            words. Requires tokens "script".
         sketch: Words or characters per shingle of the sketch; None: no sketch.
-        key: Number of heaviest features that make the key; None: no key.
-        words: SHA-256 of the list of words added to the segmenter's own; None: no list.
+        key: Number of heaviest features that the key is made from; None: no key.
+        words: SHA-256 of the list of words added to the segmenter's dictionary; None: no list.
         stops: SHA-256 of the list of words excluded from the features, in addition to jieba's stop words; None: no
             list.
-        least: Minimum number of characters, bytes or words; a shorter text does not have features. Only for pieces that
+        least: Minimum number of characters, bytes or words; a shorter text does not have features. Only for tokens that
             do not depend on the script.
-        fields: As in "title^3+body": a document consists of several texts, and their features have these weights; None:
-            one text.
-        pattern: Regular expression for "regex", without capturing groups.
+        fields: Fields of a document, with weights by which the weights of their features are multiplied, such as
+            "title^3+body"; None: a document is a single text.
+        pattern: Regular expression for tokens "regex", without capturing groups.
         keying: Kind of key, one of `Keying`; "in-parts" requires key=5.
-        rarity: SHA-256 of the table for the weights "rarity"; None: all features are equally rare.
+        rarity: SHA-256 of the rarity table, for weights "rarity"; None: all features are equally rare.
     """
 
     name: str
@@ -147,8 +151,9 @@ class Recipe:
     weights: str = "tfidf+count"
     n: int = 2
     char_n: int = 3
-    # With these units a sentence shifts a page's fingerprint equally per character in any script: measured once, with 5
-    # to 95 % Han. In tf · idf, a pair of words is worth 14.5 and three characters 5.5.
+    # With these units, adding a sentence changes a page's fingerprint by the same amount per character in any script
+    # (measured once, on pages with 5 to 95 % Han). A pair of words weighs as much as a word with a tf · idf of 14.5;
+    # three characters weigh as much as a word with a tf · idf of 5.5.
     word_unit: int = 29 * SCALE // 2
     char_unit: int = 11 * SCALE // 2
     top: int | None = None
@@ -193,7 +198,7 @@ class Recipe:
         """Return a built-in recipe such as "auto-3", or a variant such as "words-1:n=3,hash=fnv-1a-64"."""
         base_name, colon, written = name.partition(":")
         if base_name not in _BUILT_IN:
-            raise ValueError(f"no profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")
+            raise ValueError(f"unknown profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")
         base = _BUILT_IN[base_name]
         if not colon:
             return base
@@ -211,17 +216,17 @@ class Recipe:
 
     @property
     def own_lists(self) -> dict[str, str]:
-        """The user's lists that it uses: SHA-256 to the kind of list."""
+        """The user's lists that it uses: the kind of each list by its SHA-256."""
         return own_lists({name: getattr(self, name) for name in FIELDS})
 
     @property
     def has_own_rarity(self) -> bool:
-        """Whether its rarity table is the user's."""
+        """Whether it uses the user's own rarity table."""
         return self.rarity not in (None, GENERAL_SHA256)
 
     @property
     def learnt(self) -> Learnt | None:
-        """What its rarity table was learnt from, or None if the table is not the user's."""
+        """What its rarity table was learnt from, or None if it does not use the user's own table."""
         return Learnt.of(self.rarity) if self.rarity is not None and self.has_own_rarity else None
 
     @property
@@ -231,7 +236,7 @@ class Recipe:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it computes fingerprints like jieba's `extract_tags` followed by a plain loop."""
+        """Whether it weights words like jieba's `extract_tags`, and adds up their votes in floats, in order."""
         return self.weights == "tfidf-float"
 
     @property
@@ -252,7 +257,7 @@ class Recipe:
 
     @property
     def field_weights(self) -> dict[str, int]:
-        """The weights of a document's fields by name, in order; empty if a document is one text."""
+        """The weights of a document's fields by name, in order; empty if a document is a single text."""
         return field_weights(self.fields) if self.fields else {}
 
     @property
@@ -262,13 +267,13 @@ class Recipe:
         if bits == 64:
             return ""
         return (
-            f"profile {self.name}: {self.hash} has {bits} bits, so the upper {64 - bits} of a fingerprint are always "
-            "the same; many rows share a bucket, and unrelated texts are nearer"
+            f"profile {self.name}: {self.hash} has {bits} bits, so the upper {64 - bits} bits of a fingerprint are "
+            "always the same; many rows share a bucket, and the distances between unrelated texts are smaller"
         )
 
 
 FIELDS = tuple(entry.name for entry in fields(Recipe))
-ADDED_FIELDS = {  # by version of the JSON
+ADDED_FIELDS = {  # fields that each version of the JSON added
     2: ("han", "english", "sketch", "key"),
     3: ("words", "stops"),
     4: ("least", "fields", "pattern"),
@@ -280,7 +285,7 @@ _OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
 
 
 def own_lists(fields: Mapping[str, object]) -> dict[str, str]:
-    """Return the user's lists among the fields of a profile: SHA-256 to the kind of list."""
+    """Return the user's lists among the fields of a profile: the kind of each list by its SHA-256."""
     kinds = {"words": WORDS, "stops": STOPS}
     kinds |= {"idf_sha256": IDF} if fields.get("idf") == OWN else {}
     kinds |= {"rarity": RARITY_TABLE} if fields.get("rarity") != GENERAL_SHA256 else {}
@@ -342,7 +347,7 @@ def _check_parts(recipe: Recipe) -> None:
         f"a sketch requires normalize={' or '.join(NORMALIZE_NAMES)}": recipe.sketch is not None
         and not recipe.is_normal,
         f"english requires hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
-        f"hash {recipe.hash} does not use a seed; leave it at 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
+        f"hash {recipe.hash} does not use a seed; set seed=0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
         "tokens 'regex' and a pattern require each other": is_regex != (recipe.pattern is not None),
         "given features require min_features=1 and do not support fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
@@ -358,9 +363,9 @@ def _check_parts(recipe: Recipe) -> None:
             raise ValueError(f"profile {recipe.name!r}: {reason}")
     try:
         if recipe.pattern is not None and re.compile(recipe.pattern).groups:
-            raise ValueError("capturing groups are not supported; write (?:…)")
+            raise ValueError("capturing groups are not supported; use (?:…)")
     except (re.error, ValueError) as error:
-        raise ValueError(f"profile {recipe.name!r}: the pattern {recipe.pattern!r:.80}: {error}") from error
+        raise ValueError(f"profile {recipe.name!r}: invalid pattern {recipe.pattern!r:.80}: {error}") from error
     if len(recipe.field_weights) > _MOST_FIELDS:
         raise ValueError(
             f"profile {recipe.name!r}: {len(recipe.field_weights)} fields, but at most {_MOST_FIELDS} are supported"
@@ -388,12 +393,13 @@ def _check_name(recipe: Recipe) -> None:
     if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
         if not _NAME.fullmatch(recipe.name):
             raise ValueError(
-                f"a profile's name must consist of up to 64 of a-z, 0-9, '.', '_' and '-', got {recipe.name!r:.80}"
+                "a profile's name must begin with a-z or 0-9 and have at most 64 characters, all of them a-z, 0-9, "
+                f"'.', '_' or '-', got {recipe.name!r:.80}"
             )
         return
     base = _BUILT_IN[base_name]
     if (_changed(base, written) if colon else _values(base)) != _values(recipe):
-        raise ValueError(f"the name {recipe.name!r} is reserved for the built-in profile; choose another")
+        raise ValueError(f"the name {recipe.name!r} is reserved for the built-in profile; choose another name")
 
 
 def _values(recipe: Recipe) -> dict[str, Any]:
@@ -405,7 +411,7 @@ def _changed(base: Recipe, written: str) -> dict[str, Any]:
     given = read_options(written)
     for option in given:
         if option not in _OPTIONS:
-            raise ValueError(f"no option {option!r:.80}; {nearest(option, (*_OPTIONS, *LISTS))}")
+            raise ValueError(f"unknown option {option!r:.80}; {nearest(option, (*_OPTIONS, *LISTS))}")
     if given.get("fields") is not None:
         given["fields"] = write_fields(field_weights(str(given["fields"])))
     if given.get("sketch", "") is None:  # a variant without a sketch does not have a key either
@@ -423,7 +429,10 @@ def _name_of(base: Recipe, changed: dict[str, Any]) -> str:
 
 
 def _peer(name: str, normalize: str, tokens: str, n: int, hash: str, **others: Any) -> Recipe:
-    """Return a recipe that matches another library: each feature votes once per occurrence, however few there are."""
+    """Return a recipe that reproduces another library.
+
+    By default, each feature votes once per occurrence, without a cap or a minimum number of features.
+    """
     return Recipe(
         name, normalize, tokens, **{"weights": "count", "cap": None, "min_features": 1, **others}, n=n, hash=hash
     )

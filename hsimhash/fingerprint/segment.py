@@ -1,9 +1,11 @@
-"""Cut words like jieba, through rjieba; number them in a memo; look up their weights.
+"""Cut text into words like jieba, using rjieba; number the words in a memo; look up their weights.
 
-rjieba cuts 15 to 20 times faster than jieba and, with two rules, into the same words:
+rjieba is 15 to 20 times as fast as jieba. It cuts text into the same words, except for two differences that are
+corrected here:
 
-* It keeps ASCII compounds (`node.js`, `apt-get`) whole, which jieba splits unless they are in its dictionary.
-* It cuts Han characters beyond U+9FD5, which end a word in jieba. They become spaces here: alone they are not features.
+* rjieba keeps ASCII compounds (`node.js`, `apt-get`) whole; jieba splits them unless they are in its dictionary.
+* rjieba makes words of Han characters beyond U+9FD5, which end a word in jieba. They are replaced by spaces here,
+  because single characters are not features.
 
 jieba's table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing it, because
 the import takes seconds and trusts a cache file that any local user can write. A profile may have its own table, words
@@ -39,10 +41,10 @@ if TYPE_CHECKING:
 IDF_NAME = "jieba-0.42.1"
 IDF_SHA256 = "501b70ec56c34d90f3f590f1918ca4b1bd617d5b46cd99bd6d17c7de6e4f80ed"
 _DICTIONARY_SHA256 = "7197c3211ddd98962b036cdf40324d1ea2bfaa12bd028e68faa70111a88e12a8"
-_TWICE = "B超 3 n\n".encode()  # twice in jieba's dictionary, once in rjieba's; otherwise identical
+_TWICE = "B超 3 n\n".encode()  # jieba's dictionary has this line twice, rjieba's once; otherwise they are equal
 SEGMENTER_NAME = "rjieba-0.2/jieba-0.42.1"
 SEPARATOR = "\0"  # the segmenter makes it a token of its own and always cuts there
-MEMO_LIMIT = 1_000_000  # words; beyond this the memo starts afresh
+MEMO_LIMIT = 1_000_000  # maximum number of words; a larger memo is replaced by an empty one
 
 # jieba.analyse.TFIDF.STOP_WORDS of jieba 0.42.1.
 STOP_WORDS = frozenset(
@@ -54,14 +56,14 @@ STOP_WORDS = frozenset(
 _RARE_HAN = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0002ebef\U0002f800-\U0002fa1f]")
 _COMPOUND = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
 _COMPOUND_PARTS = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")  # jieba.finalseg.re_skip
-_DICTIONARY_COMPOUNDS = frozenset(("AT&T", "C#", "C++", "c#", "c++"))  # all that jieba's dict.txt has
+_DICTIONARY_COMPOUNDS = frozenset(("AT&T", "C#", "C++", "c#", "c++"))  # all compounds in jieba's dict.txt
 
 _NO_FEATURE, _BREAK, _FIRST = 0, 1, 2  # word numbers
 
 
 @functools.cache
 def load_idf(sha256: str) -> tuple[dict[str, float], float]:
-    """Return word → idf, and the median, which applies to unlisted words.
+    """Return the idf of each word, and the median, which is used for unlisted words.
 
     Raises:
         ProfileMismatchError: the table is not available, or jieba's file is missing or has different content.
@@ -85,7 +87,7 @@ def jieba_dictionary() -> bytes:
 
 
 def _jieba_file(sha256: str, *names: str) -> bytes:
-    """Return the content of a file of the installed jieba; raise `ProfileMismatchError` if it is missing or differs."""
+    """Return the content of a file in the installed jieba; raise `ProfileMismatchError` if it is missing or differs."""
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
@@ -95,15 +97,15 @@ def _jieba_file(sha256: str, *names: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise ProfileMismatchError(
-            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, but the profile needs {sha256[:16]}…: "
-            "fingerprints would differ from those stored; pip install jieba==0.42.1"
+            f"the installed jieba's {names[-1]} has SHA-256 {found[:16]}…, but the profile requires {sha256[:16]}…: "
+            "fingerprints would differ from the stored ones; pip install jieba==0.42.1"
         )
     return content
 
 
 @functools.cache
 def stop_words(sha256: str | None) -> frozenset[str]:
-    """Return jieba's stop words and those of a list."""
+    """Return jieba's stop words and the words in a list."""
     return STOP_WORDS.union(line[0] for line in list_entries(STOPS, sha256)) if sha256 else STOP_WORDS
 
 
@@ -180,7 +182,7 @@ os.register_at_fork(after_in_child=_memo.clear)
 
 
 def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_words: int = MEMO_LIMIT) -> Vocabulary:
-    """Return this process's memo of words. Callers keep theirs, so a fresh start does not disturb other threads."""
+    """Return this process's memo of words. Callers keep the memo they use, so replacing it does not affect them."""
     key = lists, seed, hash_name
     found = _memo.get(key)
     if found is None or len(found) > most_words:
@@ -190,7 +192,7 @@ def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_
 
 @functools.cache
 def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
-    """Return our own segmenter with the words of a list; words added to rjieba's shared one do not affect it."""
+    """Return a separate segmenter with the words in a list; words added to rjieba's shared one do not affect it."""
     segmenter, lines = rjieba_class()(), list_entries(WORDS, words) if words else []
     for word, *frequency in lines:
         segmenter.add_word(word, int(frequency[0]) if frequency else None, None)
@@ -216,15 +218,15 @@ def rjieba_class() -> type[rjieba.Jieba]:
 
 
 def plain_text(text: str) -> str:
-    """Return a text that is cut without normalisation, with separators replaced by spaces."""
+    """Replace separators by spaces in a text that is cut without normalisation."""
     return text.replace(SEPARATOR, " ")
 
 
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
-    """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in order.
+    """Cut documents, each followed by `SEPARATOR`, into words; return the words that are features, in order.
 
     Returns:
-        Two arrays of shape (m,): the document, and the number of the word in `known`.
+        Two arrays of shape (m,): the document of each word, and the number of the word in `known`.
     """
     words = known.cut(joined if joined.isascii() else _RARE_HAN.sub(" ", joined))
     numbers = _expand(np.fromiter(map(known.__getitem__, words), np.int64, len(words)), known)
@@ -234,7 +236,7 @@ def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
 
 
 def _expand(numbers: Int64s, known: Vocabulary) -> Int64s:
-    """Replace the number of each compound by those of its parts."""
+    """Replace the number of each compound by the numbers of its parts."""
     at = np.flatnonzero(numbers < 0)
     if not len(at):
         return numbers

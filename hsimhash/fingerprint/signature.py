@@ -1,6 +1,6 @@
-"""Signatures: a fingerprint finds a text, a sketch confirms it, and a key finds it inside another frame.
+"""Signatures: a fingerprint finds a text, a sketch confirms the match, and a key finds the text in another page frame.
 
-See `sketch` and `keys` for details. A sketch or key of 0 means that there is none.
+See `sketch` and `keys` for details. A sketch or key of 0 means that it is missing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Signature(NamedTuple):
     key: int = 0
 
     def to_json(self) -> dict[str, str]:
-        """Return the parts by name, 16 hexadecimal digits each; omits sketch and key if both are missing."""
+        """Return the parts by name, as 16 hexadecimal digits each; omit sketch and key if both are missing."""
         names = self._fields if self.sketch or self.key else self._fields[:1]
         return {name: format_fingerprint(getattr(self, name)) for name in names}
 
@@ -50,8 +50,8 @@ class Signature(NamedTuple):
 class Signatures:
     """The signatures of texts, in order: uint64 `fingerprints`, `sketches` and `keys`, and `kinds`, shape (n,) each.
 
-    Kinds are those of `Fingerprints`. A sketch or key is 0 if the profile does not make one, or could not for this
-    text. `keying` defines when two signatures share a key.
+    Kinds are those of `Fingerprints`. A sketch or key is 0 if the profile does not make one, or could not make one for
+    this text. `keying` defines when two signatures share a key.
     """
 
     fingerprints: Uint64s
@@ -68,7 +68,7 @@ class Signatures:
         *,
         keying: Keying = Keying.WHOLE,
     ) -> Signatures:
-        """Return signatures for fingerprints that voted, by default without sketches and keys."""
+        """Return signatures for fingerprints of the kind `VOTED`, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)
         sketches, keys = (none if given is None else given for given in (sketches, keys))
@@ -142,12 +142,12 @@ def similarities(some: Uint64s, others: Uint64s) -> Floats:
 
 
 def most_differing(max_sketch: int, distance: int) -> int:
-    """Return the number of bits in which two sketches may differ: one less for each bit of distance beyond `FAR`."""
+    """Return the maximum number of differing bits: `max_sketch`, minus one for each bit of distance beyond `FAR`."""
     return max(0, max_sketch - max(0, distance - FAR))
 
 
 def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None, distances: Uint8s) -> Bools:
-    """Return, for each pair of sketches, whether they differ in few enough bits or one of them is missing.
+    """Return whether the sketches of each pair differ in few enough bits, or one of them is missing.
 
     Args:
         some: Shape (n,), or a single sketch to compare with all others.
@@ -170,11 +170,11 @@ def check_max_sketch(bits: int | None) -> None:
     if not isinstance(bits, int) or isinstance(bits, bool):
         raise TypeError(f"max_sketch must be an int or None, got {type(bits).__name__}: {bits!r:.80}")
     if not 0 <= bits <= SKETCH_BITS:
-        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; use None to ignore sketches")
+        raise ValueError(f"max_sketch must be 0 to {SKETCH_BITS}, or None to ignore sketches, got {bits}")
 
 
 def as_signature(given: Signature | int) -> Signature:
-    """Return `given` as a signature; it may be a bare fingerprint. `ValueError` or `TypeError` names what is wrong."""
+    """Return a signature or a bare fingerprint as a signature; raise `ValueError` or `TypeError` if it is invalid."""
     if type(given) is int and 0 <= given < LIMIT:  # the usual case
         return Signature(given)
     _refuse_text(given)
@@ -182,11 +182,11 @@ def as_signature(given: Signature | int) -> Signature:
 
 
 def as_signatures(given: AnySignatures) -> Signatures:
-    """Return `given` as signatures; they may be bare fingerprints. `ValueError` or `TypeError` names what is wrong."""
+    """Return signatures or bare fingerprints as `Signatures`; raise `ValueError` or `TypeError` for invalid values."""
     if isinstance(given, Signatures):
         return _checked(given)
     if isinstance(given, Signature):
-        raise TypeError(f"expected several signatures, got one; pass a list: {given}")
+        raise TypeError(f"expected a list of signatures, got a single signature: {given}")
     if isinstance(given, np.ndarray) and given.dtype.kind not in "OU":
         return Signatures.of(given)
     listed = list(given)
@@ -202,9 +202,9 @@ def _refuse_text(given: object) -> None:
     """Raise `TypeError` for a `str`, which is usually the text itself."""
     if isinstance(given, str):
         raise TypeError(
-            f"expected a signature or a fingerprint, not str: {reprlib.repr(given)}; pass texts to add_text, "
-            f"query_text or claim_text (several to add_texts, query_texts, claim_texts or hsimhash.duplicates), and "
-            f"read written fingerprints with hsimhash.parse_fingerprint"
+            f"expected a signature or a fingerprint, got str: {reprlib.repr(given)}; pass a text to add_text, "
+            f"query_text or claim_text (several texts to add_texts, query_texts, claim_texts or hsimhash.duplicates), "
+            f"or parse a fingerprint with hsimhash.parse_fingerprint"
         )
 
 
@@ -213,7 +213,8 @@ def _checked(given: Signatures) -> Signatures:
     columns = [as_fingerprints(column) for column in (given.fingerprints, given.sketches, given.keys)]
     if len({len(given.kinds), *map(len, columns)}) > 1:
         raise ValueError(
-            f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys: numbers differ"
+            f"fingerprints, sketches, keys and kinds must have the same length, got {len(columns[0])} fingerprints, "
+            f"{len(columns[1])} sketches and {len(columns[2])} keys"
         )
     if len(short := np.flatnonzero(given.kinds == TOO_SHORT)):
         raise ValueError(

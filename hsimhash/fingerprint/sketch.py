@@ -1,10 +1,10 @@
-"""Sketches confirm that texts are near; see `keys` for what finds them in addition to fingerprints.
+"""Sketches, which confirm that texts are near. See `keys` for finding near texts that fingerprints do not find.
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
 Jaccard similarity J agree in a bit with probability (1 + J) / 2, so about 32 · (1 - J) of the 64 bits differ. One
-permutation serves all 64 bits: the 6 highest bits of a shingle's hash select the bit, and the others are the value to
-minimise. A bit without a shingle borrows from another bit. The order of borrowing differs per bit, but is the same for
-every text.
+permutation serves all 64 bits: the 6 highest bits of a shingle's hash select the bit of the sketch, and the remaining
+bits are the value to minimise. A bit without a shingle borrows from another bit. The order of borrowing is different
+for each bit, but the same for every text.
 
 Sources: Li, König, "b-Bit Minwise Hashing", WWW 2010; Li, Owen, Zhang, "One Permutation Hashing", NIPS 2012;
 Shrivastava, "Optimal Densification for Fast and Accurate Minwise Hashing", ICML 2017.
@@ -20,12 +20,12 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint32s, Uint64s
 from hsimhash.fingerprint.murmur3 import mix
 
 SKETCH_BITS = 64
-MOST_SHINGLE = 3  # words, or characters of scripts without spaces
+MOST_SHINGLE = 3  # maximum number of words, or of characters of scripts without spaces
 
 _BIN_BITS = 6
 _VALUE_BITS = 64 - _BIN_BITS
 _SAMPLED = 8  # one in this many features is sampled to estimate which weights are heavy
-_HEAVY = 4  # heavy features to select, as a multiple of those needed
+_HEAVY = 4  # number of heavy features to select, as a multiple of the number needed
 _NONE = np.uint64((1 << 64) - 1)  # greater than any value
 # Odd constants, one for each position in a shingle.
 _PLACES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
@@ -45,7 +45,7 @@ def sketches(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
 def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
     """Return the smallest shingle for each bit, shape (documents, 64); `sketches_of` turns them into sketches.
 
-    For a text in parts, the result is the minimum over its parts.
+    The result for a text that is processed in parts is the minimum over its parts.
     """
     every: Uint64s = np.full(documents * SKETCH_BITS, _NONE)
     place = (doc << _BIN_BITS) | (shingles >> np.uint64(_VALUE_BITS)).astype(np.int64)
@@ -83,7 +83,7 @@ def _densified(least: Uint64s) -> Uint64s:
 
 @cache
 def _lenders() -> Int64s:
-    """Return, for each bit, the order in which it borrows from all bits: itself first, then the others by hash."""
+    """Return the order in which each bit borrows from all bits: first from itself, then from the others by hash."""
     numbers = np.arange(SKETCH_BITS, dtype=np.uint64)
     rank = mix(numbers[:, None] << np.uint64(_BIN_BITS) | numbers)
     rank[np.arange(SKETCH_BITS), np.arange(SKETCH_BITS)] = 0
@@ -96,7 +96,7 @@ def character_hashes(codes: Uint32s) -> Uint64s:
 
 
 def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
-    """Return the hashes of shingles of units [start, stop), up to three, in order."""
+    """Return the hashes of shingles, each of which consists of up to three units [start, stop), in order."""
     hashes: Uint64s = (stops - starts).astype(np.uint64)
     for place, constant in enumerate(_PLACES):
         there = starts + place < stops
@@ -115,9 +115,9 @@ def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int,
 
 
 def _heavy(doc: Int64s, weights: Floats, count: int, documents: int) -> Int64s:
-    """Return the indices of features that may be among the `count` heaviest: for most documents, a few times as many.
+    """Return the indices of features that may be among the `count` heaviest: a few times `count` for most documents.
 
-    If at least `count` features of a document reach the threshold, the ones below it cannot be among the heaviest.
+    If at least `count` features of a document reach the threshold, features below it cannot be among the heaviest.
     """
     sample = weights[::_SAMPLED]
     if not len(sample):

@@ -1,10 +1,10 @@
 """Process a stream of texts in workers, in order, with a bounded number of texts in memory.
 
-No text can end the stream. A text is rejected with a reason if its signature raises an error, takes too much time or
-memory, or kills its worker. To find such a text, a failed batch is processed again text by text.
+A bad text does not end the stream. A text is rejected with a reason if computing its signature raises an error, takes
+too much time or memory, or kills the worker. To find such a text, a failed batch is processed again text by text.
 
-Workers are threads if hsimhash-native signs, and processes otherwise. The segmenter releases the GIL only while it
-cuts, so two threads reach 0.84 times the speed of one, and two processes 1.87 times.
+Workers are threads if hsimhash-native computes the signatures, and processes otherwise. The segmenter releases the GIL
+only while it cuts text, so two threads reach 0.84 times the speed of one thread, but two processes reach 1.87 times.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hsimhash.fingerprint.profile import Profile
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
-# Limits of one task: up to 256 texts, or one of any length. Built-in profiles take under 4 s and 300 MiB for 16 MiB,
-# and a worker's memo of words takes up to 250 MiB.
+# Limits of one task, which has up to 256 texts, or one text of any length. Built-in profiles take under 4 s and 300 MiB
+# for a text of 16 MiB, and a worker's memo of words takes up to 250 MiB.
 TEXT_LIMITS = CallLimits(cpu_s=30.0, memory_bytes=1 << 30)
 
-_MOST_REASON = 200  # characters
+_MOST_REASON = 200  # maximum length of a reason, in characters
 
 T = TypeVar("T")
 _Texts = Sequence[str]
@@ -38,7 +38,7 @@ _Texts = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class RefusedText:
-    """Takes the place of the result of a rejected text, with the reason."""
+    """Replaces the result of a rejected text, and contains the reason."""
 
     reason: str
 
@@ -53,16 +53,17 @@ class SignedBatch(NamedTuple):
 def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) -> Iterator[SignedBatch]:
     """Yield the signatures of each batch, in order.
 
-    Batches of over 256 texts are split among the workers. Batches of under 100 texts cost too much to send.
+    Batches of more than 256 texts are split among the workers. Batches of fewer than 100 texts are inefficient, because
+    every batch is costly to send.
 
     Args:
         profile: Profile that makes the signatures.
-        batches: Read only slightly ahead of what was yielded: one batch, or enough for 2 tasks per worker.
-        workers: Number of workers. 1 works in this thread, unless the profile does not bound the time or memory of a
-            text.
+        batches: Read only slightly ahead of the results: one batch, or enough batches for 2 tasks per worker.
+        workers: Number of workers. With 1, this thread processes the texts, unless the profile does not bound the time
+            or memory that a text takes.
 
     Raises:
-        HsimhashError: the profile cannot be used here.
+        HsimhashError: this process cannot use the profile.
     """
     for parts in worked(profile, batches, workers, Profile.signatures, in_threads=signs_natively(profile)):
         yield _signed(profile, parts)
@@ -91,9 +92,9 @@ def worked(
     *,
     in_threads: bool = False,
 ) -> Iterator[list[T | RefusedText]]:
-    """Yield the results of `work` for the parts of each batch, in order; see `signature_stream`.
+    """Run `work` on the parts of each batch, and yield the results in order; see `signature_stream`.
 
-    Each rejected text is a part of its own. Threads do not limit the time or memory of a text.
+    Each rejected text is a separate part. Threads do not limit the time or memory that a text takes.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -113,13 +114,13 @@ def worked(
 
 
 class _Attempt(Generic[T]):
-    """Runs work on texts and returns errors as values, so that they can come from another process."""
+    """Runs work on texts and returns errors as values, so that they can be sent from another process."""
 
     def __init__(self, profile: Profile, work: Callable[[Profile, _Texts], T]) -> None:
         self._profile, self._work = profile, work
 
     def __call__(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return the result of the work on texts, or the reason why there is none."""
+        """Run the work on texts; return its result, or the reason why it does not have one."""
         try:
             return self._work(self._profile, texts)
         except HsimhashError as error:  # caused by the profile, not by a text
@@ -127,24 +128,24 @@ class _Attempt(Generic[T]):
         except ValueError as error:
             return RefusedText(str(error))
         except BaseException as error:
-            is_panic = type(error).__module__ == "pyo3_runtime"  # in the segmenter's Rust code; not an `Exception`
+            is_panic = type(error).__module__ == "pyo3_runtime"  # from the segmenter; not a subclass of `Exception`
             if isinstance(error, MemoryError) or not (is_panic or isinstance(error, Exception)):
                 raise
-            return RefusedText(f"no fingerprint found because of {type(error).__name__}: {error}"[:_MOST_REASON])
+            return RefusedText(f"no fingerprint computed because of {type(error).__name__}: {error}"[:_MOST_REASON])
 
     def here(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Return the same result, computed in this process; a text that needs too much memory is rejected."""
+        """Run the work in this process, and return its result; a text that needs too much memory is rejected."""
         try:
             return self(texts)
         except MemoryError:
-            return RefusedText("no fingerprint found within the memory of this machine")
+            return RefusedText("no fingerprint computed within the memory of this machine")
 
     def all_here(self, tasks: Sequence[_Texts]) -> list[T | _Failure]:
-        """Return the results of several tasks."""
+        """Run several tasks in this process, and return their results."""
         return list(map(self.here, tasks))
 
     def prepare(self) -> None:
-        """Load what the profile needs, so that it does not count against a text; errors surface with the first text."""
+        """Load what the profile needs, so that no text's limits include it; errors surface with the first text."""
         with suppress(Exception):
             self._profile.verify()
 
@@ -175,7 +176,7 @@ def _in_order(
 def _parts(
     texts: _Texts, found: T | _Failure, attempt: Callable[[list[_Texts]], Iterable[T | _Failure]]
 ) -> list[T | RefusedText]:
-    """Return the result for texts; if that failed, attempt each text alone."""
+    """Return the result for texts; if it is a failure, attempt each text alone."""
     if isinstance(found, NoResult) or (isinstance(found, RefusedText) and len(texts) > 1):
         return [_checked(result) for result in attempt([[text] for text in texts])]
     return [_checked(found)]
@@ -185,4 +186,4 @@ def _checked(result: T | _Failure) -> T | RefusedText:
     """Return a result or a `RefusedText`; raise errors that a text did not cause."""
     if isinstance(result, HsimhashError):
         raise result
-    return RefusedText(f"no fingerprint found {result.why}") if isinstance(result, NoResult) else result
+    return RefusedText(f"no fingerprint computed {result.why}") if isinstance(result, NoResult) else result

@@ -18,7 +18,7 @@ _MISSING = {"NoneType", "NAType", "NaTType"}  # what data frames use for missing
 
 
 def as_text(text: object, name: str = "text") -> str:
-    """Return `text` if it is a `str`; otherwise raise a `TypeError` that calls it `name`."""
+    """Return `text` if it is a `str`; otherwise raise a `TypeError` that refers to it as `name`."""
     if isinstance(text, str):
         return text
     kind = type(text).__name__
@@ -28,7 +28,7 @@ def as_text(text: object, name: str = "text") -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is what data frames use for a missing one: None, NaN, `pandas.NA` or `pandas.NaT`."""
+    """Whether data frames use this value for missing values: None, NaN, `pandas.NA` or `pandas.NaT`."""
     return type(value).__name__ in _MISSING or (isinstance(value, float) and math.isnan(value))
 
 
@@ -56,7 +56,7 @@ def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
         return values
     kind = type(values).__name__
     if isinstance(values, (str, bytes, bytearray)):
-        raise TypeError(f"{name} must be a list or another iterable, got one {kind}: {reprlib.repr(values)}")
+        raise TypeError(f"{name} must be a list or another iterable, got a single {kind}: {reprlib.repr(values)}")
     if isinstance(values, (Mapping, Set)):
         raise TypeError(f"{name} must have a fixed order, got a {kind}; pass a list")
     if len(getattr(values, "shape", (0,))) != 1:
@@ -68,7 +68,7 @@ def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
 
 
 class LongEnough:
-    """The signatures of those texts that have one, aligned with the caller's other columns.
+    """The signatures of the texts that are long enough to have one, aligned with the caller's other columns.
 
     Args:
         signatures: Signatures of all texts, as returned by `Profile.signatures`.
@@ -86,7 +86,7 @@ class LongEnough:
     def of(self, values: Scalar, name: str) -> Scalar: ...
 
     def of(self, values: Iterable[T] | Scalar, name: str) -> list[T] | Scalar:
-        """Return the values that belong to the texts with a signature; returns a single value or None unchanged.
+        """Return the values that belong to the texts with a signature; return a single value or None unchanged.
 
         Raises:
             ValueError, TypeError: `values` does not have one value for each text.
@@ -103,7 +103,7 @@ class LongEnough:
         return [values[place] for place in sorted({*range(self._count)} - {*self._places})]
 
     def spread(self, answers: Iterable[T]) -> list[T | None]:
-        """Return the answers in the order of the texts, with None for texts without a signature."""
+        """Return one value for each text: its answer, or None if the text does not have a signature."""
         spread: list[T | None] = [None] * self._count
         for place, answer in zip(self._places, answers, strict=True):
             spread[place] = answer

@@ -1,10 +1,12 @@
-"""Find the words, characters and shingles of a whole batch of normalised texts at once.
+"""Find the words, characters and shingles in a whole batch of normalised texts at once.
 
-A *word* is a run of letters, digits and marks of scripts with spaces. Apostrophes inside are dropped: `don't` and
-`don’t` become `dont`. A *stretch* is a sequence of words with only spaces between them, or a run of characters of
-scripts without spaces. A *shingle* is the UTF-8 of n adjacent words of a stretch, joined by single spaces, or of n
-adjacent characters. A stretch of fewer than n is one shingle. Punctuation ends a stretch: on revised Chinese articles,
-shingles across punctuation cost 5 points of F1, because addresses and mark-up then join the words next to them.
+A *word* is a run of letters, digits and marks of scripts with spaces. Apostrophes inside a word are dropped: `don't`
+and `don’t` become `dont`. A *stretch* is a sequence of words with only spaces between them, or a run of characters of
+scripts without spaces. A *shingle* is the UTF-8 of n adjacent words in a stretch, joined by single spaces, or of n
+adjacent characters. A stretch of fewer than n words or characters is one shingle.
+
+Punctuation ends a stretch. On revised Chinese articles, shingles that cross punctuation lower F1 by 5 points, because
+they join addresses and mark-up to the words next to them.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, s
 from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
-_RUN_BREAK = ord("\n")  # between runs of Han; any character that ends a word for the segmenter would do
+_RUN_BREAK = ord("\n")  # between runs of Han characters; any character at which the segmenter ends a word would do
 _SLICE = 1 << 20  # code points encoded at once
 _APOSTROPHES = (0x27, 0x2019)
-# Words that occur in every sentence but rarely in menus and advertising, for the tokens `stop-words`. Never change this
-# list: profiles depend on it. Chinese words are single characters because without a segmenter each is a word.
+# Words that are common in sentences but rare in menus and advertising, for `stop-words` tokens. Never change this list:
+# profiles depend on it. Chinese stop words are single characters because, without a segmenter, each character is a
+# word.
 _STOP_WORDS = (
     "a an and are as at be been but by can for from had has have he her his i if in into is it its not of on or our "
     "she so that the their them then there they this to was we were what when which who will with would you your "
@@ -33,7 +36,7 @@ _STOP_WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Half-open spans [start, end) of UTF-8, each with its document; shape (m,) each."""
+    """Half-open spans [start, end) of UTF-8, and the document of each span; arrays of shape (m,)."""
 
     buffer: bytes
     starts: Int64s
@@ -45,7 +48,7 @@ class Spans:
         return Spans(self.buffer, self.starts[kept], self.ends[kept], self.doc[kept])
 
     def rows(self, first: Int64s, stop: Int64s) -> Spans:
-        """Return one span for each range [first, stop) of spans, from the start of its first to the end of its last."""
+        """Merge each range [first, stop) of spans into one span, from the first span's start to the last span's end."""
         return Spans(self.buffer, self.starts[first], self.ends[stop - 1], self.doc[first])
 
     def text(self, index: int) -> str:
@@ -55,10 +58,10 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Words or characters. Unit i consists of `chars[first[i] : first[i + 1]]` and has a document and a stretch."""
+    """Words or characters: unit i is `chars[first[i] : first[i + 1]]` in document `doc[i]` and stretch `stretch[i]`."""
 
     chars: Uint32s
-    first: Int64s  # one entry more than units
+    first: Int64s  # one more entry than there are units
     doc: Int64s
     stretch: Int64s
 
@@ -81,12 +84,12 @@ class Units:
         return Spans(*_encode(self.chars, self.first, gap=gap), self.doc)
 
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
-        """Return the start and stop of each run of n adjacent units; a stretch of fewer than n is one run."""
+        """Return the start and stop of each run of n adjacent units; a stretch of fewer than n units is one run."""
         return stretch_rows(self.stretch, n)
 
 
 def stretch_rows(stretch: Int64s, n: int) -> tuple[Int64s, Int64s]:
-    """Return the start and stop of each run of n adjacent units of the same stretch; see `Units.rows`."""
+    """Return the start and stop of each run of n adjacent units in the same stretch; see `Units.rows`."""
     count = len(stretch)
     opens = np.append(True, stretch[1:] != stretch[:-1])[:count]
     is_whole = np.zeros(count, np.bool_)
@@ -114,8 +117,8 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
         codes: Code points of the normalised documents, without apostrophes inside words.
         classes: Classes of the code points.
         n: Words per shingle.
-        every_script: Whether each character of a script without spaces is a word as well, so that a page of Chinese
-            yields pairs of characters instead of nothing. Otherwise such a character ends a stretch.
+        every_script: Whether each character of a script without spaces is also a word, so that a Chinese page yields
+            pairs of characters instead of nothing. Otherwise, such a character ends a stretch.
     """
     return shingles(word_units(codes, classes, every_script=every_script), n, gap=True)
 
@@ -139,7 +142,7 @@ def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
 
 
 def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
-    """Return where to cut a text without cutting a word: after the last code point outside any word, or 0."""
+    """Return where a text can be cut without splitting a word: after the last code point outside any word, or 0."""
     apostrophe = (codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1])
     outside = (classes != SPACED) & ~apostrophe
     outside[1:] |= apostrophe[1:] & apostrophe[:-1]  # a word continues across one apostrophe, never across two
@@ -148,7 +151,7 @@ def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
 
 
 def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
-    """Return the n-grams of runs of characters of scripts without spaces, except Han that the segmenter knows."""
+    """Return the character n-grams in scripts without spaces, except for Han characters that the segmenter knows."""
     return shingles(char_units(codes, classes), n, gap=False)
 
 
@@ -159,7 +162,7 @@ def char_units(codes: Uint32s, classes: Uint8s) -> Units:
 
 
 def han_runs(codes: Uint32s, classes: Uint8s) -> str:
-    """Return the documents' runs of Han, one per line, with `SEPARATOR` after each document."""
+    """Return the documents' runs of Han characters, one per line, with `SEPARATOR` after each document."""
     han = classes == HAN
     ends = codes == SEPARATOR
     kept = han | ends | _after(han)
@@ -178,8 +181,8 @@ def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     doc = np.repeat(np.arange(len(ends)), sizes)
     stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
     count = int(np.count_nonzero(member))
-    # Done last, when no other large array is alive: one word may have 16 million characters. It is then a view, not a
-    # copy.
+    # Computed last, when no other large array is alive, because one word may have 16 million characters. For such a
+    # word, this is a view and not a copy.
     chars = codes[:count] if member[:count].all() else codes[member]
     return Units(chars, np.append(index, len(chars)), doc, stretch)
 
@@ -200,8 +203,8 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
 
 
 def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
-    """Return UTF-8 with a space inserted after each unit, at the positions that follow from `offset`."""
-    if len(offset) == 2:  # the code below would hold a word of 16 million characters three times
+    """Return UTF-8 with a space inserted after each unit, at the positions given by `offset`."""
+    if len(offset) == 2:  # the code below would need three copies of a word of 16 million characters
         return bytes(buffer) + b" "
     is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)
     is_text[offset[1:] - 1] = False
@@ -211,7 +214,7 @@ def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
 
 
 def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:
-    """Return the UTF-8 of code points and the offset in it of each unit, given the units' offsets in code points."""
+    """Return the UTF-8 of code points, and the units' offsets in bytes, given their offsets in code points."""
     encoded, size, offset = list[bytes](), 0, np.zeros(len(first), np.int64)
     for at in range(0, len(codes), _SLICE):
         part = codes[at : at + _SLICE]

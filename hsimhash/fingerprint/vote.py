@@ -1,10 +1,11 @@
-"""The vote: each feature adds its weight to the bits set in its hash and subtracts it from the others.
+"""The vote: each feature adds its weight to the bits that are set in its hash, and subtracts it from all other bits.
 
-Weights are whole numbers, so every sum is exact and the order does not matter. A word that occurs `tf` times weighs
-`rint(tf * idf * 4096)`. A shingle weighs its count times the profile's unit. The cap keeps any single feature from
-deciding a document: no weight exceeds `total // 16`, where the total is taken before capping (the limit is at least 1).
+Weights are whole numbers, so every sum is exact and the order does not matter. A word that occurs `tf` times has the
+weight `rint(tf * idf * 4096)`. The weight of a shingle is its count times the profile's unit. The cap prevents a single
+feature from determining the fingerprint: no weight exceeds `total // 16`, where `total` is the sum of the weights
+before capping. The limit is at least 1.
 
-A bit of the fingerprint is 1 if its sum is above 0. A tie gives 0, or 1 if the profile says so.
+A bit of the fingerprint is 1 if its sum is above 0. A tied bit is 0, or 1 if the profile specifies it.
 
 Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, section 2.
 """
@@ -18,13 +19,13 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
 SCALE = 4096
 TIES = ("zero", "one")
 _BITS, _BYTES = 64, 8
-# the weights of a document must sum to less, because float64 is exact for integers only up to here
+# The weights of a document must sum to less than this, because float64 is exact only for integers up to this.
 EXACT_LIMIT = 1 << 53
 
-# The votes of each byte value for its 8 bits, lowest first: 256 x 8, +1 or -1.
+# By byte value: the votes for its 8 bits, lowest bit first; shape (256, 8), +1 or -1.
 _SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64) * 2 - 1
 
-# One bit of each byte of a hash, and the number of such values that add up without overflow.
+# Selects one bit in each byte of a hash, and the number of such values that can be added without overflow.
 _LOWEST_BITS = np.uint64(0x0101010101010101)
 _MOST_ADDED = 255
 
@@ -37,22 +38,22 @@ def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
-    """Return the first feature of each distinct (document, hash) pair, in pair order, and the size of each group."""
+    """Return the first feature with each distinct (document, hash) pair, in pair order, and the number of features."""
     order, first = _groups(doc, hashes)
     return order[first], np.diff(first, append=len(order))
 
 
 def fold_weights(doc: Int64s, hashes: Uint64s, weights: Floats) -> tuple[Int64s, Floats]:
-    """Return the first feature of each distinct (document, hash) pair, and the sum of the weights."""
+    """Return the first feature with each distinct (document, hash) pair, and the sum of the features' weights."""
     order, first = _groups(doc, hashes)
     return order[first], np.add.reduceat(weights[order], first) if len(first) else weights
 
 
 def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
-    """Return the features ordered by document, hash and index, and where each (document, hash) pair begins in it.
+    """Return the order of features by document, hash and index, and where each (document, hash) pair begins in it.
 
-    Document, leading bits of the hash and index are packed into one number and sorted, which takes numpy a third of the
-    time of an argsort. The remaining bits of a hash rarely matter; if they do, `lexsort` decides.
+    The document, the leading bits of the hash and the index are packed into one number. Sorting these numbers takes
+    NumPy a third of the time of an argsort. The remaining bits of a hash rarely matter; if they do, `lexsort` is used.
     """
     place_bits, doc_bits = len(doc).bit_length(), int(doc.max(initial=1)).bit_length()
     left_over = np.uint64(place_bits + doc_bits)
@@ -72,7 +73,8 @@ def heaviest(
 ) -> tuple[Int64s, Int64s, Floats]:
     """Return document, number and weight of each document's heaviest words, ranked like jieba's `extract_tags`.
 
-    A word weighs `tf * (idf / total)`, in floats. Words of equal weight keep the order of their first occurrence.
+    The weight of a word is `tf * (idf / total)`, computed in floats. Words of equal weight keep the order of their
+    first occurrence.
     """
     key = (doc << 32) | number
     order = np.argsort(key, kind="stable")
@@ -125,7 +127,7 @@ def _changes(values: Int64s | Uint64s) -> Bools:
 
 
 def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
-    """Return each document's fingerprint from whole-number weights; exact, regardless of the order of the features.
+    """Return each document's fingerprint, exactly, from whole-number weights; the order of features does not matter.
 
     Builds weighted histograms of the hashes' 8 bytes and multiplies them by a 256 x 8 table of signs. This is five
     times faster than summing unpacked bits.
@@ -133,8 +135,8 @@ def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str
     Args:
         doc: Document of each feature, 0 to `documents` - 1, in any order; shape (m,).
         hashes: Hash of each feature; shape (m,).
-        weights: Whole numbers; those of a document sum to less than `EXACT_LIMIT`; shape (m,).
-        documents: Number of documents. Without features, every bit of a document is a tie.
+        weights: Whole numbers that sum to less than `EXACT_LIMIT` in each document; shape (m,).
+        documents: Number of documents. In a document without features, every bit is tied.
         tie: Value of a tied bit, one of `TIES`.
     """
     return decided(vote_sums(doc, hashes, weights, documents), tie)
@@ -152,15 +154,15 @@ def vote_sums(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> 
 
 
 def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") -> Uint64s:
-    """Return each document's fingerprint if all features weigh the same, in a tenth of the time of `vote`.
+    """Return each document's fingerprint if all features have the same weight, in a tenth of the time of `vote`.
 
-    Every eighth bit of a hash forms a number with one bit in each of its 8 bytes. Up to 255 of these add up without
-    overflow.
+    Taking every eighth bit of a hash gives a number with one bit in each of its 8 bytes. Up to 255 such numbers can be
+    added without overflow.
 
     Args:
         doc: Document of each feature, ascending; shape (m,).
         hashes: Hash of each feature; shape (m,).
-        documents: Number of documents. Without features, every bit of a document is a tie.
+        documents: Number of documents. In a document without features, every bit is tied.
         tie: Value of a tied bit, one of `TIES`.
     """
     sizes = np.bincount(doc, minlength=documents)

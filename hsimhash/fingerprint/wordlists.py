@@ -1,11 +1,12 @@
 """The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
-A profile identifies a list by the SHA-256 of its content, so a name can never mean another list. This module keeps the
-lists that the process knows, by hash. An index stores the lists of its profile next to its record.
+A profile identifies a list by the SHA-256 of its content, so it can never refer to a different list. This module keeps
+the lists that the process knows, by hash. An index stores the lists of its profile next to its record.
 
-The content is UTF-8, one line per word, sorted by word: `word idf`; for the segmenter `word` or `word frequency`, as in
-jieba's user dictionaries; for stop words `word`. Words are normalised like the profile's texts, except those of
-cppjieba, which are unchanged.
+The content is UTF-8, with one line per word, sorted by word. A line of an idf table is `word idf`. A line for the
+segmenter is `word` or `word frequency`, as in jieba's user dictionaries. A line of a list of stop words is `word`.
+Words are normalised like the profile's texts. Lists for cppjieba are an exception: they are neither normalised nor
+sorted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _contents: dict[str, bytes] = {}
 
 
 class WordLists(NamedTuple):
-    """The SHA-256 of each list of a profile, or None if the profile does not use that list."""
+    """The SHA-256 of each list that a profile uses, or None if it does not use that kind of list."""
 
     idf: str
     words: str | None = None
@@ -51,7 +52,7 @@ def keep_list(content: bytes) -> str:
 
 
 def kept_lists(names: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of those lists that this process knows."""
+    """Return the contents of the lists that this process knows."""
     return {name: _contents[name] for name in names if name in _contents}
 
 
@@ -72,20 +73,20 @@ def kept_list(kind: str, sha256: str) -> bytes:
 
 
 def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = False) -> bytes:
-    """Return the content of a list in a file. If several words normalise to the same word, the lowest idf counts.
+    """Return the content of a list in a file. If several words normalise to the same word, the lowest idf is used.
 
     Args:
         kind: `IDF`, `WORDS` or `STOPS`.
         path: UTF-8 file with one line per word; empty lines are skipped.
         normalize: Normalises words in the same way as the profile.
-        is_exact: Whether to keep the order of words, and skip stop words with a blank in or around them, which never
-            occur in a text.
+        is_exact: Whether to keep the order of words, and to skip stop words with a blank in or around them, which never
+            match a word.
 
     Raises:
         ValueError: the file is too large, is not UTF-8, has no words, or has an invalid line (the message names it).
     """
     if path.stat().st_size > MOST_LIST_BYTES:
-        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a list has at most {MOST_LIST_BYTES:,}")
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes: a list has at most {MOST_LIST_BYTES:,}")
     pattern, wanted = _LINES[kind]
     try:
         lines = {number: line for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1) if line.strip()}
@@ -102,7 +103,7 @@ def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = F
         value = one[2] or ""
         values[word] = min(value, values[word], key=float) if kind == IDF and word in values else value
     if not values:
-        raise ValueError(f"{path} has no words; each line of the {kind} must be {wanted}")
+        raise ValueError(f"{path} does not contain any words: each line of the {kind} must be {wanted}")
     return list_content(values if is_exact else dict(sorted(values.items())))
 
 

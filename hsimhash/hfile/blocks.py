@@ -1,4 +1,4 @@
-"""The frame of an HFile: checksummed blocks, index entries, variable-length numbers, the trailer."""
+"""The structure of an HFile: checksummed blocks, index entries, variable-length numbers, and the trailer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-# Magic, bytes of body and checksums, bytes of body, offset of the previous block of this kind, checksum type, bytes
-# under one checksum, bytes of header and body.
+# Magic, bytes of body and checksums, bytes of body, offset of the previous block of this kind, checksum type, bytes per
+# checksum, bytes of header and body.
 HEADER = Struct(">8siiqBii")
-CHECKED_BYTES = 16_384  # bytes under one checksum
+CHECKED_BYTES = 16_384  # bytes per checksum
 CHECKSUM_BYTES = 4
 CRC32 = 1
 
@@ -52,7 +52,7 @@ def chunks(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
 
 
 def varint(number: int) -> bytes:
-    """Return a number with seven bits in each byte, lowest bits first."""
+    """Encode a number with seven bits in each byte, lowest bits first."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -62,7 +62,7 @@ def varint(number: int) -> bytes:
 
 
 def writable_int(number: int) -> bytes:
-    """Return a non-negative number as Hadoop's variable-length integer: one byte, or the byte count and the bytes."""
+    """Encode a non-negative number as Hadoop's variable-length integer: one byte, or the byte count and the bytes."""
     if number < 0x80:
         return bytes([number])
     found = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -85,7 +85,7 @@ def root_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def leaf_entries(entries: list[Entry]) -> bytes:
-    """Return the body of a leaf: the number of entries, the offsets of each and of the end, the entries."""
+    """Return the body of a leaf: the number of entries, the offsets of the entries and of the end, and the entries."""
     parts = [ENTRY.pack(one.offset, one.size) + one.key for one in entries]
     starts = [0]
     for part in parts:

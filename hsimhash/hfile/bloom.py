@@ -1,6 +1,6 @@
 """HBase's Bloom filter of rows or row prefixes, built chunk by chunk from arrays of keys.
 
-A key is in a chunk if all of its seven bits are set. With h1 = murmur(key, 0) and h2 = murmur(key, h1), bit i is
+A key may be in a chunk if all of its seven bits are set. With h1 = murmur(key, 0) and h2 = murmur(key, h1), bit i is
 |(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's 32-bit MurmurHash2, which treats the bytes
 after the last whole word as signed.
 """
@@ -13,7 +13,7 @@ from hsimhash.fingerprint.bits import Uint8s, Uint32s
 
 HASHES = 7
 CHUNK_BYTES = 131_072
-CHUNK_KEYS = 109_306  # maximum keys in a chunk, for a false positive rate of 1 %
+CHUNK_KEYS = 109_306  # maximum number of keys in a chunk, for a false positive rate of 1 %
 _LEAST_BYTES = 128
 _M = np.uint32(0x5BD1E995)
 

@@ -2,7 +2,7 @@
 
 FAST_DIFF leaves out what a cell shares with the previous one: the beginning of its key, lengths, type, value, and the
 first bytes of its timestamp. The low three bits of the flag are the number of the timestamp's eight bytes that are left
-out; the other bits mark what is the same. All cells of a file have the same family.
+out; the other bits mark which other parts are the same. All cells in a file have the same family.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Encoding = Literal["NONE", "FAST_DIFF"]
 MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
 PUT = 4
 MOST_ROW_BYTES = 0x7FFF
-MOST_CONSTANT_BYTES = 125  # row length up to which the number of shared bytes (+ 2 for the length) is a 1-byte varint
+MOST_CONSTANT_BYTES = 125  # maximum row length; the number of shared bytes (+ 2 for the length) fits a 1-byte varint
 
 FAST_DIFF_ID = 4
 SAME_KEY_LENGTH, SAME_VALUE_LENGTH, SAME_TYPE, SAME_VALUE = (1 << bit for bit in range(3, 7))
 _SAME = SAME_KEY_LENGTH | SAME_VALUE_LENGTH | SAME_TYPE | SAME_VALUE
-SHARED_TIMESTAMP_BYTES = 7  # maximum, of 8 bytes
+SHARED_TIMESTAMP_BYTES = 7  # maximum number of a timestamp's 8 bytes that are left out
 LENGTHS = Struct(">ii")  # lengths of the key and of the value
 ENCODED_HEAD = Struct(">HI")  # number of the encoding, bytes before encoding
 _STAMP_BYTES, _TYPE_BYTES = 8, 1
@@ -34,7 +34,7 @@ OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # bytes of a key in additi
 
 
 class KeyValue(NamedTuple):
-    """A cell of a file's family; `kind` is HBase's number of the cell type, 4 for a put."""
+    """A cell in a file's family; `kind` is HBase's number for the cell type, 4 for a put."""
 
     row: bytes
     qualifier: bytes
@@ -60,14 +60,14 @@ class KeyValue(NamedTuple):
 def constant_bodies(
     rows: Uint8s, family: bytes, timestamp: int, encoding: Encoding, block_bytes: int
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield blocks of rows with one cell each, without qualifier and value.
+    """Yield blocks of rows that have one cell each, with an empty qualifier and value.
 
     Args:
         rows: Rows, shape (n, width), uint8, strictly ascending, with a width of up to `MOST_CONSTANT_BYTES`.
         family: Column family of the cells.
         timestamp: Timestamp of the cells, in ms since 1970.
         encoding: Encoding of the blocks.
-        block_bytes: Maximum size of a block before encoding, but a block has at least one cell.
+        block_bytes: Maximum size of a block before encoding. A block has at least one cell, even if it is larger.
 
     Yields:
         The index of the block's first row, its body, and its size in bytes before encoding.
@@ -104,7 +104,7 @@ def _diff_constants(rows: Uint8s, key: bytes) -> bytes:
 
 
 def first_diff(key: bytes, value: bytes) -> bytes:
-    """Return the first cell of a block as FAST_DIFF encodes it, which shares nothing."""
+    """Encode the first cell of a block with FAST_DIFF; it shares nothing with another cell."""
     return b"\0" + varint(len(key)) + varint(len(value)) + b"\0" + key + value
 
 
@@ -130,7 +130,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
-    """Return a cell as FAST_DIFF encodes it after another one."""
+    """Encode a cell with FAST_DIFF, relative to the previous cell."""
     row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)

@@ -1,6 +1,6 @@
-"""Encode blocks of cells with qualifiers, one timestamp and values of one size, using arrays.
+"""Encode blocks of cells that have qualifiers, a common timestamp, and values of equal size, using arrays.
 
-`column_bodies` gives the same bytes as `cells.cell_body` with FAST_DIFF, in a tenth of the time.
+`column_bodies` makes the same bytes as `cells.cell_body` with FAST_DIFF, in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hsimhash.hfile.cells import (
 
 
 class CellColumns(NamedTuple):
-    """Sorted cells with one timestamp (ms since 1970): rows (n, width), n qualifiers, values (n, size), all uint8."""
+    """Sorted cells with one timestamp (ms since 1970): n qualifiers, and uint8 rows (n, width) and values (n, size)."""
 
     rows: Uint8s
     qualifiers: Sequence[bytes]
@@ -42,7 +42,7 @@ class CellColumns(NamedTuple):
         return KeyValue(row, self.qualifiers[place], self.timestamp, value)
 
     def same_rows(self) -> Bools:
-        """Return for each cell whether it is in the same row as the previous one, shape (n,)."""
+        """Return whether each cell is in the same row as the previous cell, shape (n,)."""
         return np.append(False, (self.rows[1:] == self.rows[:-1]).all(axis=1))
 
 
@@ -56,7 +56,7 @@ class Body(NamedTuple):
 
 
 def column_bodies(cells: CellColumns, family: bytes, block_bytes: int) -> Iterator[Body]:
-    """Yield blocks of cells; before encoding, each except the last has `block_bytes`, or slightly more."""
+    """Yield blocks of cells. Before encoding, every block except for the last has `block_bytes`, or slightly more."""
     width, size = cells.rows.shape[1], cells.values.shape[1]
     lengths = np.fromiter(map(len, cells.qualifiers), np.int64, len(cells.qualifiers))
     key_bytes = lengths + width + len(family) + OTHER_KEY_BYTES
@@ -79,7 +79,7 @@ def _cuts(plain: Int64s, block_bytes: int) -> list[int]:
 
 
 def _diffs(cells: CellColumns, lengths: Int64s, key_bytes: Int64s, family_bytes: int) -> tuple[Uint8s, Int64s]:
-    """Return all cells, each encoded relative to the previous one, and the offset at which each ends."""
+    """Return all cells, each encoded relative to the previous cell, and the offset at which each cell ends."""
     rows, values = cells.rows, cells.values
     count, width = rows.shape
     is_same_row = cells.same_rows()

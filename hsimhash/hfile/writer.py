@@ -1,8 +1,8 @@
 """Write sorted rows or cells to an HFile that HBase can load.
 
 A file begins with data blocks. Between them are chunks of the Bloom filter and leaves of the index, each written as
-soon as it is full. Then follow the root of the index, an empty index of meta blocks, the file info, the filter's meta
-block and the trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys, a leaf, and one entry for each
+soon as it is full. The root of the index follows, and then an empty index of meta blocks, the file info, the filter's
+meta block and the trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys, a leaf, and one entry for each
 chunk and leaf.
 """
 
@@ -50,12 +50,12 @@ from hsimhash.hfile.columns import CellColumns, column_bodies
 
 ROWS_AT_ONCE = 1 << 16
 MOST_FAMILY_BYTES = 127
-MOST_QUALIFIER_BYTES = 1 << 20  # in `append_columns`
+MOST_QUALIFIER_BYTES = 1 << 20  # limit of `append_columns`
 LATEST = 2**63 - 1  # HBase's placeholder for a timestamp that the server sets
 COMPARATOR = b"org.apache.hadoop.hbase.KeyValue$KVComparator"
 
 _NO_COMPRESSION = 2
-_BLOOM_META = Struct(">iqiiqqi")  # version, bytes, hashes, kind of hash, keys, most keys, chunks
+_BLOOM_META = Struct(">iqiiqqi")  # version, bytes, hashes, kind of hash, keys, maximum keys, chunks
 _LONG, _INT = Struct(">q"), Struct(">i")
 
 
@@ -67,7 +67,7 @@ class BloomFilter:
 
     def __post_init__(self) -> None:
         if self.prefix_bytes is not None and self.prefix_bytes < 1:
-            raise ValueError(f"prefix_bytes is {self.prefix_bytes}; it must be 1 or more, or None for whole rows")
+            raise ValueError(f"prefix_bytes must be at least 1, or None for whole rows, got {self.prefix_bytes}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class FileSettings:
             raise ValueError(f"unknown encoding {self.encoding!r}; choose one of {', '.join(MAGIC)}")
         if self.block_bytes < 1 or self.index_bytes < 1:
             raise ValueError(
-                f"block_bytes is {self.block_bytes} and index_bytes {self.index_bytes}; both must be 1 or more"
+                f"block_bytes and index_bytes must be at least 1, got {self.block_bytes} and {self.index_bytes}"
             )
 
 
@@ -104,15 +104,15 @@ class Staged:
 
 
 class HFileWriter:
-    """Writes one HFile, which is complete once `finish` has returned. After an error nothing more can be appended.
+    """Writes one HFile, which is complete once `finish` has returned. After an error, nothing more can be appended.
 
     Args:
-        file: Buffered binary stream at its beginning, which stays open. `hsimhash.files.replace_file` returns one for
-            a file that is either complete or does not exist.
+        file: Buffered binary stream, positioned at its beginning. It is not closed. `hsimhash.files.replace_file`
+            returns a stream for a file that is either complete or does not exist.
         family: Column family of all cells, 1 to 127 bytes.
         settings: Settings of this family in the table.
-        within: Half-open range of the region's rows; an empty end is the table's end.
-        created_ms: Creation time, in ms since 1970, a parameter so that the same input gives the same bytes.
+        within: Half-open range of the region's rows; an empty end means the end of the table.
+        created_ms: Creation time, in ms since 1970. It is a parameter so that the same input gives the same bytes.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class HFileWriter:
         created_ms: int = 0,
     ) -> None:
         if not 1 <= len(family) <= MOST_FAMILY_BYTES:
-            raise ValueError(f"the family has {len(family)} bytes instead of 1 to {MOST_FAMILY_BYTES}")
+            raise ValueError(f"the family must have 1 to {MOST_FAMILY_BYTES} bytes, got {len(family)}")
         self.family, self.settings = family, settings or FileSettings()
         self.within, self.created_ms = within, created_ms
         self._file = file
@@ -140,22 +140,25 @@ class HFileWriter:
         self._is_over = False
 
     def append_rows(self, rows: Uint8s, timestamp: int) -> None:
-        """Append rows that have one cell each, without qualifier and value. Each call ends a block: pass many at once.
+        """Append rows that have one cell each, with an empty qualifier and value.
+
+        Each call ends a block, so pass many rows at once.
 
         Args:
             rows: Rows, shape (n, width), uint8, width 1 to 125, strictly ascending.
             timestamp: Timestamp of the cells, in ms since 1970. It orders them relative to the table's writes and
-                deletes, and determines when its TTL drops them.
+                deletes, and determines when they exceed the table's TTL.
 
         Raises:
-            ValueError: The rows are not in order, or outside the region.
+            ValueError: The rows are not in order, or they are outside the region.
             TypeError: `rows` is not an array of uint8.
         """
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8:
             raise TypeError(f"rows must be an array of uint8, got {getattr(rows, 'dtype', type(rows).__name__)}")
         if rows.ndim != 2 or not 1 <= rows.shape[1] <= MOST_CONSTANT_BYTES:
             raise ValueError(
-                f"rows of shape {rows.shape} instead of (n, 1 to {MOST_CONSTANT_BYTES}); append_cells takes longer ones"
+                f"rows must have shape (n, 1 to {MOST_CONSTANT_BYTES}), got {rows.shape}; append longer rows with "
+                "append_cells"
             )
         with self._appending():
             self._put_waiting()
@@ -180,10 +183,13 @@ class HFileWriter:
             values = np.empty((len(rows), 0), np.uint8)
         if not len(rows) == len(qualifiers) == len(values):
             raise ValueError(
-                f"{len(rows)} rows, {len(qualifiers)} qualifiers and {len(values)} values; pass as many of each"
+                f"expected as many qualifiers and values as rows, got {len(rows)} rows, {len(qualifiers)} qualifiers "
+                f"and {len(values)} values"
             )
         if max(map(len, qualifiers), default=0) > MOST_QUALIFIER_BYTES:
-            raise ValueError(f"a qualifier has over {MOST_QUALIFIER_BYTES:,} bytes; append_cells takes longer ones")
+            raise ValueError(
+                f"a qualifier must have at most {MOST_QUALIFIER_BYTES:,} bytes; append longer ones with append_cells"
+            )
         cells = CellColumns(rows, qualifiers, timestamp, values)
         if self.settings.encoding != "FAST_DIFF":
             self.append_cells(map(cells.cell, range(len(rows))))
@@ -210,7 +216,7 @@ class HFileWriter:
         with self._appending():
             self._put_waiting()
             if self._first is None or self._last is None:
-                raise ValueError("an HFile must have at least one cell; do not write an empty one")
+                raise ValueError("an HFile must have at least one cell; do not write an empty file")
             self._put_chunks(np.empty((0, len(self._last.row)), np.uint8), is_last=True)
             if self._index.roots and self._index.leaf:
                 self._put_leaf()
@@ -221,7 +227,7 @@ class HFileWriter:
     @contextmanager
     def _appending(self) -> Iterator[None]:
         if self._is_over:
-            raise ValueError("this HFile is finished, or an earlier call failed; begin another one")
+            raise ValueError("this HFile is finished, or an earlier call failed; create a new writer")
         try:
             yield
         except BaseException:
@@ -269,7 +275,7 @@ class HFileWriter:
         """Check a cell's order and validity, and include its timestamp in the file's range."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
             raise ValueError(
-                f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells, without repeats"
+                f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells and remove repeats"
             )
         self._check(cell)
         if self._first is None:
@@ -280,13 +286,13 @@ class HFileWriter:
         """Raise `ValueError` for a cell that HBase would not accept, or that is outside the region."""
         start, stop = self.within
         if not start <= cell.row or (stop and cell.row >= stop):
-            raise ValueError(f"row {cell.row.hex()} is not within the region [{start.hex()}, {stop.hex()})")
+            raise ValueError(f"row {cell.row.hex()} is outside the region [{start.hex()}, {stop.hex()})")
         if not 1 <= len(cell.row) <= MOST_ROW_BYTES:
-            raise ValueError(f"a row has {len(cell.row):,} bytes instead of 1 to {MOST_ROW_BYTES:,}")
+            raise ValueError(f"a row must have 1 to {MOST_ROW_BYTES:,} bytes, got {len(cell.row):,}")
         if not 0 <= cell.timestamp < LATEST:
-            raise ValueError(f"cell {_shown(cell)} has timestamp {cell.timestamp}; pass ms since 1970")
+            raise ValueError(f"cell {_shown(cell)}: timestamp must be in ms since 1970, got {cell.timestamp}")
         if cell.kind != PUT:
-            raise ValueError(f"cell {_shown(cell)} is of kind {cell.kind}; only puts ({PUT}) are written")
+            raise ValueError(f"cell {_shown(cell)}: kind must be {PUT} (put), got {cell.kind}")
         if self._bloom is not None:
             self._bloom.check(cell.row)
 
@@ -297,7 +303,7 @@ class HFileWriter:
 
     def _write(self, data: bytes) -> None:
         if self._file.write(data) != len(data):
-            raise OSError("the stream accepted only part of the data; pass a buffered one")
+            raise OSError("the stream accepted only part of the data; pass a buffered stream")
         self._place += len(data)
 
     def _put(self, magic: bytes, body: bytes, key: bytes = b"") -> Entry:
@@ -320,7 +326,7 @@ class HFileWriter:
         self._index.close_leaf(self._put(LEAF_INDEX, leaf_entries(leaf), leaf[0].key))
 
     def _put_chunks(self, rows: Uint8s, *, is_last: bool = False) -> None:
-        """Add rows to the filter; write its full chunks, and with `is_last` also the rest."""
+        """Add rows to the filter; write its full chunks, and with `is_last` also the last chunk."""
         if self._bloom is not None:
             for keys in self._bloom.filled(rows, is_last=is_last):
                 bits = bloom.chunk(keys)
@@ -377,7 +383,7 @@ class HFileWriter:
 
 
 class _Index:
-    """The index entries of data blocks: in the root if they are few, otherwise in leaves."""
+    """The index entries of data blocks: in the root if there are few, otherwise in leaves."""
 
     def __init__(self, leaf_bytes: int) -> None:
         self.leaf_bytes = leaf_bytes
@@ -398,7 +404,7 @@ class _Index:
 
 
 class _Bloom:
-    """The distinct keys of the filter that are still to be written, and the chunks that were."""
+    """The distinct keys of the filter that have not been written yet, and the chunks that have been written."""
 
     def __init__(self, wanted: BloomFilter) -> None:
         self.wanted = wanted
@@ -408,10 +414,10 @@ class _Bloom:
         self._width: int | None = None
 
     def check(self, row: bytes) -> None:
-        """Raise `ValueError` for a row whose key does not have the same length as the earlier ones."""
+        """Raise `ValueError` for a row whose key does not have the same length as earlier keys."""
         width = len(row[: self.wanted.prefix_bytes])
         if self._width not in (None, width):
-            raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, earlier rows of {self._width}")
+            raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, but earlier keys have {self._width}")
         self._width = width
 
     def keys_of(self, rows: list[bytes]) -> Uint8s:
@@ -420,7 +426,7 @@ class _Bloom:
         return np.frombuffer(keys, np.uint8).reshape(len(rows), -1)
 
     def filled(self, rows: Uint8s, *, is_last: bool) -> list[Uint8s]:
-        """Add sorted rows; return the keys of each full chunk, and with `is_last` also of the last one."""
+        """Add sorted rows; return the keys of each full chunk, and with `is_last` also of the last chunk."""
         keys = rows[:, : self.wanted.prefix_bytes]
         if len(keys):
             is_new = np.append(keys[0].tobytes() != self._last, (keys[1:] != keys[:-1]).any(axis=1))
@@ -437,7 +443,7 @@ class _Bloom:
         return chunks
 
     def meta(self) -> bytes:
-        """Return the body of the meta block: numbers, an empty comparator, the entries of the chunks."""
+        """Return the body of the meta block: numbers, an empty comparator, and the entries of the chunks."""
         numbers = (3, self.bytes, bloom.HASHES, 1, self.keys, bloom.CHUNK_KEYS * len(self.chunks), len(self.chunks))
         return _BLOOM_META.pack(*numbers) + b"\0" + root_entries(self.chunks)
 
@@ -461,7 +467,7 @@ def _check_columns(cells: CellColumns) -> None:
 
 
 def _follows(rows: Uint8s) -> NDArray[np.int8]:
-    """Return for each row except the first whether it is greater than the previous one (1), equal (0) or less (-1)."""
+    """Compare each row except for the first with the previous row: 1 if it is greater, 0 if it is equal, -1 if less."""
     differs = rows[1:] != rows[:-1]
     first = differs.argmax(axis=1)
     places = np.arange(len(first))
@@ -473,7 +479,7 @@ def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))
-        raise ValueError(f"row {other} does not come after {one}; sort the rows, without repeats")
+        raise ValueError(f"row {other} does not come after {one}; sort the rows and remove repeats")
 
 
 def _shown(cell: KeyValue) -> str:

@@ -1,11 +1,11 @@
-"""Read web archives: pages and plain texts with status 200 from WARC, all texts from WET.
+"""Read web archives: pages and plain texts with status 200 from WARC files, and all texts from WET files.
 
-Pages and plain texts in `resource` records also count if they have an address of their own; a crawler's notes about
-pages have a `urn:` instead. Each record states its length. If the length is wrong, the reader searches for the next
-record; after a damaged packed member it searches for the next member. ISO 28500 defines the format, and
+Pages and plain texts in `resource` records are also read if their address is a URL such as `https:`; a crawler's notes
+about pages have a `urn:` instead. Each record states its length. If the length is wrong, the reader searches for the
+next record; after a damaged packed member, it searches for the next member. ISO 28500 defines the format, and
 `http_responses.py` parses server responses.
 
-Positions are in unpacked bytes, and their line counts records of any kind.
+The offset of a position is in unpacked bytes, and its line number counts records of every kind.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPE = "text/plain"
 _HTTP_TYPE = "application/http"
 _HTTP = b"HTTP/"
-_HEADER_BYTES = 64 << 10  # longest header of a record
-_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to 32 MiB at most
+_HEADER_BYTES = 64 << 10  # maximum size of a record's header
+_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to at most 32 MiB
 _DAMAGE_BYTES = 1  # how far damage advances the offset, so that the positions before and after it differ
 _NO_RECORD = "not a WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
 _MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER, ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0"}
-_DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame that has the dictionary for all other frames of a .warc.zst
-_OTHERS = {  # beginning of a file that is not WARC -> what it is, and what to do
+_DICTIONARY = b"\x5d\x2a\x4d\x18"  # starts the frame that holds the dictionary for all other frames of a .warc.zst
+_OTHERS = {  # first bytes of a file that is not WARC -> what the file is, and what to do
     b"filedesc:": "an ARC archive, not WARC; convert it: warcio recompress OLD.arc.gz NEW.warc.gz",
     b"\x1f\x8b\x08": "compressed with gzip; give it a name that ends in .gz",
     zstandard.FRAME_HEADER: "compressed with zstd; give it a name that ends in .zst",
@@ -69,7 +69,7 @@ _ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
 
 class _Members:
-    """The unpacked bytes of a file of packed members, each usually a record; reading continues after a damaged one.
+    """Unpacks a file that consists of packed members, usually one per record; continues after a damaged member.
 
     `read` always returns the same pieces for the same file, so that positions after damage are reproducible.
     """
@@ -85,7 +85,7 @@ class _Members:
             self._learn_dictionary()
 
     def read(self) -> bytes:
-        """Return the next bytes, empty at the end; raise `DamagedInputError` once per damage."""
+        """Return the next bytes, or empty bytes at the end; raise `DamagedInputError` once per damaged stretch."""
         while packed := self._ahead[:_STEP_BYTES] or self._file.read(_STEP_BYTES):
             self._ahead = self._ahead[_STEP_BYTES:]
             self._unpacker = self._unpacker or self._new()
@@ -97,7 +97,7 @@ class _Members:
             if self._unpacker.eof:
                 self._ahead = self._unpacker.unused_data + self._ahead
                 self._unpacker, self._member = None, bytearray()
-            elif len(self._member) > RECORD_LIMIT_BYTES:  # after damage only the end could still be searched
+            elif len(self._member) > RECORD_LIMIT_BYTES:  # after damage, only the end is searched
                 del self._member[:-_STEP_BYTES]
             if data:
                 return data
@@ -139,12 +139,12 @@ class _Frame:
     begin: int
     end: Place  # position after the record
     data: bytes = b""
-    is_whole: bool = True  # False: the record is over the limit, and `data` is its beginning
+    is_whole: bool = True  # False: the record exceeds the size limit, and `data` is only its beginning
     damage: str = ""
 
 
 class _Frames:
-    """The records of an archive, from a position on."""
+    """The records of an archive, starting at any position."""
 
     def __init__(self, file: BinaryIO, packing: str, name: str) -> None:
         self._file = file
@@ -160,7 +160,7 @@ class _Frames:
             return self._members.read() if self._members else self._file.read(BLOCK_BYTES)
 
     def _fill(self, size: int) -> bool:
-        """Read until `size` bytes are held or the file ends; return whether there are that many."""
+        """Read until `size` bytes are held or the file ends; return whether that many bytes are held."""
         while len(self._held) < size and (more := self._read()):
             self._held += more
         return len(self._held) >= size
@@ -186,7 +186,7 @@ class _Frames:
             self._drop(min(len(self._held), place.offset - self._begin))
 
     def __iter__(self) -> Iterator[_Frame]:
-        """Yield the records, and one frame for each stretch that cannot be read."""
+        """Yield a frame for each record, and one for each stretch that cannot be read."""
         while True:
             try:
                 frame = self._next()
@@ -199,7 +199,7 @@ class _Frames:
             yield frame
 
     def _pass_damage(self) -> None:
-        """Move to the next record, so that a run that resumes there does not report the rest of this one."""
+        """Move to the next record, so that a run that resumes there does not report the damaged one again."""
         while True:
             self._drop(len(self._held))
             self._begin += _DAMAGE_BYTES
@@ -236,7 +236,7 @@ class _Frames:
         return _Frame(begin, self._counted(), data)
 
     def _large(self, size: int) -> _Frame:
-        """Skip a record over the limit, but keep its first bytes, which show what it is."""
+        """Skip a record that exceeds the size limit, but keep its first bytes, which show its type."""
         self._fill(_HEADER_BYTES)
         data, begin, left = bytes(self._held[:_HEADER_BYTES]), self._begin, size
         while left and self._fill(1):
@@ -283,13 +283,12 @@ class _Frames:
 def read_archive(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield batches of a web archive's documents from a position on, each with the position after it.
+    """Yield batches of a web archive's documents, starting at `start`, each with the position after it.
 
-    A document's fields are `url` (also its `id`), `record-id` and `date`. Fields that the options name for its text
-    are ignored.
+    A document's fields are `url` (also its `id`), `record-id` and `date`. Options that name text fields are ignored.
 
     Raises:
-        ValueError: The option `id_field` names another field.
+        ValueError: The package that web archives need is missing.
     """
     needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
@@ -302,7 +301,7 @@ def read_archive(
                 if frame.damage:
                     raise ValueError(frame.damage)
                 _take(one, frame, options, found)
-            except Exception as error:  # no record may keep the next one from being read
+            except Exception as error:  # a bad record must not stop the next one from being read
                 where = "" if frame.damage else f" (record at byte {frame.begin:,})"
                 found.rejects.append(Reject.of(end.line, f"{reason_of(error)}{where}", frame.data))
             if end.offset - begun >= block_bytes:
@@ -342,7 +341,7 @@ def _take(one: Input, frame: _Frame, options: InputOptions, found: Columns) -> N
 
 
 def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
-    """Return the content of a record that is a document; None for any other record."""
+    """Return the content of a record that holds a document; None for any other record."""
     kind, content_type = headers.get("warc-type", "").lower(), headers.get("content-type", "")
     types: tuple[str, ...] = (_TEXT_TYPE, *_PAGE_TYPES)
     payload = _Payload(content_type, lambda: block)
@@ -363,7 +362,7 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
 
 
 def _type_by_content(response: HttpResponse) -> str:
-    """Return the media type of a page that was sent without one, since browsers show it anyway; else empty."""
+    """Return `text/html` for a page that was sent without a media type, as browsers show it anyway; else empty."""
     with suppress(ValueError):
         beginning = unpacked_body(response)[:PAGE_BEGINNING_BYTES]
         return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""

@@ -21,8 +21,8 @@ TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
 class ArrowValues:
     """Converts values of Arrow arrays.
 
-    Bytes are decoded as UTF-8. Times become ISO 8601 texts, in UTC if they have a zone. Maps become objects if their
-    keys are distinct texts, else lists of pairs.
+    Bytes are decoded as UTF-8. Times become ISO 8601 strings, in UTC if they have a time zone. Maps become objects if
+    their keys are distinct strings, else lists of pairs.
     """
 
     def __init__(self, arrow: Any) -> None:
@@ -30,7 +30,7 @@ class ArrowValues:
         self._length = arrow.compute.binary_length
 
     def sizes(self, array: Any) -> npt.NDArray[np.int64]:
-        """Estimate the bytes of each value of an array without unpacking it."""
+        """Estimate the size in bytes of each value in an array, without unpacking the array."""
         kind = array.type
         if self._types.is_dictionary(kind):
             sizes = self.sizes(array.dictionary)
@@ -48,7 +48,7 @@ class ArrowValues:
         return np.full(len(array), array.nbytes // max(len(array), 1), np.int64)
 
     def _list_sizes(self, array: Any) -> npt.NDArray[np.int64]:
-        """Return the bytes of the values in each list. Computed per list, as a shared dictionary may be longer."""
+        """Return the total size of the values in each list; a dictionary value counts each time it is used."""
         offsets = np.asarray(array.offsets.to_numpy())
         first, last = (int(offsets[at]) for at in (0, -1))
         ends = np.append(0, np.cumsum(self.sizes(array.values.slice(first, last - first))))
@@ -82,7 +82,7 @@ class ArrowValues:
             return ValueError(f"not a value of type {scalar.type}: {error}")
 
     def _value(self, scalar: Any, left: list[int]) -> object:
-        """Return a value; `left` holds the bytes that it may still take."""
+        """Return a value; `left[0]` is the number of bytes that it may still take."""
         types, kind = self._types, scalar.type
         if not scalar.is_valid:
             return None

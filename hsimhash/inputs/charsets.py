@@ -1,10 +1,11 @@
-"""Decode web pages; charset labels are those of https://encoding.spec.whatwg.org.
+"""Decode web pages; https://encoding.spec.whatwg.org defines the charset labels.
 
 A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in a few
 points. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
-`cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is Python's `iso2022_jp_ext`. A damaged
-character may consume a byte more or less. For security, browsers replace texts in some charsets with a single U+FFFD.
-Of these, `hz-gb-2312` and `iso-2022-kr` are decoded here, and the others are read as ASCII.
+`cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is decoded with Python's
+`iso2022_jp_ext`. A damaged character may consume one byte more or less. For security, browsers replace texts in some
+charsets with a single U+FFFD. Of these charsets, `hz-gb-2312` and `iso-2022-kr` are decoded here, and all others are
+read as ASCII.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def codec_of(label: str) -> str | None:
 def decoded(data: bytes, label: str | None = None) -> str:
     """Decode a web page, or another text from the web, as a browser does.
 
-    A byte order mark decides, else the label sent with the text, else the label that the page declares itself. If none
-    of these is known, the text is decoded as UTF-8 if it is valid UTF-8, else as GB 18030 if it is valid GB 18030, else
-    as Windows-1252. Bytes that do not have a character in the charset become U+FFFD.
+    The charset comes from the byte order mark, else from the label sent with the text, else from the page's own
+    declaration. If none of these names a known charset, the text is decoded as UTF-8 if it is valid UTF-8, else as
+    GB 18030 if it is valid GB 18030, else as Windows-1252. Bytes without a character in the charset become U+FFFD.
     """
     for mark, codec in _BOMS.items():
         if data.startswith(mark):
@@ -106,9 +107,10 @@ def _decoded_by(codec: str, data: bytes) -> str:
 
 
 def prescanned(data: bytes) -> str | None:
-    """Return the codec that a page's `<meta>` declares, found as browsers find it; None if there is no known one.
+    """Return the codec that a page's `<meta>` declares, as browsers detect it; None if it declares no known charset.
 
-    This is the standard's "prescan a byte stream to determine its encoding", on a few KiB more. It only moves forward.
+    This is the standard's "prescan a byte stream to determine its encoding", applied to a few KiB more. The scan only
+    moves forward.
     """
     head, place = data[:PRESCAN_BYTES], 0
     while (place := head.find(b"<", place)) >= 0:
@@ -131,7 +133,7 @@ def prescanned(data: bytes) -> str | None:
 
 
 def _attributes(head: bytes, place: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of a tag, the first of each name, and the index after them."""
+    """Return the attributes of a tag and the index after them; if a name is repeated, the first value is kept."""
     found: dict[bytes, bytes] = {}
     while match := _ATTRIBUTE.match(head, place):
         value = match[2] or b""
@@ -141,7 +143,7 @@ def _attributes(head: bytes, place: int) -> tuple[dict[bytes, bytes], int]:
 
 
 def _named_by(attributes: dict[bytes, bytes]) -> str | None:
-    """Return the codec that the attributes of a `<meta>` name."""
+    """Return the codec that the attributes of a `<meta>` tag specify."""
     label = attributes.get(b"charset")
     if label is None and attributes.get(b"http-equiv", b"").strip().lower() == b"content-type":
         match = _CHARSET_IN_CONTENT.search(attributes.get(b"content", b""))

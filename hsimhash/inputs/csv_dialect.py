@@ -14,19 +14,19 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
 
 _TAB_SUFFIXES = (".tsv", ".tab")
 _DELIMITERS = ",;\t|"
-_STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # Excel's own first line
-# The csv module ends a row at a carriage return outside quotes. Each character of a row stands for a byte, so this one
-# cannot occur and can replace carriage returns.
+_STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # the first line with which Excel states the delimiter
+# The csv module ends a row at a carriage return outside quotes. Each character of a row stands for a byte, so this
+# character cannot occur in a row and can replace carriage returns.
 _CARRIAGE_RETURN = "\u0100"
 
 
 class Dialect:
-    """The delimiter of a CSV file, with which it parses rows.
+    """Parses the rows of a CSV file with its delimiter.
 
     A quote inside a quoted field is doubled, or preceded by a backslash if the row would be invalid otherwise.
 
-    Rows and values are texts in which each character stands for a byte (Latin-1). This works for any encoding that
-    contains ASCII, and takes no more memory than the bytes.
+    Rows and values are strings in which each character stands for a byte (Latin-1). This works for any superset of
+    ASCII, and does not take more memory than the bytes.
     """
 
     def __init__(self, delimiter: str, *, skips_blanks: bool = False) -> None:
@@ -34,7 +34,7 @@ class Dialect:
         self._delimiter = delimiter
         self._before = f'{delimiter}"'  # precedes a quoted value
         self._between = f'"{delimiter}"'  # separates two quoted values
-        self._skips_blanks = skips_blanks  # whether spaces after a delimiter belong to it
+        self._skips_blanks = skips_blanks  # whether to skip spaces after a delimiter
         reader = csv.reader([], delimiter=delimiter, skipinitialspace=skips_blanks, strict=True)
         self._dialect: Any = reader.dialect  # passing this object to `reader` is faster than passing options
         self._escaping: Any = csv.reader([], self._dialect, escapechar="\\").dialect
@@ -53,8 +53,8 @@ class Dialect:
             return self._quoted(row)
         quotes = row.count('"')
         if quotes % 2:
-            # A doubled quote does not affect the quotes around it, so a single remaining quote decides. If the row is
-            # invalid, it remains invalid when the following lines are added.
+            # Doubled quotes do not affect the quotes around them. If a single quote remains without them, and it opens
+            # a field, the row is unfinished. An invalid row stays invalid when the following lines are added.
             left = row if quotes == 1 else row.replace('""', "")
             if (left[0] == '"' or self._before in left) and (quotes == 1 or left.count('"') == 1):
                 return None
@@ -98,8 +98,8 @@ class Header(NamedTuple):
 def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
     """Read the header and advance to the line after it.
 
-    The delimiter is a comma, or a tab in `.tsv`. If that does not yield a column for any of `contents`, and another one
-    (comma, semicolon, tab or bar) does, the other one is the delimiter.
+    The delimiter is a comma, or a tab in `.tsv` files. If it does not yield a column for any field in `contents`, but
+    another delimiter (comma, semicolon, tab or bar) does, that one is used instead.
 
     Raises:
         ValueError: The header is too long, or its quotes are not paired.
@@ -119,7 +119,7 @@ def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is empty or consists of spaces, and so is not a row."""
+    """Whether a line is empty or consists of spaces, so that it is not a row."""
     return not line or not line.strip(b" \r")
 
 
@@ -133,7 +133,7 @@ def _best(one: Input, lines: CsvLines, delimiters: Sequence[str], contents: Sequ
     number, line = lines.number, lines.lines[lines.at]
     where = f"input {one.name}: line {number}"
     if len(line) > RECORD_LIMIT_BYTES:
-        raise ValueError(f"{where} is longer than {RECORD_LIMIT_BYTES >> 20} MiB: expected the names of the columns")
+        raise ValueError(f"{where} is longer than {RECORD_LIMIT_BYTES >> 20} MiB: expected the column names")
     stretch = lines.stretch() if line.count(QUOTE) % 2 else None
     found = [_header(line, stretch, delimiter) for delimiter in delimiters]
     headers = [it for it in found if not isinstance(it, str)]

@@ -1,4 +1,4 @@
-"""Lines of a CSV file, with as much lookahead as a row may need."""
+"""Read the lines of a CSV file, with as much lookahead as a row may need."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hsimhash.inputs.lines import (
 )
 
 QUOTE = b'"'
-ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # limit of a row of several lines: a field at its limit, all quotes doubled
+ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # limit for multi-line rows; fits a maximum-size field of doubled quotes
 
 
 class CsvLines:
-    """The lines of a file from a position on; `lines[at]` is the current line.
+    """The lines of a file, starting at any position; `lines[at]` is the current line.
 
-    Only one block at a time is split into lines, because a million short lines as Python objects take ten times their
-    bytes. Blocks read ahead are kept whole.
+    Only one block at a time is split into lines, because as Python objects, a million short lines take ten times as
+    much memory. Blocks that are read ahead stay whole.
     """
 
     def __init__(self, file: InputFile, start: Place) -> None:
@@ -34,7 +34,7 @@ class CsvLines:
         self.offset = start.offset  # offset of the current line; counts a newline even if the last line lacks it
         self._line = start.line  # number of lines before the current one
         self._damage: DamagedInputError | None = None
-        self._has_long = False  # whether a line of the split block may be over the limit
+        self._has_long = False  # whether a line in the split block may exceed the limit
         self.lines: list[bytes] = []
         self.at = 0
 
@@ -62,7 +62,8 @@ class CsvLines:
                     raise self._damage
                 return False
             self._ahead.popleft()
-            # The block lacks the byte order mark of the first line, and the middle of a line over the limit.
+            # The block does not include the byte order mark of the first line, or the middle of a line that exceeds the
+            # limit.
             left_out = block.end.offset - self._end.offset - len(block.data)
             self.offset = self._end.offset + max(0, left_out)
             self._end, self.lines, self.at = block.end, block.lines(), 0
@@ -90,7 +91,7 @@ class CsvLines:
         return self.lines[at] if at < len(self.lines) else next(self.ahead(count), None)
 
     def ahead(self, first: int) -> Iterator[bytes]:
-        """Yield the lines that start `first` lines ahead, up to the end of the file or to damage."""
+        """Yield lines, starting `first` lines ahead, up to the end of the file or to damage."""
         lines = self.lines
         yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))
@@ -105,12 +106,12 @@ class CsvLines:
                 yield lines[at]
 
     def stretch(self, first: int = 0) -> tuple[bytes, int] | None:
-        """Return the lines from one with an odd number of quotes through the next such line, and their number.
+        """Return the lines from a line with an odd number of quotes through the next such line, and their number.
 
-        Returns None if the file ends before that line, or if one line or all together exceed their limit.
+        Returns None if the file ends before that line, or if a single line or all of them together exceed the limit.
 
         Args:
-            first: Number of lines from the current line to the first one.
+            first: How many lines ahead of the current line the first of these lines is.
         """
         lines, begin = self.lines, self.at + first
         for at in range(begin + 1, 0 if self._has_long else len(lines)):
@@ -131,7 +132,7 @@ class CsvLines:
         return None
 
     def _block(self, number: int) -> Block | None:
-        """Return the block with index `number` among those after the split one; None if it cannot be read."""
+        """Return the block with index `number` after the split block; None if it does not exist or is damaged."""
         while len(self._ahead) <= number and self._damage is None:
             try:
                 block = next(self._blocks, None)

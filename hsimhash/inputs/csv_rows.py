@@ -1,26 +1,27 @@
-"""Read CSV, even if imperfect, into rows of named columns, from any row on; the first non-blank line is the header.
+"""Read rows of named columns from CSV files, even imperfect ones, starting at any row.
 
-RFC 4180 defines the format. Delimiters other than the comma are detected from the header (`csv_dialect.py`).
+The first non-blank line is the header. RFC 4180 defines the format. Delimiters other than the comma are detected from
+the header (`csv_dialect.py`).
 
-**Which lines form a row.** Each line that no earlier row includes begins a new row. A line that is complete is a row by
-itself; quotes inside a field that does not begin with one are text, as in `5" nail`. A line that ends within a quoted
-field continues on the next lines, and then the row must be strict:
+**Which lines form a row.** Each line that is not part of an earlier row begins a new row. A complete line is a row by
+itself; quotes inside a field that does not begin with a quote are text, as in `5" nail`. If a line ends within a quoted
+field, the row continues on the next lines and must then be strict:
 
 1. Its first and its last line have an odd number of quotes, and the lines between them an even number. So the last
    line is the next one with an odd number: in a strict row every quote opens a field, closes one, or is half of a pair.
 2. It has as many columns as the header, its id is on one line, and a delimiter or the end of the row follows each
    closing quote.
 3. It does not hide rows. If the line after it does not begin a strict row, but a strict row begins at its last line and
-   includes that line, then the quote that opens the first row is a stray one.
+   includes the line after it, then the quote that opens the first row is a stray quote.
 
 A line that does not begin a row by these rules is rejected, and reading continues at the *next* line. So a stray quote
-costs only the lines that contain it, never those that follow. Valid CSV is always read according to RFC 4180, because
+costs only the lines that contain it, never later lines. Valid CSV is always read according to RFC 4180, because
 rule 3 applies only if there is a bad line.
 
 **Time is linear.** Lookahead happens only at lines with an odd number of quotes, and only as far as the next such line,
-so these stretches do not overlap. Rule 3 reads a stretch once more, and the one after it. No line is parsed more than
-ten times: five, and each time once more if it has quotes after backslashes. Rows do not depend on earlier lines, so
-reading can resume at any row.
+so these stretches do not overlap. Rule 3 reads a stretch and the next stretch once more. No line is parsed more than
+ten times: five times, and five more if it has quotes after backslashes. Rows do not depend on earlier lines, so reading
+can resume at any row.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LONG_DIGITS = 20  # no time in ms is that long, and Python refuses to convert t
 
 
 class _Row(NamedTuple):
-    """The row that begins at a line, or just the line if no row does."""
+    """The row that begins at a line, or just that line if no row begins there."""
 
     values: list[str] | ValueError
     lines: int  # number of lines
@@ -47,7 +48,7 @@ class _Row(NamedTuple):
 
 
 class CsvRows:
-    """The rows of a CSV file from a line on, by the rules above; `lines` is positioned after the last row."""
+    """The rows of a CSV file, starting at any line, by the rules above; `lines` is positioned after the last row."""
 
     def __init__(self, lines: CsvLines, dialect: Dialect, width: int, id_at: int | None) -> None:
         self.lines = lines
@@ -57,7 +58,7 @@ class CsvRows:
         self._known: tuple[int, _Row | None] = (0, None)  # line number and row found by lookahead
 
     def __iter__(self) -> Iterator[tuple[int, list[str] | ValueError, bytes]]:
-        """Yield (number of its first line, values or an error, its first line) of each row."""
+        """Yield (number of the first line, values or an error, first line) for each row."""
         lines = self.lines
         while lines.has_line():
             line, number = lines.lines[lines.at], lines.number
@@ -71,7 +72,7 @@ class CsvRows:
                 continue
             row = row or self._row(line, number, 0)
             if row.lines > 1 and self._hides_rows(number, row.lines):
-                row = self._failed(line, number, number + row.lines - 1, "it hides the rows between them")
+                row = self._failed(line, number, number + row.lines - 1, "this would hide the rows between them")
             lines.advance(row.lines, row.size)
             if not is_blank(line):
                 yield number, row.values, line
@@ -82,7 +83,7 @@ class CsvRows:
         return values if isinstance(values, list) and len(values) == self._width > 1 else None
 
     def _row(self, line: bytes, number: int, first: int) -> _Row:
-        """Return the row that begins at a line, `first` lines after the current one, according to rules 1 and 2."""
+        """Return the row that begins at a line, `first` lines after the current line, according to rules 1 and 2."""
         size, is_odd = len(line) + 1, line.count(QUOTE) % 2 == 1
         if size > RECORD_LIMIT_BYTES + 1:
             return _Row(ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"), 1, size, False)
@@ -119,7 +120,7 @@ class CsvRows:
         """Return the values of a row of several lines, or an error if it is not a row."""
         values = self._values(row)
         if values is None:
-            return ValueError("that one opens another field")
+            return ValueError("that quote opens another field")
         if isinstance(values, list) and len(values) != self._width:
             return self._wrong_width(values)
         if isinstance(values, list) and self._id_at is not None and "\n" in values[self._id_at]:
@@ -127,7 +128,7 @@ class CsvRows:
         return values
 
     def _fitted(self, values: list[str]) -> list[str] | ValueError:
-        """Return the values of a row of one line, without empty ones after the last column of the header."""
+        """Return the values of a single-line row, without empty values after the last column of the header."""
         is_longer = len(values) > self._width and not any(values[self._width :])
         return values[: self._width] if is_longer else self._wrong_width(values)
 
@@ -219,7 +220,7 @@ def _note(names: Sequence[str], columns: Sequence[_Column]) -> str:
 
 
 def _batched(rows: CsvRows, columns: Sequence[_Column], block_bytes: int) -> Iterator[TableRows]:
-    """Yield rows in batches; rows before damage are yielded before the damage is raised."""
+    """Yield rows in batches; rows before damage are yielded before the error is raised."""
     records: list[TableRecord] = []
     lines, first = rows.lines, rows.lines.offset
     damage: DamagedInputError | None = None
@@ -251,7 +252,7 @@ def _fields_of(values: list[str] | ValueError, columns: Sequence[_Column]) -> Ma
 
 
 def _conversions(options: InputOptions) -> Callable[[str], Callable[[str], object]]:
-    """Return a function from a field to its converter, which turns a column's text into the value JSON would have."""
+    """Return a function that maps a field to its converter, which turns the text of a value into its JSON value."""
     texts = (options.named_id_field, options.text_field, options.json_fingerprint_field, *options.fields)
 
     def made(field: str) -> Callable[[str], object]:

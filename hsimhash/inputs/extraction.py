@@ -1,8 +1,8 @@
-"""Extract texts from pages in child processes with limits; a page that exceeds them is rejected alone.
+"""Extract texts from pages in child processes with limits; only the page that exceeds them is rejected.
 
-trafilatura and lxml take milliseconds for nearly every page. For a few pages they take minutes or all memory, or crash.
-So each process enforces limits on itself for each page. If a page exceeds them, the process dies and the page is
-rejected.
+trafilatura and lxml take milliseconds for nearly every page. For a few pages they take minutes, use up all memory or
+crash. So each process limits its own CPU time and memory for each page. If a page exceeds these limits, the process
+dies and the page is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE_LIMITS = CallLimits(cpu_s=4.0, memory_bytes=300 << 20)
 
 
 class PageTexts(AbstractContextManager["PageTexts"]):
-    """Extracts texts from pages, in processes that start with the first page.
+    """Extracts texts from pages, in processes that start when the first page is submitted.
 
     Args:
         options: How inputs are read.
@@ -40,7 +40,11 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         )
 
     def submit(self, pages: Sequence[str]) -> Future[list[str | NoResult]]:
-        """Extract the texts of pages, in order; `ValueError`, raised here or by the future: the library is missing."""
+        """Extract the texts of pages, in order.
+
+        Raises:
+            ValueError: The library is missing; raised here or by the future.
+        """
         if self._needs_library:
             require_page_library()
         return self._workers.submit(pages)
@@ -49,7 +53,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         """Return the text of each value, which may be a page, a fragment of HTML or plain text.
 
         Raises:
-            ValueError: A value is a page, and the library is missing.
+            ValueError: A value is a page, but the library is missing.
         """
         contents = [content_in(value, self._extract, has_fields=self._has_fields) for value in values]
         pages = [content.text for content in contents if content.is_page]
@@ -78,7 +82,7 @@ def _own_texts(extract: str, fields: tuple[str, ...]) -> PageTexts:
 
 
 def text_of_page(page: str, options: InputOptions | None = None) -> str:
-    """Extract the text of a single page in a process that is kept for later calls; thread-safe.
+    """Extract the text of a single page in a process that later calls reuse; thread-safe.
 
     Raises:
         ValueError: The page exceeds the limits, or the library is missing.

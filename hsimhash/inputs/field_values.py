@@ -26,10 +26,10 @@ def type_name(value: object) -> str:
 
 
 def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id, with whole numbers as digits; `check_doc_id` may still reject it.
+    """Return a field's value as an id; whole numbers become digits. `check_doc_id` may still reject the id.
 
     Raises:
-        ValueError: The value is not a text, a whole number or a UUID.
+        ValueError: The value is not a string, a whole number or a UUID.
     """
     if isinstance(value, (str, UUID)):
         return str(value)
@@ -63,7 +63,7 @@ def features_text(value: object, field: str) -> str:
 
 
 def text_of(value: object, field: str) -> str:
-    """Return a field's value as a text; raise `ValueError` if it is not one."""
+    """Return a field's value as text; raise `ValueError` if it is not a valid string."""
     if not isinstance(value, str):
         raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
     try:
@@ -92,19 +92,19 @@ def first_seen_of(value: object, field: str) -> int | None:
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:
-    """Return a field's value as a fingerprint; raise `ValueError` if it is not one in these formats."""
+    """Return a field's value as a fingerprint; raise `ValueError` if it is not a fingerprint in these formats."""
     if not is_written(value):
         raise ValueError(f'"{field}" must be a fingerprint, got {type_name(value)}')
     return read_fingerprint(value, formats)
 
 
 def digits_in(value: object, field: str) -> int:
-    """Return the value of a field `sketch` or `key` as a number, 0 if it is missing."""
+    """Return the value of the field `sketch` or `key` as a number, or 0 if it is missing."""
     if value is None:
         return 0
     if not isinstance(value, str) or not _DIGITS.fullmatch(value):
         raise ValueError(
             f"\"{field}\" must be 16 hexadecimal digits, as 'hsimhash export' writes them, got {value!r:.60}; "
-            f"rename the field if it is something else"
+            f"rename the field if it means something else"
         )
     return int(value, 16)

@@ -10,10 +10,10 @@ from hsimhash.errors import Remedy
 from hsimhash.inputs.files import TABLES, Input, InputOptions
 from hsimhash.inputs.lines import Place
 
-LEAST_SEEN = 2  # fewest records from which a missing field can be inferred for all
-ROWS_IN_BATCH = 1_024  # CSV rows
+LEAST_SEEN = 2  # minimum number of records needed to conclude that a field is missing from all
+ROWS_IN_BATCH = 1_024  # maximum number of CSV rows in a batch
 _MISSING = object()
-_SHOWN = 20  # most fields that a message names
+_SHOWN = 20  # maximum number of fields named in a message
 
 TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 
@@ -21,7 +21,7 @@ TableRecord = tuple[int, Mapping[str, object] | ValueError, bytes]
 def value_at(record: Mapping[str, object], name: str, default: object = None) -> object:
     """Return the value of a field, or the default if the field does not exist.
 
-    `meta.url` is the field of that name, else the field `url` in the object `meta`.
+    `meta.url` means the field with that name if it exists, else the field `url` in the object `meta`.
     """
     if name in record:
         return record[name]
@@ -41,11 +41,11 @@ def has_field(record: Mapping[str, object], name: str) -> bool:
 
 
 def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the names of the fields in records for a message, such as `url` and `meta.lang`."""
+    """Return the names of the fields in records, such as `url` and `meta.lang`, to show in a message."""
     names: dict[str, None] = {}
     for name in _each_name(records):
         names[name] = None
-        if len(names) > _SHOWN:  # a record may have a million
+        if len(names) > _SHOWN:  # a record may have a million fields
             return [*list(names)[:_SHOWN], "…"]
     return list(names)
 
@@ -60,9 +60,9 @@ def _each_name(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
 
 
 def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:
-    """Return a message with the field that all records lack, the fields they have, and what to pass; usually empty.
+    """Return a message about a field that all records lack, with their fields and what to pass; usually empty.
 
-    A single record proves nothing, because it may be an exception.
+    A single record is not enough to tell, because it may be an exception.
     """
     if len(seen) < LEAST_SEEN:
         return ""
@@ -71,13 +71,13 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
 
 
 def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
-    """Return a message with the column that a table lacks, its columns, and what to pass; usually empty."""
+    """Return a message about a column that a table lacks, with its columns and what to pass; usually empty."""
     shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
     return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
 
 
 def column_of(field: str, names: Sequence[str]) -> str | None:
-    """Return the column that holds a field: the one with its name, or with the part of it before the first dot.
+    """Return the column that holds a field: the column with the field's name, or with its part before the first dot.
 
     Returns None if the table has neither.
     """
@@ -132,9 +132,9 @@ class TableRows(NamedTuple):
 
     records: Sequence[TableRecord]
     end: Place  # position after the batch
-    damage: str = ""  # why rows before `end` are missing; then there are no records
+    damage: str = ""  # why rows before `end` are missing; `records` is then empty
     is_last: bool = False  # whether the rest of the input cannot be read
-    note: str = ""  # a finding about the table, for the user
+    note: str = ""  # a message about the table for the user
 
 
 def chosen_fields(
@@ -147,8 +147,8 @@ def chosen_fields(
     Args:
         one: Table to read.
         names: Column names of the table.
-        options: How to read it.
-        fields: Fields to read in addition to the document's own.
+        options: How to read the table.
+        fields: Fields to read in addition to those of the document itself.
 
     Raises:
         ValueError: The table lacks the column for the id that `options` names, or every column for the content.
@@ -161,7 +161,7 @@ def chosen_fields(
 
 
 def _others(one: Input, options: InputOptions) -> Iterator[str]:
-    """Yield the other fields that a document may need; without fingerprints, a column `sketch` means something else."""
+    """Yield the other fields that a document may need; without fingerprints, a `sketch` column means something else."""
     if options.first_seen_field or one.has_fingerprints:
         yield options.first_seen_field or "first_seen"
     if one.has_fingerprints and options.reads_signatures:

@@ -1,10 +1,10 @@
-"""Inputs as found: files, folders and stdin, with what each holds and a mark that shows later whether it changed.
+"""Describe inputs (files, folders and stdin): what each one holds, and a mark that shows later whether it has changed.
 
 | input | holds |
 |---|---|
 | `.jsonl`, `.ndjson`, `.jl`, `.json` | JSON lines, an array or multi-line objects, each with a text or a fingerprint |
 | `.tsv` | `id<TAB>fingerprint` if each of the first 16 lines has that form, `id<TAB>text` if none has |
-| `.parquet`, `.csv` | tables, one document per row; also `.tsv` whose first line names the text, or with format `csv` |
+| `.parquet`, `.csv` | tables, one document per row; also `.tsv` if its first line is a header, or with format `csv` |
 | `.warc`, `.wet` | web archives: pages that a crawler fetched, and their texts |
 | `.html`, `.htm`, and all other names | a page or a text; its id is the name as given |
 | a folder | texts and pages, with their paths in the folder as ids; files of records are read as above |
@@ -32,13 +32,13 @@ from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
 EXTRACTS = ("auto", "html", "text", "none")
-LITTLE_BYTES = 1 << 20  # size of inputs below which one process is faster than several
+LITTLE_BYTES = 1 << 20  # total size of the inputs below which one process is faster than several
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|started_.*|committed_.*)\Z")
 
 InputKind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
 TABLES: tuple[InputKind, ...] = ("parquet", "csv")
-COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # their records can be copied line by line
+COPIED_KINDS: tuple[InputKind, ...] = ("jsonl", "tsv", "lines", "files")  # kinds that `apply` can copy
 _BY_SUFFIX: dict[str, InputKind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -59,21 +59,21 @@ class InputOptions:
 
     Args:
         format: One of `FORMATS`.
-        id_field: Field with the document's id; `meta.url` names a field within `meta`. None: `id`, and a record
-            without it gets its input's name and its line as its id.
-        text_field: JSON field with its text.
-        fingerprint_field: JSON field with its fingerprint, read instead of a text; None: texts are read.
+        id_field: Field with the document's id; `meta.url` means the field `url` within `meta`. None: `id`, and a
+            record without it gets the input's name and its line number as its id.
+        text_field: JSON field with the document's text.
+        fingerprint_field: JSON field with the document's fingerprint, read instead of a text; None: texts are read.
         fingerprint_format: Format of fingerprints: `hex`, `decimal`, `signed`, `binary`, or `auto` to detect it from
-            each input's first ones (`fingerprint/bits.py` has the rule).
+            the first fingerprints in each input (see `fingerprint/bits.py`).
         first_seen_field: Optional JSON field with the time at which the document was first seen, in ms since 1970 or
             ISO 8601. None: `first_seen` if fingerprints are read, else no field.
         has_signatures: Whether the JSON fields `sketch` and `key` are read along with a fingerprint, if a record has
             a sketch.
         fields: JSON fields of a document that consists of several texts, read instead of one text.
-        has_features: Whether `text_field` has features with weights instead of a text.
-        extract: How values are read. `auto`: the main text of an HTML page, the visible text of an HTML fragment, any
-            other value unchanged. `html`: every value is a page or a fragment. `text`: every value unchanged. `none`:
-            like `auto`, but all visible text of a page.
+        has_features: Whether `text_field` has weighted features instead of a text.
+        extract: Which text to use. `auto`: the main text of an HTML page, the visible text of an HTML fragment, and any
+            other value unchanged. `html`: like `auto`, but every value is treated as a page or a fragment. `text`:
+            every value unchanged. `none`: like `auto`, but all visible text of a page.
     """
 
     format: str = "auto"
@@ -97,12 +97,12 @@ class InputOptions:
             raise ValueError("the name of a JSON field is empty; pass a name, or omit the option")
 
     def for_profile(self, profile: Profile) -> InputOptions:
-        """Return the options for a profile that has fields or reads features."""
+        """Return these options for a profile, with its fields, and with features if it reads them."""
         return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
     def flags(self) -> list[str]:
-        """The command-line flags for these options, without defaults."""
+        """The command-line flags for the options that differ from their defaults."""
         usual, flags = InputOptions(), list[str]()
         for name in ("format", "id_field", "text_field", "extract", "fingerprint_field", "fingerprint_format"):
             if (value := getattr(self, name)) != getattr(usual, name):
@@ -111,12 +111,12 @@ class InputOptions:
 
     @property
     def formats(self) -> Formats:
-        """The possible formats of fingerprints before any have been read."""
+        """The formats that fingerprints may have, before any are read."""
         return formats_named(self.fingerprint_format)
 
     @property
     def named_id_field(self) -> str:
-        """The field with the id, in records that have one."""
+        """The field with the id, in records that have an id."""
         return self.id_field or "id"
 
     @property
@@ -126,7 +126,7 @@ class InputOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields of a record that a document may need, the id first."""
+        """The fields of a record that a document may need, starting with the id."""
         others = (self.json_fingerprint_field, "sketch", "key", self.first_seen_field or "first_seen")
         return tuple(dict.fromkeys((self.named_id_field, *self.contents, *others)))
 
@@ -137,26 +137,26 @@ class InputOptions:
 
     @property
     def reads_signatures(self) -> bool:
-        """Whether the fields `sketch` and `key` are read; false if one of these names is used for another field."""
+        """Whether the fields `sketch` and `key` are read; false if an option uses one of these names."""
         taken = {self.named_id_field, self.text_field, self.json_fingerprint_field, self.first_seen_field}
         return self.has_signatures and taken.isdisjoint(("sketch", "key"))
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input as found."""
+    """An input, and what was detected about it."""
 
-    name: str  # the name as given; for a URL without its secrets
+    name: str  # the name as given; a URL without its secrets
     kind: InputKind  # kind of its records
     has_fingerprints: bool  # whether fingerprints are read instead of texts
     is_stream: bool  # whether it is stdin or a pipe
     size_bytes: int  # packed size; 0 for a stream
     mark: str  # changes when the input does
-    note: str = ""  # a finding about the input, for the user
-    formats: Formats = ()  # possible formats of its fingerprints; for a stream those possible before it is read
+    note: str = ""  # a message about the input for the user
+    formats: Formats = ()  # possible formats of its fingerprints; for a stream, before anything is read
     remote: RemoteSource | None = None  # the file behind a URL
     folder: str = ""  # folder in which it was found, as given
-    prefix: str = ""  # prefix of ids in a folder: its name if there are other inputs, so that ids stay unique
+    prefix: str = ""  # prefix of ids in a folder: the folder's name if there are other inputs, to keep ids unique
     skips_records: bool = False  # for a folder: whether its files of records are separate inputs
     problem: str = ""  # why none of it can be read
 
@@ -172,12 +172,12 @@ class Input:
 
     @property
     def place(self) -> str:
-        """The input's absolute name, the same in any working folder."""
-        return self.name if self.remote or self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
+        """The input's absolute name, which does not depend on the working folder."""
+        return self.name if self.remote or self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (keeps links)
 
     @property
     def label(self) -> str:
-        """The prefix of generated ids: the input's name, relative to its folder if that is the only one read."""
+        """The prefix of generated ids: the input's name, relative to its folder if that folder is the only input."""
         name = self.prefix + os.path.relpath(self.name, self.folder) if self.folder else self.name
         return "stdin" if name == STDIN else name
 
@@ -185,16 +185,16 @@ class Input:
         """Return the path of a document in a folder, or of the input itself if it is a single file."""
         if doc_id == self.name:
             return self.name
-        return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (a name as it is)
+        return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (keeps the name)
 
     def documents_in(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, path) of each document in a folder, or of a single file; see `files_of`."""
-        if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (a name as it is)
+        """Yield (id, path) for each document in a folder, or for a single file; see `files_of`."""
+        if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (keeps the name)
             return iter([(self.name, self.name)])
         return (one for one in files_of(self.name, self.prefix) if not (self.skips_records and is_records(one[1])))
 
     def reads(self, path: Path) -> bool:
-        """Whether a file at `path`, existing or future, would be read as this input or as part of it."""
+        """Whether a file at `path`, which may not exist yet, would be read as this input or as part of it."""
         if self.remote:
             return False
         if self.kind == "files":
@@ -210,7 +210,7 @@ def packing_of(name: str) -> str:
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:
-    """Return one worker per core; for small inputs only this process, because others take seconds to start."""
+    """Return the default number of workers: one per core, or 1 for small inputs, as processes take seconds to start."""
     is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
     return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
 
@@ -221,27 +221,29 @@ def suffix_of(name: str) -> str:
 
 
 def kind_by_name(name: str) -> InputKind | None:
-    """Return what a file of this name holds, or None for a text or a page."""
+    """Return what a file with this name holds, or None for a text or a page."""
     return _BY_SUFFIX.get(suffix_of(name))
 
 
 def is_page_name(name: str) -> bool:
-    """Whether a file of this name is an HTML page."""
+    """Whether a file with this name is an HTML page."""
     return suffix_of(name) in _PAGE_SUFFIXES
 
 
 def is_records(path: str) -> bool:
     """Whether a file in a folder holds records instead of a text."""
-    return kind_by_name(path) is not None and os.path.isfile(path)  # noqa: PTH113 (a name as it is)
+    return kind_by_name(path) is not None and os.path.isfile(path)  # noqa: PTH113 (keeps the name)
 
 
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (`prefix` and the path within the folder, with `/`; path) of every file, sorted by name.
+    """Yield (id, path) for every file; the id is `prefix` and the path within the folder, with `/`.
 
-    Hidden files are skipped, and so are the files with which Spark and similar programs mark a finished folder.
+    Files are sorted by their names without suffix, so that `a.txt` precedes `a (1).txt` and `a-v2.txt`.
+    Skips hidden files, and the marker files that Spark and similar programs leave in a folder.
     """
     with os.scandir(folder) as found:
-        entries = sorted((one for one in found if not _LEFT_OUT.match(one.name)), key=lambda entry: entry.name)
+        shown = (one for one in found if not _LEFT_OUT.match(one.name))
+        entries = sorted(shown, key=lambda one: os.path.splitext(one.name))  # noqa: PTH122 (a Path takes longer)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):  # a linked folder may contain itself
             yield from files_of(entry.path, f"{prefix}{entry.name}/")

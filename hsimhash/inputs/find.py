@@ -38,11 +38,11 @@ from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
 
-SNIFFED_LINES = 16  # lines that decide between fingerprints and texts, and in which required fields must occur
-# Most lines and bytes read to decide the format of fingerprints; the first lines of nearly every input suffice.
+SNIFFED_LINES = 16  # first lines that decide between fingerprints and texts; required fields must occur in them
+# Maximum lines and bytes read to detect the format of fingerprints; for nearly every input, the first lines suffice.
 FORMAT_LINES = 10_000
 FORMAT_BYTES = 4 << 20
-NAMED = 3  # most files that a note names
+NAMED = 3  # maximum number of files named in a note
 _NAME_CHARS = 64  # longest column name accepted as a sign that a TSV file has a header
 _SNIFFED_BLOCK_BYTES = 64 << 10
 _ARCHIVE = "warc"
@@ -61,12 +61,12 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
         InputUnavailableError: The server of a URL cannot be reached.
     """
     if not names:
-        raise ValueError("nothing to read: name files, a folder, or - for stdin")
+        raise ValueError("nothing to read: pass files, a folder, or - for stdin")
     urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
     found = [one for name in chain.from_iterable(urls) for one in _found(name, options, is_only=len(names) == 1)]
     for one in found[:-1]:
-        if one.is_stream:  # a job could not resume in an input after it
-            raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
+        if one.is_stream:  # a job could not resume in an input after a stream
+            raise ValueError(f"input {one.name} is a stream, but only the last input can be a stream")
     if found and all(one.problem for one in found):
         raise ValueError(f"input {found[0].name}: " + found[0].problem)
     return found
@@ -103,7 +103,7 @@ def _remote(url: str, options: InputOptions) -> Input:
 
 def _stream(name: str, options: InputOptions) -> Input:
     if options.format in (*TABLES, _ARCHIVE, "files"):
-        raise ValueError(f"input {name} is a stream, and format {options.format} needs a file; save it to one first")
+        raise ValueError(f"input {name} is a stream, but format {options.format} needs a file; save it to a file first")
     kind: InputKind = (
         "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
     )
@@ -116,7 +116,7 @@ def _stream(name: str, options: InputOptions) -> Input:
 
 
 def _folder(name: str, options: InputOptions) -> list[Input]:
-    """Return the texts and pages of a folder as one input, followed by each of its files of records."""
+    """Return one input for the texts and pages in a folder, followed by an input for each file of records in it."""
     if options.format == "files":
         return [_texts(name, options, skips_records=False)]
     paths = [path for _, path in files_of(name) if options.format != "auto" or is_records(path)]
@@ -192,7 +192,7 @@ def _file(name: str, size: int, mark: str, options: InputOptions, remote: Remote
 
 
 def _kind_of(name: str, options: InputOptions) -> InputKind | None:
-    """Return what a file holds according to its name and the chosen format; None if its content must decide."""
+    """Return what a file holds according to its name and the chosen format; None if this depends on its content."""
     by_name = kind_by_name(name)
     match options.format:
         case "auto":
@@ -205,7 +205,7 @@ def _kind_of(name: str, options: InputOptions) -> InputKind | None:
 
 
 def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
-    """Return what a file holds according to its first bytes, where its name does not decide.
+    """Return what a file holds according to its first bytes.
 
     Raises:
         ValueError: The file is binary.
@@ -214,7 +214,7 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
         try:
             head = file.head() or b""
         except DamagedInputError:
-            return "files"  # reading rejects it
+            return "files"  # rejected when it is read
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith(b"WARC/"):
@@ -233,15 +233,16 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
 
 
 def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
-    """Whether the first line of a TSV file has column names, one of them for a document's content.
+    """Whether the first line of a TSV file has column names, including one for a document's content.
 
-    If there are only two columns, the other one must be the id, because a text may consist of just such a word.
+    If there are only two columns, the other one must be the id, because the line may also be an id and a text that
+    happens to equal a column name.
     """
     with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
         try:
             line = (file.head() or b"").lstrip().partition(b"\n")[0]
         except DamagedInputError:
-            return False  # reading rejects it
+            return False  # rejected when it is read
     names = [column.strip(b' "\r').decode(errors="replace") for column in line.removeprefix(BOM_UTF8).split(b"\t")]
     wanted = (options.fingerprint_field,) if options.fingerprint_field else options.contents
     is_named = len(set(names)) == len(names) and all(0 < len(one) <= _NAME_CHARS for one in names)
@@ -264,7 +265,7 @@ def _has_fingerprints(kind: InputKind, options: InputOptions) -> bool:
 
 
 def _with_formats(one: Input, options: InputOptions) -> Input:
-    """Return the input with what its first lines show: texts or fingerprints, and the format of the latter."""
+    """Detect from the first lines whether an input holds texts or fingerprints, and the format of the fingerprints."""
     hint, has_fingerprints, formats = "", one.has_fingerprints, options.formats
     with closing(_first_lines(one)) as lines:
         first = list(islice(lines, SNIFFED_LINES)) if one.kind == "tsv" else []
@@ -283,7 +284,7 @@ def _with_formats(one: Input, options: InputOptions) -> Input:
 
 
 def _first_lines(one: Input) -> Generator[bytes, None, None]:
-    """Yield the lines of a file that are not blank, up to the limits for deciding a format, or to the first damage."""
+    """Yield the non-blank lines of a file, up to the limits for detecting a format or to the first damage."""
     size = number = 0
     with one.open() as file, suppress(DamagedInputError):
         for block in json_blocks(file, Place(), _SNIFFED_BLOCK_BYTES, is_json=one.kind == "jsonl"):
@@ -295,10 +296,10 @@ def _first_lines(one: Input) -> Generator[bytes, None, None]:
 
 
 def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
-    """Return whether the first lines of a TSV file have fingerprints, not texts, after their tabs.
+    """Return whether the first lines of a TSV file have fingerprints instead of texts after their tabs.
 
     Raises:
-        ValueError: Some of the lines have fingerprints and others do not.
+        ValueError: Some of the lines have fingerprints, but others do not.
     """
     others = [(number, line) for number, line in enumerate(first, start=1) if not _is_fingerprint_line(line)]
     if 0 < len(others) < len(first):
@@ -307,9 +308,9 @@ def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
             f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
             f"fingerprint, but line {number} is '{preview(line)[:80]}'; "
             + Remedy('pass format="fingerprints"', "pass --format fingerprints")
-            + ", which rejects the others (a header, say), or "
+            + " to reject the other lines (such as a header), or "
             + Remedy('format="tsv"', "--format tsv")
-            + " if all of them are texts"
+            + " if all of them hold texts"
         )
     return bool(first) and not others
 
@@ -323,7 +324,7 @@ def _is_fingerprint_line(line: bytes) -> bool:
 
 
 def _with_fields(one: Input, options: InputOptions) -> Input:
-    """Return the input, with a problem if its first records all lack the field for the id or for the text."""
+    """Return the input, with `problem` set if all of its first records lack the field for the id or for the text."""
     if one.kind == _ARCHIVE:
         known = options.id_field in (None, *ID_FIELDS)
         wanted = f" must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
@@ -336,7 +337,7 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
 
 
 def _problem_of_table(one: Input, options: InputOptions) -> str:
-    """Return why no row of a table can be read; usually empty."""
+    """Return why no row of a table can be read; usually an empty string."""
     try:
         names = column_names(one, options)
     except ValueError as error:
@@ -355,7 +356,7 @@ def _first_records(one: Input) -> list[Mapping[str, object]]:
 
 
 def _objects_in(lines: Iterable[bytes]) -> Iterator[Mapping[str, object]]:
-    """Yield the valid records in lines."""
+    """Yield the valid records among the lines."""
     for line in lines:
         with suppress(ValueError):
             yield json_object(text_in(line))

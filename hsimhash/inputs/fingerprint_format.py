@@ -1,4 +1,4 @@
-"""Detect the format of an input's fingerprints from its first values, and narrow it down by later ones."""
+"""Detect the format of an input's fingerprints from its first values, and narrow it down with later values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Narrowing:
         return len(self.formats) > 1
 
     def take(self, written: Iterable[str | int]) -> str:
-        """Rule out formats that a block of values contradicts; return a message for the user if the choice narrowed."""
+        """Rule out formats that a block of values contradicts; return a message for the user if fewer remain."""
         before, self.formats = self.formats, narrow(self.formats, written)
         is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
         return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
@@ -34,10 +34,10 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
     Args:
         name: Name of the file.
         formats: Formats to choose from.
-        written: The first fingerprints of the file; reading stops as soon as they decide.
+        written: The first fingerprints of the file; reading stops once only one format is possible.
 
     Raises:
-        ValueError: There are fingerprints as strings, and each of them may be hexadecimal or decimal.
+        ValueError: There are fingerprints given as strings, but each of them may be hexadecimal or decimal.
     """
     words = 0
     for one in written:
@@ -59,7 +59,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
 def written_in(lines: Iterable[bytes]) -> Iterator[str]:
     """Yield the fingerprint in each line: the text after the last tab."""
     for line in lines:
-        with suppress(ValueError):  # a bad record decides nothing
+        with suppress(ValueError):  # ignore bad records
             yield line.rpartition(b"\t")[2].decode()
 
 

@@ -1,7 +1,7 @@
 """Parse HTTP responses as crawlers store them: content type, charset and unpacked body.
 
 Crawlers differ. Some end lines with only a newline, and some unpack a body but keep its `Content-Encoding`. A body that
-does not match its header is used unchanged if it looks like text.
+does not match its headers is used unchanged if it looks like HTML.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LONGEST_LINE = 1 << 10
-_HEAD_BYTES = 1 << 20  # browsers reject a quarter of it
-_MOST_CODINGS = 5  # most nested codings of a body; the same limit as curl
-_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to 32 MiB at most
+_HEAD_BYTES = 1 << 20  # browsers already reject a quarter of this
+_MOST_CODINGS = 5  # maximum number of nested content codings; the same limit as in curl
+_STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to at most 32 MiB
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An HTTP response; `body` is still chunked and packed."""
+    """An HTTP response; `body` may still be chunked and compressed."""
 
     status: int
     headers: Mapping[str, str]  # lower-case name -> value
@@ -44,14 +44,14 @@ def response_in(block: bytes) -> HttpResponse:
     if status is None:
         raise ValueError("its HTTP response does not have a status")
     if len(head) > _HEAD_BYTES:
-        raise ValueError(f"its HTTP header is longer than {_HEAD_BYTES >> 20} MiB")
+        raise ValueError(f"its HTTP headers are longer than {_HEAD_BYTES >> 20} MiB")
     return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
 
 
 def headers_in(head: bytes) -> dict[str, str]:
-    """Return header fields by lower-case name, the first of each."""
+    """Return the headers by lower-case name; if a name is repeated, the first value is kept."""
     found: dict[str, str] = {}
-    name, lines = "", list[str]()  # one field, which may continue over several lines
+    name, lines = "", list[str]()  # one header, which may continue over several lines
     for line in head.decode("utf-8", "replace").split("\n"):
         if line[:1] in (" ", "\t") and name:
             lines.append(line.strip())
@@ -75,7 +75,7 @@ def charset_of(content_type: str) -> str | None:
 
 
 def unpacked_body(response: HttpResponse) -> bytes:
-    """Return the body of a response, unpacked according to its headers; stop just beyond the size limit of a record.
+    """Return the body of a response, unpacked according to its headers; stops just beyond the size limit of a record.
 
     Raises:
         ValueError: The body is damaged or truncated.

@@ -1,9 +1,10 @@
 """Turn JSON arrays, and objects that span several lines, into blocks with one value per line.
 
 This module only finds where each value ends; `records.py` parses the values. It reads every byte once. A JSON string
-cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
-new one. Within an object, `{` can only follow a colon. If it begins a line in any other context, a bracket is missing
-before it, and the value also ends there. Other unbalanced brackets are found at the end of the array at the latest.
+cannot contain a line feed, so a string that reaches a line feed is damaged: the value ends there, and the next line
+starts a new value. Directly within an object, `{` can only follow a colon. If it begins a line without following a
+colon, a bracket is missing before it, and the value also ends there. Other unbalanced brackets are found at the end of
+the array at the latest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SPACE = b" \t\r\n"
 _BETWEEN = _SPACE + b","  # commas also separate objects if an array lacks its brackets
 _STRING = re.compile(rb"(?:[^\"\\\n]++|\\[^\n])*+")  # inside a string, up to its end or the end of the line
 _BLANK = re.compile(rb"[ \t\r\n,]*+")
-# The patterns skip complete strings and, within a value, arrays and objects that do not contain further ones.
+# The patterns skip complete strings and, within a value, arrays and objects that do not contain others.
 _PLAIN = re.compile(rb"(?:[^\"\[\]{},]++|\"" + _STRING.pattern + rb"\")*+")
 _LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
 _NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
@@ -35,13 +36,13 @@ _QUOTE, _CLOSING, _SQUARE, _BRACE, _COLON = b'"][{:'
 
 
 def framing_of(head: bytes) -> Framing:
-    """Return how the values of a JSON input are separated, from its first bytes.
+    """Detect how the values of a JSON input are separated, from its first bytes.
 
-    An input that starts with `[` is an array, unless only its first line is bad: then an object follows on the next
-    line, with no comma or bracket between them. Objects span several lines if the first one is complete and valid, and
+    An input that starts with `[` is an array, unless that is only a bad first line: an object follows on the next line,
+    without a comma or bracket between them. Objects span several lines if the first object is complete and valid, and
     contains a line feed or is followed by a comma or another object on its last line. An object whose end is not in
-    `head` spans several lines if its second line begins with a string, because no record of JSON lines does.
-    Everything else is JSON lines, including damaged files.
+    `head` spans several lines if its second line begins with a string, because no line of JSON lines does. Everything
+    else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
     if text.startswith(b"["):
@@ -65,23 +66,23 @@ def _is_json(value: bytes) -> bool:
 
 
 class _Values:
-    """Cuts bytes into values. Of a value over the limit, it keeps one byte more than that, so that it is rejected."""
+    """Cuts bytes into values. Of a value that is too long, it keeps one byte more than the limit."""
 
     def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
         self.end = offset  # position after the last value
         self.is_closed = not is_array  # whether the array has ended; another one may follow it
         self.damage = ""  # why nothing after `end` can be read
-        self._is_first = is_first  # whether no value was found yet, so that a comma is an error
+        self._is_first = is_first  # whether no value has been found yet, so that a comma is an error
         self._offset = offset  # position of the next byte
         self._base = int(is_array)
         self._open = bytearray()  # the open brackets within the value
         self._last, self._has_feed = 0, False  # the last byte that is not blank, and whether a line feed follows it
         self._is_string = False
-        self._held = bytearray()  # the start of a value whose end is still missing
+        self._held = bytearray()  # the start of a value whose end has not been read yet
         self._ahead = b""  # a backslash without the character that it escapes
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """Yield the values that end in `data`, the continuation of the earlier data; some may be blank."""
+        """Yield the values that end in `data`, which continues the data of earlier calls; some may be blank."""
         data, self._ahead = self._ahead + data, b""
         begun = at = 0
         while at < len(data) and not self.damage:
@@ -102,7 +103,7 @@ class _Values:
         self._offset += end
 
     def rest(self) -> bytes:
-        """Return the rest at the end of the input: an unfinished value, or nothing."""
+        """Return what remains at the end of the input: an unfinished value, or empty bytes."""
         return bytes(self._held).strip(_BETWEEN)
 
     @property
@@ -123,7 +124,10 @@ class _Values:
         return at + 1, at
 
     def _outside(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Return the index after the next mark, and the index where the value ends if the mark ends it."""
+        """Return the index after the next bracket, comma or quote.
+
+        Also returns the index where the value ends, if that character ends it.
+        """
         if self._base and self.is_closed:
             return self._behind_array(data, at)
         is_in_object = bool(self._open) and self._open[-1] == _BRACE
@@ -152,7 +156,7 @@ class _Values:
         return at + 1, None
 
     def _is_misplaced(self, data: bytes, at: int) -> bool:
-        """Whether an object within another one begins a line, and does not follow a colon."""
+        """Whether an object within another object begins a line and does not follow a colon."""
         last, has_feed = self._before(data, at)
         return has_feed and last != _COLON
 
@@ -165,11 +169,11 @@ class _Values:
         return (data[end - 1], has_feed) if end else (self._last, has_feed or self._has_feed)
 
     def _behind_array(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Start the next array, as in joined files of arrays; anything else is damage."""
+        """Start the next array, as in concatenated files of arrays; anything else is damage."""
         at = _match(_BLANK, data, at)
         if at == len(data):
             return at, None
-        if data[at : at + 1] == b"{":  # the closing bracket was a stray one
+        if data[at : at + 1] == b"{":  # the closing bracket was stray
             self.is_closed = False
             return at, None
         if data[at : at + 1] != b"[":
@@ -190,7 +194,7 @@ def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 def value_blocks(
     read: Callable[[], bytes | None], framing: Framing, start: Place, tell: Callable[[], int]
 ) -> Iterator[Block]:
-    """Yield blocks of the values that `read` returns, one per line. The number of a value counts as its line.
+    """Yield blocks of the values in what `read` returns, one value per line; line numbers count values.
 
     Args:
         read: Returns some bytes, empty at the end, or None while a stream is silent.
@@ -201,7 +205,7 @@ def value_blocks(
     values, line = _Values(start.offset, is_array=framing == "array", is_first=not start.line), start.line
     is_begun, blank = framing != "array" or start.offset > 0, 0
     while not values.damage and (piece := read()) != b"":
-        if piece and not is_begun:  # the bracket may be in a later piece; until then a new run starts at the beginning
+        if piece and not is_begun:  # the bracket may be in a later piece; until it is found, a resumed run starts over
             is_begun, at = b"[" in piece, piece.find(b"[") + 1 or len(piece)
             blank, piece = blank + at, piece[at:]
             values = _Values(blank if is_begun else 0, is_array=True, is_first=True)
@@ -216,7 +220,7 @@ def value_blocks(
 
 
 def json_blocks(file: InputFile, start: Place, block_bytes: int, *, is_json: bool) -> Iterator[Block]:
-    """Yield blocks of a file's lines from a position on; for JSON, of its values, whatever separates them.
+    """Yield blocks of a file's lines, starting at any position; for JSON, of its values, however they are separated.
 
     Args:
         file: A file that was just opened.

@@ -24,9 +24,9 @@ RECORD_LIMIT_BYTES = 16 << 20
 BLOCK_BYTES = 1 << 20  # approximate bytes read at once; more only if a single record is larger
 IDLE_S = 0.5  # how long a read from a silent stream blocks
 PREVIEW_BYTES = 200
-_SNIFFED_BYTES = 64 << 10  # bytes at the beginning of a file in which a zero means that it is binary
+_SNIFFED_BYTES = 64 << 10  # first bytes of a file that are searched for a zero byte, which marks it as binary
 STDIN = "-"
-# zstd packs at most 128 KiB into 4 bytes, and the other formats less, so a step unpacks to 32 MiB at most.
+# zstd packs at most 128 KiB into 4 bytes, and the other formats less, so a step unpacks to at most 32 MiB.
 _STEP_BYTES = 1 << 10
 _XZ_MEMORY_BYTES = 128 << 20  # `xz -9` takes 65 MiB; a header may request 4 GiB
 _LONE_CARRIAGE_RETURN = re.compile(rb"\r[^\n]")
@@ -64,7 +64,7 @@ class DamagedInputError(HsimhashError):
 class Place:
     """A position between two lines of an input."""
 
-    offset: int = 0  # unpacked bytes before it; for a folder: files
+    offset: int = 0  # unpacked bytes before it; for a folder, files before it
     line: int = 0  # lines before it
     read_bytes: int = 0  # approximate packed bytes read from the file so far, for progress; 0 for a stream
 
@@ -73,7 +73,7 @@ class Place:
 class Block:
     """Whole lines with their newlines, without the input's byte order mark; empty while a stream is silent."""
 
-    data: bytes  # the lines; a line over the limit is cut, but still exceeds the limit
+    data: bytes  # the lines; a line that exceeds the limit is truncated, but still exceeds the limit
     first: int  # number of the first line, from 1
     end: Place  # position after the lines
     damage: str = ""  # why nothing after the lines can be read
@@ -84,7 +84,7 @@ class Block:
         return self.data.split(b"\n")[:-1]
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number, line) of the wanted lines."""
+        """Yield (number, line) for each wanted line."""
         lines = self.lines()
         if self.wanted is None:
             return enumerate(lines, self.first)
@@ -92,10 +92,10 @@ class Block:
 
 
 class InputFile:
-    """The bytes of a file, a pipe or stdin (`-`), unpacked, as UTF-8 with line feeds. A context manager.
+    """The unpacked bytes of a file, a pipe or stdin (`-`), as UTF-8 with line feeds. A context manager.
 
-    UTF-16 is converted, and so are the carriage returns of a file without line feeds; the first block decides. Offsets
-    count the bytes that `read` returns.
+    UTF-16 becomes UTF-8, and carriage returns become line feeds if the file does not have line feeds; the first block
+    decides both. Offsets count the bytes that `read` returns.
 
     Args:
         name: Path, or a name for messages if `file` is given.
@@ -111,9 +111,9 @@ class InputFile:
         self._unpacked = _unpacked(self._file, packing)
         self._is_packed = bool(packing)
         self._decoder: codecs.IncrementalDecoder | None = None  # for a file in UTF-16
-        self._has_carriage_returns = False  # whether they end lines instead of line feeds
+        self._has_carriage_returns = False  # whether carriage returns end lines
         self._head: bytes | None = None  # the first block
-        self._ahead, self._at = b"", 0  # a block read ahead, and how many bytes of it were returned
+        self._ahead, self._at = b"", 0  # a block read ahead, and how many of its bytes have been returned
 
     def tell(self) -> int:
         """Return the number of packed bytes read from the file; 0 for a stream."""
@@ -127,7 +127,7 @@ class InputFile:
         return self._head
 
     def read(self, size: int = BLOCK_BYTES) -> bytes | None:
-        """Return about `size` bytes, empty at the end; None while a stream is silent."""
+        """Return about `size` bytes, or empty bytes at the end; None while a stream is silent."""
         if self._head is None and self.head() is None:
             return None
         if self._at < len(self._ahead):
@@ -213,7 +213,8 @@ def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
 def utf16_of(head: bytes) -> str:
     """Detect UTF-16 in a file's first bytes; return its encoding, or an empty string.
 
-    Without a byte order mark, the zero bytes of two ASCII characters identify it, because no other text begins so.
+    Without a byte order mark, the zero bytes of two ASCII characters identify it, because no other text begins with
+    such bytes.
     """
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return ""
@@ -246,7 +247,7 @@ class _PackedMembers:
         parts: list[bytes] = []
         while size > 0:
             self._packed = self._packed or self._file.read(_STEP_BYTES)
-            if self._member is None and self._packed:  # zeros may pad a file, as after the last gzip member
+            if self._member is None and self._packed:  # zero bytes may pad a file, as after the last gzip member
                 self._packed = self._packed.lstrip(b"\0")
                 if not self._packed:
                     continue
@@ -260,7 +261,7 @@ class _PackedMembers:
             except UNPACKING_ERRORS as error:
                 if not any(parts):
                     raise EOFError(str(error)) from error
-                break  # return the intact data first; the next call meets the damage again
+                break  # return the intact data first; the next call raises the error
             size -= len(parts[-1])
             self._packed = self._member.unused_data
             if self._member.eof:
@@ -283,7 +284,7 @@ def blocks_of(
         read: Returns some bytes, empty at the end, or None while a stream is silent.
         start: Position of the first byte that `read` returns.
         tell: Returns the number of bytes read from the file.
-        limit_bytes: Size of a line beyond which the rest of it is dropped.
+        limit_bytes: Size of a line beyond which the rest of the line is dropped.
     """
     start = start or Place()
     offset, line = start.offset, start.line

@@ -1,14 +1,15 @@
-"""Detect HTML in values, whole pages or fragments, and extract the visible text.
+"""Detect HTML in values (whole pages or fragments), and extract the visible text.
 
 Everything here takes linear time on any input, without a parser:
 
 - `is_page` and `is_markup` only move forward. Every repetition in their patterns is possessive, or stops at `<`, where
   the next attempt begins, so no character is examined more than a few times.
-- `text_of_markup` splits a text into tags and what is between them. No tag is searched for after the last `>`. Before
-  it, every tag that begins also ends: its pattern ignores a quotation mark that is never closed, and continues to the
-  next `>`. Such a search to the end of the text happens once for each of the two kinds of quotation mark, because no
-  other mark of the kind follows. The end of a comment or a script is searched for from its beginning. If it is
-  missing, it is also missing for every later one. This is remembered, and only the tag is removed.
+- `text_of_markup` splits a text into tags and the text between them. It does not search for tags after the last `>`.
+  Before that, every tag that begins also ends: its pattern ignores a quotation mark that is never closed, and continues
+  to the next `>`. A search for a closing mark reaches the end of the text at most once for each of the two kinds of
+  quotation mark, because no other mark of that kind follows. The end of a comment or a script is searched for from its
+  beginning. If the end is missing, it is also missing for all later elements of that kind. So they are not searched
+  again, and only their tags are removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BLOCKS = """
     address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
     figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol
     optgroup option p search section select summary table tbody td tfoot th thead tr ul
-""".split()  # noqa: SIM905 (a list of words), as below; these elements begin a new line
+""".split()  # noqa: SIM905 (a list of words, also below); these elements begin a new line
 _PRE = ["pre", "listing", "xmp", "plaintext"]  # blocks whose line breaks are kept
 # Hidden elements, including their content.
 _HIDDEN = ["script", "style", "noscript", "template", "textarea", "title", "iframe", "noembed", "noframes"]
@@ -32,7 +33,7 @@ _INLINE = """
     em embed font i img input ins kbd label link map mark marquee math meta meter nobr object output param picture
     progress q rb rp rt rtc ruby s samp small source span strike strong sub sup svg time track tt u var video wbr
 """.split()  # noqa: SIM905
-# Names that nobody uses as a placeholder, such as <title> or <code>, or as a type parameter, such as <b> or <P>.
+# Tag names that nobody uses as a placeholder (as in <title> or <code>) or as a type parameter (as in <b> or <P>).
 _PLAIN = "br hr div span li ul ol h1 h2 h3 h4 h5 h6 tr td tbody thead strong em img wbr nobr".split()  # noqa: SIM905
 
 
@@ -61,9 +62,9 @@ _COMMENT = "!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)"
 
 @cache  # compiled on first use, because compiling takes long and only texts with tags need these patterns
 def _tags(tag: str) -> re.Pattern[str]:
-    """Return a pattern for runs of tags: a run that begins with a block, or one that contains no block.
+    """Return a pattern for runs of tags: a run that begins with a block, or a run without any block.
 
-    Groups are never within a repetition, because that may fail in Python 3.11.
+    Groups are never within a repetition, because this may fail in Python 3.11.
     """
     written = rf"""
         < (?=[a-zA-Z/!?]) (?:
@@ -76,7 +77,7 @@ def _tags(tag: str) -> re.Pattern[str]:
     return re.compile(written, re.VERBOSE | re.ASCII)
 
 
-_BLOCK_GROUP = 1  # `block`, the first group: a number is found faster than a name
+_BLOCK_GROUP = 1  # the group `block`; looking up a group by number is faster than by name
 _TAG_OR_COMMENT = f"(?: {_TAG} | {_COMMENT} )"
 _ENDS = {name: re.compile(rf"</{_either_case(name)}(?=[\s/>])[^>]*+>", re.ASCII) for name in _HIDDEN}
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")
@@ -91,7 +92,7 @@ _REPLACEMENT = "\ufffd"
 # Characters that XML forbids and lxml rejects; the form feed is white space in HTML.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-PAGE_BEGINNING_BYTES = 4 << 10  # bytes that decide whether a file is a page
+PAGE_BEGINNING_BYTES = 4 << 10  # first bytes that decide whether a file is a page
 _PAGE = re.compile(
     rf"[\s\ufeff]*+(?:<\?[xX][mM][lL][^>]*+>)?+\s*+(?:<{_COMMENT}\s*+)*+<(?:![dD][oO][cC][tT][yY][pP][eE]\s*+)?+"
     r"[hH][tT][mM][lL](?![\w:-])"
@@ -109,7 +110,8 @@ def _markup() -> re.Pattern[str]:
     )
 
 
-# References that nobody types in plain text; not those that may occur in programs, such as &sum; &copy; or &num;.
+# References that nobody types in plain text. References that may occur in source code, such as &sum; &copy; or &num;,
+# are not included.
 _TYPED_BY_NOBODY = re.compile(
     r"&(?=[a-zA-Z#])(?:\#[0-9]{2,7}|\#[xX][0-9a-fA-F]{2,6}|nbsp|amp|lt|gt|quot|apos|[lr][sd]quo|[lr]aquo|[mn]dash|hellip|bull|middot"
     r"|shy|zwn?j|thinsp|e[nm]sp|trade|euro|[a-zA-Z](?:acute|grave|circ|uml|tilde|cedil)|[aA]ring|[oO]slash|szlig|AElig"
@@ -129,9 +131,8 @@ def is_page(text: str) -> bool:
 def is_markup(text: str) -> bool:
     """Whether a text contains tags or character references that nobody would write in plain text.
 
-    A closing HTML tag counts, and so do a tag with attributes and an opening tag such as `<p>`. A word in angle
-    brackets does not count, even if it is the name of an element, nor does anything that could be a comparison or a
-    type.
+    Closing HTML tags count, and so do tags with attributes and opening tags such as `<p>`. Other words in angle
+    brackets do not count, even if they name an element. Neither does anything that could be a comparison or a type.
     """
     if "<" in text:
         if _markup().search(text):
@@ -145,9 +146,9 @@ def is_markup(text: str) -> bool:
 def text_of_markup(text: str) -> str:
     """Return the visible text of HTML, without tags, comments and hidden elements such as scripts.
 
-    Blocks and line breaks end a line; other tags do not split words. White space becomes one space, or is removed where
-    a line was wrapped between two Chinese or Japanese characters. Character references are decoded as in browsers.
-    Characters that XML forbids become U+FFFD.
+    Blocks and line breaks end a line; other tags do not split words. A run of white space becomes one space, or is
+    removed where a line was wrapped between two Chinese or Japanese characters. Character references are decoded as in
+    browsers. Characters that XML forbids become U+FFFD.
 
     Two rules differ from those of browsers, so that no text is lost after damage. If a comment, a script or the like
     never ends, only its tag is removed. A tag with a quotation mark that is never closed ends at the next `>`.
@@ -170,7 +171,7 @@ def _visible(text: str) -> str:
     write = out.write
     place, last, pre = 0, text.rfind(">") + 1, 0
     last_comment = max(text.rfind("-->"), text.rfind("--!>"))
-    endless: set[str] = set()  # hidden elements without an end tag from here on
+    endless: set[str] = set()  # hidden elements that do not have an end tag in the rest of the text
     is_plain = "&" not in text and "\n" not in text
     is_done = False
     while not is_done:
@@ -220,7 +221,7 @@ def _piece(text: str, *, is_wrapped: bool) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _characters(reference: str) -> str:
-    """Return the characters of a character reference, or the reference itself if it is unknown."""
+    """Return the characters that a reference stands for, or the reference itself if it is unknown."""
     if reference[1] == "#":
         return character_of(reference)
     name = reference[1:]
@@ -231,7 +232,7 @@ def _characters(reference: str) -> str:
 
 
 def character_of(reference: str) -> str:
-    """Return the character of a reference such as `&#8217;` or `&#x2019`, U+FFFD if XML does not allow it."""
+    """Return the character for a reference such as `&#8217;` or `&#x2019`, or U+FFFD if XML does not allow it."""
     digits = reference[2:].rstrip(";")
     is_hex = digits[:1] in ("x", "X")
     digits = digits[is_hex:].lstrip("0")

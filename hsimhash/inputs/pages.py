@@ -1,11 +1,12 @@
 """Turn HTML into text: how to treat each value, and which parts of a page are fingerprinted.
 
-A page is fingerprinted by its main text, as trafilatura finds it. Headers, menus, footers and comments do not count;
-nor does the page's first heading, its title, because some sites place it above the text and others within it. If
-trafilatura finds nothing in a page, or the page is too large for it, all visible text counts. Fragments and
-`--extract none` do not need a library; see `markup.py`.
+The fingerprint of a page is computed from its main text, which trafilatura extracts. Headers, menus, footers and
+comments are left out. So is the first heading, the title of the page, because some sites place it above the text and
+others within it. If trafilatura finds no text in a page, or the page is too large for it, all visible text is used.
+Fragments and `--extract none` do not need trafilatura; see `markup.py`.
 
-`page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
+`page_text` takes milliseconds for most pages but may take arbitrarily long, so it runs in child processes; see
+`extraction.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.markup import FORBIDDEN, character_of, is_markup, is_page, text_of_markup
 
 _LIBRARY = ("trafilatura", "html", "the main text of an HTML page")
-MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted, which takes up to 0.5 s per million
+MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted; takes up to 0.5 s per million
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
-_NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # errors of libxml2 after which it stops
+_NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # libxml2 errors after which parsing stops
 _FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
 _FORBIDDEN_ELSE = ("\ufffe".encode(), "\uffff".encode())
 _NUMBER = re.compile(rb"&#(?:[0-9]++|[xX][0-9a-fA-F]++);?+")
-# libxml2 compares each attribute of a tag with all before it. A page smaller than this has too few to matter.
+# libxml2 compares each attribute of a tag with all earlier attributes. A page smaller than this has too few to matter.
 _FEW_ATTRIBUTES_BYTES = 128 << 10
 _KEPT_ATTRIBUTES = 200
 _NAME = rb"<[a-zA-Z][^\s/>]*+"
@@ -63,9 +64,9 @@ def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
 
     Args:
         text: The value.
-        extract: `auto`: a page is recognized by its beginning, a fragment by tags or references, all else is plain
-            text. `none`: like `auto`, but all visible text of a page counts. `html`: a page or fragment. `text`: plain
-            text.
+        extract: How to read the value. `auto`: a page is recognized by its beginning, and a fragment by its tags or
+            character references; anything else is plain text. `none`: like `auto`, but all visible text of a page is
+            used. `html`: a page or a fragment. `text`: plain text.
         has_fields: Whether `text` is several values joined by `join_fields`; each of them is then read separately.
     """
     if extract == "text":
@@ -83,7 +84,7 @@ def _text_of_value(value: str, extract: str) -> str:
 
 
 def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
-    """Return the text of a page, or of several values, some of which are pages; empty if there is none.
+    """Return the text of a page, or of several values of which some are pages; empty if there is no text.
 
     Among several values, a page is recognized by its beginning. A single value is always treated as a page.
     """
@@ -95,14 +96,14 @@ def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
 
 
 def require_page_library() -> None:
-    """Raise `ValueError` if the library for main texts is missing, with how to install it or do without it."""
+    """Raise `ValueError` if the library for main texts is missing; the message says how to install it or avoid it."""
     try:
         if find_spec(_LIBRARY[0]) is not None:
             return
         needed(*_LIBRARY)
     except ValueError as error:
         without = Remedy('pass extract="none"', "pass --extract none")
-        raise ValueError(f"{error}, or " + without + ", which needs no package and uses all visible text") from error
+        raise ValueError(f"{error}, or " + without + ", which uses all visible text without a package") from error
 
 
 def prepare_main_texts() -> None:
@@ -165,7 +166,7 @@ def _readable(page: str) -> bytes:
 
 @lru_cache(maxsize=1 << 12)
 def _reference(written: bytes) -> bytes:
-    """Return a numeric reference normalized to the character that browsers show."""
+    """Return a numeric reference to the character that browsers show for the given reference."""
     return f"&#{ord(character_of(written.decode('ascii')))};".encode()
 
 

@@ -1,8 +1,8 @@
 """Read sizes from the footer of a Parquet file and from its page headers.
 
-pyarrow does not expose page headers, and it ends the process when asked for the footer entry of an encrypted column. So
-both are parsed here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) defines
-the format.
+pyarrow does not expose page headers, and reading the footer entry of an encrypted column with it crashes the process.
+So both are parsed here. They are encoded in Thrift's compact protocol, and parquet.thrift in
+https://github.com/apache/parquet-format defines them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-_FOOTER_END = 8  # bytes: the footer's length and PAR1
-_FIRST_BYTES = 4 << 10  # first read for a page header, which rarely has more than 100 bytes
-_MOST_BYTES = 64 << 20  # longest page header, including statistics
+_FOOTER_END = 8  # bytes after the footer: its length and PAR1
+_FIRST_BYTES = 4 << 10  # bytes first read for a page header, which rarely has more than 100
+_MOST_BYTES = 64 << 20  # maximum size of a page header, including statistics
 _DEPTH = 16
-_ROW_GROUPS, _COLUMNS = 4, 1  # field numbers: in the footer, in a row group
+_ROW_GROUPS, _COLUMNS = 4, 1  # field numbers of the row groups in the footer, and of the columns in a row group
 _COLUMN, _CRYPTO = 3, 8  # field numbers in a column chunk
 _COLUMN_FIELDS = (5, 6, 7, 9, 11)  # field numbers of the values in `Chunk`
-_DICTIONARY_PAGE = 2  # a kind of page
-_DELTA_BYTE_ARRAY = 7  # an encoding in which each value may share a prefix with the one before it
-_VALUES, _ENCODING = 1, 2  # field numbers in the header for a kind of page
-_HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # field with the header for a kind of page -> its field for the encoding
+_DICTIONARY_PAGE = 2  # a page type
+_DELTA_BYTE_ARRAY = 7  # an encoding in which each value may share a prefix with the previous value
+_VALUES, _ENCODING = 1, 2  # field numbers in the header for a page type
+_HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # field with the header for a page type -> its field for the encoding
 
 
 class Chunk(NamedTuple):
@@ -51,7 +51,7 @@ class Page:
 
 
 def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chunk]]:
-    """Return, for each row group, the footer's entries for some columns, keyed by column number.
+    """Return the footer's entries for some columns, keyed by column number, for each row group.
 
     Raises:
         ValueError: The footer is invalid.
@@ -86,10 +86,10 @@ def _chunk(fields: object) -> Chunk:
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
-    """Yield the page headers of a column in a row group, as far as they can be read.
+    """Yield the page headers of a column in a row group; stops at the first one that cannot be read.
 
     Raises:
-        ValueError: A page extends beyond the file. Arrow would allocate as much memory as the page header states.
+        ValueError: A page extends beyond the file. Arrow would allocate all the memory that the page header states.
     """
     size = source.seek(0, 2)
     offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
@@ -137,7 +137,7 @@ def _page(data: bytes) -> tuple[Page, int]:
 
 
 def _read(source: BinaryIO, size: int) -> bytes:
-    """Read `size` bytes, fewer only at the end; a single read of an unbuffered file may return fewer."""
+    """Read `size` bytes, or fewer only at the end; a single read of an unbuffered file may return fewer anywhere."""
     parts: list[bytes] = []
     while size > 0 and (part := source.read(size)):
         parts.append(part)

@@ -1,13 +1,13 @@
-"""Read Parquet, even if imperfect, into rows of named columns, from any row on. Positions count rows.
+"""Read rows of named columns from Parquet files, even imperfect ones, starting at any row. Positions count rows.
 
-Only the columns that a document needs are read, and only row groups after the position. A row group that cannot be read
-is rejected, with the numbers of its rows.
+Only the columns that a document needs are read, and only row groups with rows after the position. If a row group cannot
+be read, it is rejected with the numbers of its rows.
 
 **Memory.** Arrow unpacks whole pages, and a page of 2 GiB may take 2 KiB in the file. A dictionary page may hold one
-long value that a few bytes of the other pages repeat a million times. So the page headers decide how many rows a batch
-has: as many as would fit into memory if every value were the longest that its page allows. Each column takes about
-`BATCH_BYTES` and twice its largest page. A page that would take too much memory is not read. Rows are passed on in
-parts of about one block. A value over the limit is rejected before it becomes a Python object.
+long value that a few bytes in the other pages repeat a million times. So the page headers decide how many rows a batch
+has: as many as would fit into memory if every value were as long as its page allows. Each column takes about
+`BATCH_BYTES` plus twice its largest page. A page that would take too much memory is not read. Rows are passed on in
+parts of about one block. A value that exceeds the limit is rejected before it becomes a Python object.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
 
 BATCH_BYTES = 32 << 20  # bytes of one column in a batch
 ROWS_AT_ONCE = 1_024
-_PAGE_BYTES = 64 << 20  # unpacked size that is always accepted for a page
-_PAGE_RATIO = 64  # highest compression ratio of a larger page; text is rarely packed to a tenth
-_LARGE_PAGE_BYTES = 512 << 20  # largest unpacked size of a page whose values exceed the limit on average
-_LEVELS = 4 << 20  # most values in a page of a nested column if they take less than 1/64 byte each
-_VALUE_BYTES = 16  # approximate overhead of a nested value
+_PAGE_BYTES = 64 << 20  # maximum unpacked size of a page, whatever its compression ratio is
+_PAGE_RATIO = 64  # maximum compression ratio of a larger page; text rarely shrinks to a tenth
+_LARGE_PAGE_BYTES = 512 << 20  # maximum unpacked size of a page whose values exceed the limit on average
+_LEVELS = 4 << 20  # maximum number of values in a page of a nested column if they take less than 1/64 byte each
+_VALUE_BYTES = 16  # approximate overhead of a nested value in bytes
 _SHORT_DICTIONARY_BYTES = 64 << 10
 
 
@@ -48,10 +48,10 @@ class ReadPlan:
 
 
 def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
-    """Return how to read a column in a row group, from its pages.
+    """Decide from its pages how to read a column in a row group.
 
-    A value of a column that is not nested is never longer than `Page.longest`, except for a long value among short
-    ones, which is bounded by its page. For a nested column, only the average is known before it is read.
+    A value in a column that is not nested is never longer than `Page.longest`, except for a long value among short
+    values, which is bounded by its page. For a nested column, only the average is known before it is read.
     """
     total = values = longest = dictionary = 0
     for page in pages:
@@ -78,7 +78,7 @@ def _too_large(page: Page, is_nested: bool) -> str:
 
 
 _READ_BYTES = 1 << 20  # bytes of a column read at once, because a row group may be larger than memory
-_TRUSTED_BYTES = 256 << 20  # largest column chunk behind a URL of which only the first page header is checked
+_TRUSTED_BYTES = 256 << 20  # behind a URL, only the first page header of a column chunk up to this size is checked
 
 
 class _UnreadableError(Exception):
@@ -93,7 +93,7 @@ class _Part(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A Parquet column to read: a column of the table, or part of a nested one."""
+    """A Parquet column to read: a column of the table, or part of a nested column."""
 
     at: int
     path: str
@@ -115,7 +115,7 @@ def parquet_rows(
             return
         if not (names := table.schema_arrow.names):
             if rows := table.metadata.num_rows:
-                yield TableRows((), Place(rows, rows), f"its {rows:,} rows have no columns", is_last=True)
+                yield TableRows((), Place(rows, rows), f"its {rows:,} rows do not have columns", is_last=True)
             return
         chosen = chosen_fields(one, names, options, fields)
         yield from _in_blocks(_Table(one, source, table, chosen).parts(start, block_bytes), block_bytes)
@@ -129,7 +129,7 @@ def parquet_column_names(one: Input) -> list[str] | None:
 
 
 def _in_blocks(parts: Iterator[_Part], block_bytes: int) -> Iterator[TableRows]:
-    """Yield rows in batches of about one block, because `parts` has few rows each if a page may have long values."""
+    """Join parts into batches of about one block, because a part has few rows if its pages may have long values."""
     held = list[TableRecord]()
     size, end = 0, Place()
     for rows, added in parts:
@@ -162,14 +162,14 @@ def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Se
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong with a file, from an error of Arrow; reraise errors that are not about the file's bytes."""
+    """Return the problem with a file from Arrow's error; reraise errors that are not about the bytes in the file."""
     if isinstance(error, HsimhashError) or (isinstance(error, OSError) and error.errno is not None):
         raise error
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class _Table:
-    """A Parquet file whose footer was read."""
+    """A Parquet file whose footer has been read."""
 
     def __init__(self, one: Input, source: BinaryIO, table: Any, chosen: Mapping[str, tuple[str, bool]]) -> None:
         self._one = one
@@ -262,7 +262,7 @@ class _Table:
         """Yield the rows of a batch in parts of about `block_bytes`; `first` is the number of rows before it."""
         columns: dict[str, Any] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            columns.setdefault(name, column)  # if a name is repeated, the first one counts
+            columns.setdefault(name, column)  # if a name is repeated, the first column is used
         sizes = {name: self._values.sizes(column) for name, column in columns.items()}
         ends = np.cumsum(sum(sizes.values(), start=np.zeros(len(batch), np.int64)))
         begin = 0

@@ -1,4 +1,4 @@
-"""Read inputs in batches of documents, from any position; reread single texts, or unchanged records."""
+"""Read inputs in batches of documents, starting at any position; reread single texts, or records unchanged."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
-HELD_BYTES = 512 << 20  # texts that a job keeps in memory instead of reading them again
-_KNOWN_PAGES = ("files", "warc")  # a file name or a media type marks the pages of these inputs
-_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # errors that concern this one file only
+HELD_BYTES = 512 << 20  # maximum size of the texts that a job keeps in memory instead of reading them again
+_KNOWN_PAGES = ("files", "warc")  # in these inputs, a file name or a media type identifies the pages
+_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # errors that affect only one file
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Position:
 
     input: int = 0  # number of the input, from 0
     place: Place = field(default_factory=Place)  # position within that input
-    formats: Formats = ()  # possible formats of its fingerprints, given the values read so far; empty: as at its start
+    formats: Formats = ()  # possible formats of its fingerprints, given the values read so far; empty: `Input.formats`
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive documents of one input, and the position after them; empty while a stream is silent."""
+    """Consecutive documents from one input, and the position after them; empty while a stream is silent."""
 
     input: int
     documents: Documents
@@ -61,11 +61,11 @@ class Batch:
 
 
 class HeldBatches:
-    """The first batches of inputs that are read twice, HTML unchanged, so that they are parsed only once.
+    """Holds the first batches of inputs that are read twice, so that they are parsed only once. HTML is unchanged.
 
     Args:
         fields: JSON fields that the second pass needs, as for `read_batches`.
-        most_bytes: Most bytes of text to hold.
+        most_bytes: Maximum bytes of text to hold.
     """
 
     def __init__(self, fields: Sequence[str] = (), most_bytes: int = HELD_BYTES) -> None:
@@ -74,7 +74,7 @@ class HeldBatches:
         self._batches = deque[Batch]()
 
     def take(self, batch: Batch) -> None:
-        """Keep a batch of the first pass, unless it or an earlier batch exceeded the limit."""
+        """Keep a batch from the first pass, unless it or an earlier batch exceeds the limit."""
         if self._left > 0:  # once the limit is exceeded, later batches are not even measured
             self._left -= sum(map(sys.getsizeof, batch.documents.texts))
             if self._left >= 0:
@@ -96,9 +96,9 @@ def read_batches(
     block_bytes: int = BLOCK_BYTES,
     workers: int | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches of documents in order, from a position on. The end of an input equals the start of the next one.
+    """Yield batches of documents in order, starting at any position. The end of an input is the start of the next one.
 
-    Worker processes extract the texts of HTML pages a little ahead, as the options request.
+    Worker processes extract the texts of HTML pages slightly ahead of the caller, as the options specify.
 
     Args:
         inputs: Inputs to read.
@@ -106,9 +106,8 @@ def read_batches(
         start: Position to start from.
         stop: Called before each batch and while a stream is silent; reading ends when it returns True.
         fields: JSON fields to read in addition to the document's own.
-        block_bytes: Approximate bytes of input per batch.
-        workers: Number of processes that extract texts of pages. Default: one per core, or only this process if the
-            inputs are small.
+        block_bytes: Approximate number of input bytes per batch.
+        workers: Number of processes that extract texts from pages. Default: one per core, or 1 if the inputs are small.
     """
     batches = _batches(inputs, options, start, stop, fields, block_bytes)
     return _with_texts(inputs, batches, options, workers or usual_workers(inputs))
@@ -134,7 +133,7 @@ def raw_batches(
 def read_again(
     inputs: Sequence[Input], options: InputOptions, held: HeldBatches, workers: int | None = None
 ) -> Iterator[Batch]:
-    """Yield all batches as `read_batches` does, but take those that `raw_batches` left in `held` from memory."""
+    """Yield all batches as `read_batches` does, but take the batches that `raw_batches` kept in `held` from memory."""
 
     def batches() -> Iterator[Batch]:
         end, is_told = Position(), False
@@ -147,7 +146,7 @@ def read_again(
 
 
 def _with_pages(batch: Batch, one: Input, options: InputOptions) -> Batch:
-    """Return a batch of `raw_batches` as `read_batches` reads it, before the texts of pages are extracted."""
+    """Convert a batch from `raw_batches` to what `read_batches` reads before it extracts the texts of pages."""
     documents = batch.documents
     if one.kind in _KNOWN_PAGES or options.has_features or options.extract == "text":
         return batch
@@ -157,7 +156,7 @@ def _with_pages(batch: Batch, one: Input, options: InputOptions) -> Batch:
 
 
 def texts_of_raw(pages: PageTexts, one: Input, documents: Documents, places: Sequence[int]) -> Sequence[str | NoResult]:
-    """Return the texts of the documents at the given indices of a batch that `raw_batches` read."""
+    """Return the texts of the documents at the given indices in a batch that `raw_batches` read."""
     values = [documents.texts[place] for place in places]
     if one.kind not in _KNOWN_PAGES:
         return pages.texts_of(values)
@@ -177,7 +176,7 @@ def _batches(
     is_raw: bool = False,
     is_told: bool = False,
 ) -> Iterator[Batch]:
-    """Yield batches from a position on; `is_told`: the user already knows that records without an id are numbered."""
+    """Yield batches; `is_told`: whether the user already knows that records without an id are numbered."""
     start = start or Position()
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
@@ -189,13 +188,13 @@ def _batches(
             if stop():
                 return
             if documents.numbered and not is_told:
-                note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
+                note = f'records without "{options.named_id_field}" get their line number as id: {_numbered(documents)}'
                 documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
 
 
 def _behind(number: int, documents: Documents, end: Place) -> Position:
-    """Return the position after documents of an input, past the whole input if it is damaged.
+    """Return the position after documents of an input, or after the whole input if it is damaged.
 
     A resumed job must not report the same damage again.
     """
@@ -217,7 +216,7 @@ def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[
 
 
 def _numbered(documents: Documents) -> str:
-    """Return the first id that was made from an input's name and a line."""
+    """Return the first id that was made from an input's name and a line number."""
     pairs = zip(documents.doc_ids, documents.lines, strict=True)
     return next(doc_id for doc_id, line in pairs if doc_id.endswith(f":{line}"))
 
@@ -229,7 +228,7 @@ def documents_of(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield batches of an input's documents from a position on, each with the position after it; pages unchanged."""
+    """Yield batches of an input's documents from `start`, each with the position after it; pages are unchanged."""
     start = start or Place()
     if one.problem:
         return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
@@ -246,7 +245,7 @@ def documents_of(
 def _with_texts(
     inputs: Sequence[Input], batches: Iterator[Batch], options: InputOptions, workers: int
 ) -> Iterator[Batch]:
-    """Yield batches in order, with each page replaced by its text; a page without a text becomes a reject."""
+    """Yield batches in order, with each page replaced by its text, or rejected if its text cannot be extracted."""
     waiting: deque[tuple[Batch, Future[list[str | NoResult]] | None]] = deque()
 
     def finished() -> Batch:
@@ -268,7 +267,7 @@ def _with_texts(
 
 
 def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Batch:
-    """Return a batch with its pages replaced by the texts found in them, given in order."""
+    """Return a batch with its pages replaced by `found`, their texts in order."""
     documents, rest = batch.documents, iter(found)
     pairs = zip(documents.texts, documents.is_page, strict=True)
     texts = [next(rest) if is_one else text for text, is_one in pairs]
@@ -296,7 +295,7 @@ def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]
 
 
 def reject_of(one: Input, documents: Documents, at: int, reason: str) -> Reject:
-    """Return the reject for the document with index `at`, which has a text."""
+    """Return the reject for the document with index `at`, which must have a text."""
     is_file = one.kind == "files"
     beginning = documents.texts[at][:PREVIEW_BYTES].encode(errors="replace")
     path = one.path_of(documents.doc_ids[at]) if is_file else ""
@@ -327,7 +326,7 @@ def parsed_blocks(
     start: Place | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Block, Documents]]:
-    """Yield blocks of lines of an input other than a folder from `start` on, each with its documents."""
+    """Yield blocks of lines, starting at `start`, with the documents of each; the input must not be a folder."""
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):
@@ -351,9 +350,9 @@ def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYT
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, id, text) of the documents at ascending `lines`, and stop after the last.
+    """Yield (line, id, text) for the documents at `lines`, which are ascending, and stop after the last one.
 
-    Documents that have changed since and no longer have a text are skipped.
+    Documents that have changed in the meantime and no longer have a text are skipped.
     """
     readers = {
         "jsonl": _contents_of_lines,
@@ -398,18 +397,18 @@ def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) 
     wanted = set(lines)
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number in wanted:
-            with suppress(ValueError):  # the file has changed since
+            with suppress(ValueError):  # the file has changed in the meantime
                 yield number, doc_id, _content_of_file(path, one, options.extract)[0]
 
 
 def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
-    """Return a file's content, and how many bytes were read; raise `ValueError` if it cannot be a document."""
+    """Return a file's content and the number of bytes read; raise `ValueError` if the file cannot be a document."""
     data, size = _bytes_of_file(path, one)
     return content_of_file(path, data, extract), size
 
 
 def content_of_file(path: str, data: bytes, extract: str) -> Content:
-    """Return the content of a file: a page if its name or its beginning is one of a page, else a text.
+    """Return the content of a file: a page if its name or its beginning is that of a page, else a text.
 
     Raises:
         ValueError: The file is neither, or is too long.

@@ -1,4 +1,4 @@
-"""Parse blocks of lines into columns of documents; an invalid record never raises but is rejected with a reason."""
+"""Parse blocks of lines into columns of documents; an invalid record is rejected with a reason and never raises."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 _NO_SIGNATURES = Signatures.of([])
 _MISSING = object()
 _BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # where a tab separates fields, a line with only a tab is an error
-PARSED_LIMIT_BYTES = 192 << 20  # memory for the parsed values of one JSON record
+PARSED_LIMIT_BYTES = 192 << 20  # maximum memory for the parsed values of one JSON record
 _HEAVIEST = 192  # upper bound on the bytes of memory per character of JSON, whatever the values are
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _JSON_PIECES = re.compile(rf'(?:[^"]++|{_JSON_STRING.pattern}){{1,65536}}+', re.DOTALL)  # the count bounds memory
@@ -57,7 +57,7 @@ class Reject:
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
         """Describe an invalid record, and keep the beginning of `record`."""
-        return cls(line, in_shell(reason), preview(record), path)  # only commands list rejects
+        return cls(line, in_shell(reason), preview(record), path)  # in shell terms, because only commands list rejects
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ class Documents:
     # Further JSON fields that were requested: name -> one value for each id, None where a record lacks the field.
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
     formats: Formats = ()  # possible formats of the input's fingerprints, given the values read so far
-    note: str = ""  # a finding about the input, for the user
+    note: str = ""  # a message about the input for the user
     # Whether each text is an HTML page, or was one before its text was extracted; empty if no text is a page.
     is_page: Sequence[bool] = ()
-    numbered: int = 0  # number of ids made from a line, for records without an id
+    numbered: int = 0  # number of ids made from line numbers, for records without an id
 
     def warning(self, name: str) -> str:
         """Return the warning to print now about the input `name`; usually empty."""
         if self.damage:
-            return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
+            return f"{name}:{self.rejects[-1].line}: {self.damage}; earlier documents are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 
@@ -101,7 +101,7 @@ class Columns:
         self.text_characters = self.numbered = 0
 
     def __len__(self) -> int:
-        """Return the number of records, rejects included."""
+        """Return the number of records, including rejects."""
         return len(self._doc_ids) + len(self.rejects)
 
     def take(
@@ -153,7 +153,7 @@ class Columns:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a record is rejected: the message of a `ValueError`; any other error with its type."""
+    """Return why a record is rejected: the message of a `ValueError`, or the type and message of any other error."""
     return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
@@ -169,7 +169,7 @@ def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> 
 
 
 def _records(block: Block, blanks: bytes = _BLANKS) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of the lines that are not blank."""
+    """Yield (number, line) for each line that is not blank."""
     return ((number, line) for number, line in block.numbered() if line.strip(blanks))
 
 
@@ -198,7 +198,7 @@ def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
 
 
 def numbered_id(one: Input, number: int) -> str:
-    """Return the id for a record without one: the label of its input and its number there."""
+    """Return the id for a record that does not have one: the label of its input and the record's number in it."""
     return f"{one.label}:{number}"
 
 
@@ -216,7 +216,7 @@ class _FingerprintLines:
 def _usual_lines(block: Block) -> Documents | None:
     """Return the documents of a block in which every line is an id, a tab and 16 hex digits; None for other blocks.
 
-    This is only a fast path for `_each_line`, with which `dedup` takes an eighth and `ingest` a seventh more time.
+    This is only a fast path: with `_each_line` alone, `dedup` takes an eighth longer and `ingest` a seventh longer.
     """
     with suppress(UnicodeDecodeError):
         found = _USUAL.findall(block.data.decode())
@@ -234,7 +234,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
     def take(number: int, line: bytes) -> None:
         columns = text_in(line).removesuffix("\r").split("\t")
         if len(columns) != 2:
-            raise ValueError(f"{len(columns)} columns instead of an id, a tab and a fingerprint")
+            raise ValueError(f"{len(columns)} columns: expected an id, a tab and a fingerprint")
         found.take(number, columns[0], Signature(read_fingerprint(columns[1], formats)))
 
     return found.take_each(_records(block, _FIELD_BLANKS), take)
@@ -245,7 +245,7 @@ class RecordReader:
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
-        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # to check their fields
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # of a stream, for a check
         self._fields = fields
         self._options = options
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
@@ -254,11 +254,11 @@ class RecordReader:
         self._narrowing = Narrowing(one.formats)
 
     def parse(self, block: Block) -> Documents:
-        """Return the documents of a block whose lines are JSON objects."""
+        """Return the documents in a block whose lines are JSON objects."""
         return self.documents([(number, _object_or_error(line), line) for number, line in _records(block)])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
-        """Return the documents of records, each given as (number, fields or an error, bytes)."""
+        """Return the documents in records, each given as (number, fields or an error, bytes)."""
         found = Columns(self._fields)
         by_number = {number: record for number, record, _ in records}
         objects = [record for record in by_number.values() if isinstance(record, Mapping)]
@@ -280,7 +280,7 @@ class RecordReader:
         return replace(documents, formats=self._narrowing.formats, note=note)
 
     def _check_stream(self, objects: Sequence[Mapping[str, object]]) -> None:
-        """Raise `ValueError` if the first records of a stream all lack a field; for files `find_inputs` checks this."""
+        """Raise `ValueError` if the first records of a stream all lack a field; `find_inputs` checks files."""
         if self._first is None:
             return
         self._first += objects
@@ -335,7 +335,7 @@ def json_object(text: str) -> Mapping[str, object]:
     except ValueError as error:
         raise ValueError("invalid JSON: a number has too many digits") from error
     if not isinstance(record, dict):
-        raise ValueError(f"invalid JSON: {type_name(record)} instead of an object")
+        raise ValueError(f"invalid JSON: expected an object, got {type_name(record)}")
     return record
 
 
@@ -344,13 +344,13 @@ def check_values(text: str | bytes, most_bytes: int) -> None:
     if len(text) * _HEAVIEST <= most_bytes:
         return
     text = text if isinstance(text, str) else text.decode(errors="replace")
-    # The first estimate also counts marks within strings: removing strings is slow and blocks other threads.
+    # The first estimate also counts marks within strings, because removing strings is slow and blocks other threads.
     if _marked_bytes(text) > most_bytes and _parsed_bytes(text) > most_bytes:
         raise ValueError(f"invalid JSON: its values need more than {most_bytes >> 20} MiB of memory")
 
 
 def _parsed_bytes(text: str) -> int:
-    """Estimate the bytes of memory that the parsed values of a JSON text need, string contents excluded."""
+    """Estimate the bytes of memory that the parsed values of a JSON text need, not counting the content of strings."""
     place = needed = 0
     while place < len(text):
         pieces = _JSON_PIECES.match(text, place)
@@ -365,7 +365,7 @@ def _marked_bytes(text: str) -> int:
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return a record's text, its fields joined into one text, or its features as JSON; for a page its main text.
+    """Return a record's text, its fields joined into one text, or its features as JSON; for a page, its main text.
 
     Raises:
         ValueError: The record does not have content, or is a page that exceeds the limits.
@@ -395,7 +395,10 @@ def written_content(record: Mapping[str, object], options: InputOptions) -> str:
 
 
 def _field_text(value: object, field: str) -> str:
-    """Return the text of one of several fields: an array of texts, such as headings, as lines; null as no text."""
+    """Return the text of one of several fields.
+
+    An array of texts, such as headings, becomes lines; null becomes an empty text.
+    """
     if isinstance(value, list):
         return "\n".join([text_of(one, field) for one in value])
     return "" if value is None else text_of(value, field)

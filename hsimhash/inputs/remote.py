@@ -1,9 +1,9 @@
-"""Read files behind URLs block by block through fsspec, and resume at any byte if the server supports ranges.
+"""Read files behind URLs block by block through fsspec, and resume at any byte if the server supports byte ranges.
 
-Only the parts of a URL that are not secret are ever shown or stored: no user, no password, no query (a signed URL has
-its signature there). So a file is the same input after its URL was signed again. A change is detected by its size, and
-by the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its password ends,
-because the rest of the password would be taken for a host and a path.
+The secret parts of a URL are never shown or stored: its user, its password and its query, which holds the signature of
+a signed URL. So a file remains the same input after its URL is signed again. A change is detected by the size of the
+file, and by the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its
+password ends, because the rest of the password would be mistaken for a host and a path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATES = ("ETag", "etag", "Last-Modified", "LastModified", "Content-MD5", "mtim
 _ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a container before the @
 _HTTP = ("http", "https")
 _WORTH_A_RETRY = (408, 429)
-# Part of a secret that a library's message may contain alone. Shorter parts would also match ordinary words.
+# A part of a secret that may occur alone in a library's message. Shorter parts would also match ordinary words.
 _SECRET_PART = re.compile(r"[A-Za-z0-9]{4,}|[^\x00-\x7f]+")
 
 
@@ -38,7 +38,7 @@ def is_remote(name: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL without user, password and query."""
+    """Return a URL without its user, password and query."""
     user, is_clear = user_in(url)
     if ":" in user and not is_clear:
         return masked(url)
@@ -53,13 +53,13 @@ def shown_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSource:
-    """A file behind a URL, as found."""
+    """A file behind a URL, and what its server reports about it."""
 
     url: str = field(repr=False)  # URL with its secrets
     name: str  # URL as it is shown and stored
     size_bytes: int | None  # None if the server does not report it
     mark: str  # changes when the file does
-    has_ranges: bool  # whether it can be read from any byte on
+    has_ranges: bool  # whether reading can start at any byte
 
     def open(self) -> BinaryIO:
         """Open the file at its first byte."""
@@ -79,7 +79,7 @@ class RemoteSource:
 
 
 def matching_urls(url: str) -> list[str]:
-    """Return the URLs that match a pattern with `*` or `[…]`, in order; any other URL unchanged.
+    """Return the URLs that match a pattern with `*` or `[…]`, in order; any other URL is returned unchanged.
 
     Raises:
         ValueError: Nothing matches, the protocol needs a package that is missing, or it is not clear where the
@@ -99,7 +99,7 @@ def matching_urls(url: str) -> list[str]:
     try:
         found = sorted(system.glob(pattern))
     except NotImplementedError:
-        raise ValueError(f"input {name}: its protocol does not list files; name each of them") from None
+        raise ValueError(f"input {name}: its protocol does not list files; name each file") from None
     except Exception as error:
         raise _failure(url, error) from None
     if not found:
@@ -121,7 +121,7 @@ def find_remote(url: str) -> RemoteSource:
     """Look up the file behind a URL.
 
     Raises:
-        ValueError: The file does not exist or may not be read, or the protocol needs a package that is missing.
+        ValueError: The file does not exist or cannot be read, or the protocol needs a package that is missing.
         InputUnavailableError: The server cannot be reached.
     """
     name = shown_url(url)
@@ -140,14 +140,14 @@ def find_remote(url: str) -> RemoteSource:
 
 
 def _has_ranges(url: str, system: Any, path: str, size: int) -> bool:
-    """Whether the server supports ranges, tested by requesting the last byte; headers are often wrong about it."""
+    """Whether the server supports byte ranges; tested by requesting the last byte, as headers are often wrong."""
     if url.partition("://")[0].lower() not in _HTTP or size < 2:
         return True
     with system.open(path, "rb", block_size=1, cache_type="none", size=size) as file:
         file.seek(size - 1)
         try:
             return len(file.read(1)) == 1
-        except ValueError:  # from fsspec, if the server sends the whole file instead
+        except ValueError:  # raised by fsspec if the server sends the whole file instead
             return False
 
 
@@ -156,7 +156,7 @@ def _system(url: str) -> tuple[Any, str]:
     name = shown_url(url)
     core = needed("fsspec.core", "remote", f"input {name}")
     how: dict[str, Any] = {}
-    if (scheme := url.partition("://")[0].lower()) in _HTTP:  # aiohttp's default: 5 minutes for a whole file
+    if (scheme := url.partition("://")[0].lower()) in _HTTP:  # aiohttp's default is 5 minutes for a whole file
         http, own = (
             needed("aiohttp", "remote", f"input {name}"),
             needed("fsspec.config", "remote", f"input {name}").conf,
@@ -173,7 +173,7 @@ def _system(url: str) -> tuple[Any, str]:
 
 
 def _failure(url: str, error: Exception) -> Exception:
-    """Return the exception to raise for a file that was not found: `ValueError` unless a retry may help."""
+    """Return the exception to raise for a file that cannot be found: `ValueError` unless a retry may help."""
     # fsspec raises FileNotFoundError for any failure.
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
@@ -203,7 +203,7 @@ def _reason(url: str, error: Exception) -> str:
 
 
 class _RemoteFile(io.RawIOBase):
-    """The bytes of a remote file; without ranges, seeking back downloads the file again from the beginning.
+    """The bytes of a remote file; without byte ranges, seeking back downloads the file again from the beginning.
 
     Every failure is an `InputUnavailableError`, because none is due to a bad record or a damaged file.
     """

@@ -1,4 +1,4 @@
-"""Turn rows of Parquet and CSV files into columns of documents, from any row on."""
+"""Turn rows of Parquet and CSV files into columns of documents, starting at any row."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hsimhash.inputs.records import Documents, RecordReader, Reject
 def read_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[tuple[Documents, Place]]:
-    """Yield batches of a table's documents from `start` on, each with the position after it.
+    """Yield batches of a table's documents, starting at `start`, each with the position after it.
 
     Raises:
-        ValueError: The table does not have the column that was named for the id, or any column for the content.
+        ValueError: The table does not have the column that `options` names for the id, or any column for the content.
     """
     reader = RecordReader(one, options, fields)
     rows = csv_rows if one.kind == "csv" else parquet_rows

@@ -1,4 +1,4 @@
-"""Load documents from files, folders or stdin into an index, in bulk or with a decision on each one; resumable."""
+"""Load documents from files, folders or stdin into an index, in bulk or with a decision on each; resumable."""
 
 from hsimhash.load.ingest import IngestLimits, IngestOptions, check_options, ingest
 from hsimhash.load.job import Summary, default_job

@@ -1,7 +1,7 @@
-"""Decide which documents of a batch have a near-duplicate, as if they had arrived one by one.
+"""Decide which documents in a batch have a near-duplicate, as if they had arrived one by one.
 
-Each document is compared with the index as it was before the batch, and with the documents accepted earlier in the
-batch. If a document is accepted again, its old entry in the index no longer counts. A document never matches itself.
+Each document is compared with the state of the index before the batch, and with the documents accepted earlier in the
+batch. If a document is accepted again, its old entry in the index is ignored. A document never matches itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
 from hsimhash.store.base import Claim, Match
 
-_MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # in a line of JSON
+_MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # fields of a match in a line of JSON
 
 
 class Verdict(StrEnum):
@@ -33,14 +33,14 @@ class Verdict(StrEnum):
     ADDED = "added"  # new
     CHANGED = "changed"  # already in the index with another signature
     UNCHANGED = "unchanged"  # already in the index with this signature
-    DUPLICATE = "duplicate"  # near another document, and therefore skipped
+    DUPLICATE = "duplicate"  # skipped, because it is near another document
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A document, its verdict, and its nearest earlier match by (distance, id), if there is one.
 
-    A line of JSON does not contain the time at which the match was first seen; it is 0 after parsing.
+    A line of JSON does not include the time at which the match was first seen; after parsing, this time is 0.
     """
 
     doc_id: str
@@ -62,17 +62,17 @@ class Decision:
         return {"id": self.doc_id, **self.signature.to_json(), "match": shown}
 
     def claimed(self, claim: Claim) -> Decision:
-        """Return the final decision after the claim; `self` is the decision in case the claim finds no match."""
+        """Return the final decision after the claim; without a match, this is `self`."""
         if claim.match is None:
             return self
         return replace(self, verdict=Verdict.DUPLICATE, match=claim.match)
 
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
-        """Parse a line of `to_line`, including those from before format 2.
+        """Parse a line from `to_line`, including lines from before format 2.
 
         Raises:
-            ValueError, KeyError: The line is anything else.
+            ValueError, KeyError: The line is not a decision.
         """
         fields = json.loads(line)
         match = fields["match"]
@@ -89,7 +89,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRule:
-    """Decides when a document has a match, and whether documents with a match are skipped."""
+    """Defines when a document has a match, and whether documents with a match are skipped."""
 
     max_distance: int
     max_sketch: int | None
@@ -110,9 +110,9 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rul
 
 
 def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures) -> list[Decision]:
-    """Return the decision on each document in case it does not have a match.
+    """Return the decision on each document for the case that it does not have a match.
 
-    They are recorded before claiming, to keep counts exact.
+    These decisions are recorded before claiming, to keep the counts exact.
     """
     documents = zip(doc_ids, index.get_many(doc_ids), strict=True)
     known = {doc_id: document.signature for doc_id, document in documents if document}
@@ -125,7 +125,7 @@ def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures
 
 
 def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
-    """Return the verdict on a document that is not skipped, given the signature now stored under its id."""
+    """Return the verdict on a document that is not skipped, given the signature that is stored under its id."""
     if stored is None:
         return Verdict.ADDED
     return Verdict.UNCHANGED if stored == signature else Verdict.CHANGED
@@ -134,8 +134,8 @@ def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
 class _Listed:
     """The matches of one signature in the index, nearest first, read only as far as needed.
 
-    Matches that were skipped are never examined again. Otherwise, if a batch updates thousands of documents with one
-    signature, each document would skip all those before it.
+    Skipped matches are never examined again. Otherwise, if a batch updated thousands of documents with one signature,
+    each document would skip all earlier documents again.
     """
 
     def __init__(self, index: HSimIndex, signature: Signature, rule: DuplicateRule) -> None:
@@ -178,8 +178,8 @@ class _Batch:
         self._values, self._key_parts = list(signatures), signatures.key_parts
         self._rank = np.empty(len(doc_ids), np.int64)  # rank of each id in sorted order, for numpy
         self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
-        self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not replaced since
-        self._place: dict[str, int] = {}  # id -> index of its accepted document in force
+        self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not replaced later
+        self._place: dict[str, int] = {}  # id -> index of its document in force
         self._listed: dict[Signature, _Listed] = {}
 
     def decide(self, number: int, stored: Signature | None, matches: Sequence[Match]) -> Decision:
@@ -227,7 +227,7 @@ class _Batch:
         return is_match
 
     def _in_index(self, number: int, matches: Sequence[Match]) -> Match | None:
-        """Return the nearest document in the index that no earlier document of the batch replaces."""
+        """Return the nearest document in the index that no earlier document in the batch replaces."""
         first = matches[0] if matches else None
         if first is not None and first.doc_id in self._place:
             value = self._values[number]
@@ -238,7 +238,7 @@ class _Batch:
 
 
 class DecisionLog:
-    """Log of decisions in the order of their documents; decisions not acknowledged before a kill are `ahead`."""
+    """Log of decisions in the order of their documents; decisions that a kill left unacknowledged are ahead."""
 
     def __init__(self, path: Path, acknowledged: int) -> None:
         self.acknowledged = acknowledged
@@ -249,9 +249,9 @@ class DecisionLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
-        """Return the recorded decisions on the first of these documents; empty if there are none.
+        """Return the recorded decisions on the first of these documents; empty if there are no such decisions.
 
-        If the documents differ from the recorded ones, because a file of a folder could not be read before, the
+        If the documents differ from the recorded ones, because a file in a folder could not be read earlier, the
         remaining decisions ahead are dropped.
         """
         taken: list[Decision] = []
@@ -281,7 +281,7 @@ class DecisionLog:
             self._log = self._opened(self._log.path)
 
     def rewind(self, acknowledged: int) -> None:
-        """Go back to an earlier position; the decisions written since are then ahead."""
+        """Go back to an earlier position; the decisions written after it are then ahead."""
         self.close()
         self.acknowledged = acknowledged
         self._ahead = deque(_decisions_behind(self._log.path, acknowledged))
@@ -293,7 +293,7 @@ class DecisionLog:
 
 
 def _decisions_behind(path: Path, offset: int) -> Iterator[tuple[Decision, int]]:
-    """Yield (decision, size in bytes) of each complete line after `offset`; a truncated one was never acknowledged."""
+    """Yield (decision, size in bytes) for each complete line after `offset`; a truncated line was not acknowledged."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError), path.open("rb") as file:
         file.seek(offset)
         for line in file:

@@ -43,14 +43,14 @@ def fit_inputs(
         inputs: Inputs with texts.
         reading: How to read them.
         profile: Profile that defines the features and weighs them by rarity.
-        sample: Most texts in the sample. Default: see `sample_size`.
+        sample: Maximum number of texts in the sample. Default: see `sample_size`.
         workers: Number of processes that handle the sample.
         observer: Receives progress; if its `stop` returns True, `StopAskedError` is raised.
-        on_rejected: Called with (file and line, reason) of each record without a usable text.
+        on_rejected: Called with (file and line, reason) for each record without a usable text.
         held: Keeps what was read, for `read_again`.
 
     Raises:
-        ValueError: There is nothing to learn, or the profile does not weigh features by their rarity.
+        ValueError: There is nothing to learn, or the profile does not weigh features by rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
     with PageTexts(reading, workers) as pages:
@@ -67,7 +67,7 @@ def fit_inputs(
                     fit.take(hashed, text, _name_of(one, batch, place))
             observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
     if observer.stop():
-        raise StopAskedError("asked to stop while fitting")
+        raise StopAskedError("stopped while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)
 
 
@@ -88,15 +88,15 @@ def fitted_profile(
         reading: How to read them.
         profile: Profile that the user chose.
         fit: Path of a table, `FIT_OFF` for the profile's own table of general text, or `FIT_AUTO` for a table fitted to
-            the inputs. `FIT_AUTO` leaves the profile unchanged if it does not weigh by rarity or has a table of the
-            user's; if the inputs have fingerprints or include a stream, which cannot be read twice; or if there are
-            fewer than `LEAST_DOCUMENTS`.
+            the inputs. `FIT_AUTO` leaves the profile unchanged if it does not weigh features by rarity, if the user
+            chose a table for it, if the inputs have fingerprints or include a stream (which cannot be read twice), or
+            if there are fewer than `LEAST_DOCUMENTS`.
         workers: Number of processes that handle the sample.
         observer: Receives progress.
         held: Keeps what was read, for `read_again`.
 
     Raises:
-        ValueError: The file cannot be read or does not contain a table, or the profile does not weigh by rarity.
+        ValueError: The file cannot be read or is not a table, or the profile does not weigh features by rarity.
     """
 
     def learn() -> RarityTable | None:
@@ -108,7 +108,7 @@ def fitted_profile(
 
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:
-    """Return the file and line of the text at an index of a batch."""
+    """Return the file and line of the text at an index in a batch."""
     documents = batch.documents
     is_file = one.kind == "files"
     return f"{one.path_of(documents.doc_ids[place])}:1" if is_file else f"{one.name}:{documents.lines[place]}"

@@ -1,17 +1,17 @@
-"""Ingest documents: read, fingerprint, then add them in bulk or decide on each as if they arrived one by one.
+"""Ingest documents: read and fingerprint them, then add them in bulk or decide on each as if they arrived one by one.
 
 However a job ends, everything that its last checkpoint acknowledged is kept, and the same call continues from there. A
 job that reads a stream starts over instead.
 
-- `add`: documents are collected into sorted runs. Each run is made durable before its checkpoint. At the end all runs
+- `add`: documents are collected into sorted runs. Each run is made durable before its checkpoint. At the end, all runs
   are merged.
 - `skip`, `tag`: for each batch, its decisions become durable first, then its documents, its tags, and its checkpoint. A
   resumed job carries out the decisions that it finds beyond the checkpoint. It cannot make them again, because the
-  index has changed since. If the store applies batches atomically, decisions that it does not remember were not carried
-  out. These are made again, because others may have written meanwhile.
-- `skip` with claims, if the store does not apply batches atomically: the decision on each document in case it is new
-  becomes durable first, then the batch is claimed, then its checkpoint is written. A resumed job claims again, which is
-  harmless because a document is not a duplicate of itself.
+  index has changed since then. However, if the store applies batches atomically, decisions that it does not remember
+  were not carried out. They are made again, because other writers may have changed the index in the meantime.
+- `skip` with claims, if the store does not apply batches atomically: the decision on each document for the case that it
+  is new becomes durable first, then the batch is claimed, then its checkpoint is written. A resumed job claims again,
+  which is harmless because a document is not a duplicate of itself.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ OnDuplicate = Literal["add", "skip", "tag"]
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """Limits on what is held in memory before it is acknowledged, and so may be lost if the process is killed."""
+    """Limits on what is held in memory before it is acknowledged, and may be lost if the process is killed."""
 
-    # `add` ends a sorted run at the first of these limits.
+    # `add` ends a sorted run when it reaches the first of these limits.
     run_documents: int = 1_000_000  # documents
     run_id_characters: int = 64 << 20  # characters of ids
-    run_s: float = 30.0  # age of the run, unless the next limit is higher
-    run_share: float = 0.02  # age as a share of the time so far, so that a job of days does not leave thousands of runs
-    # `skip` and `tag` write a checkpoint at the first of these limits.
+    run_s: float = 30.0  # age of the run in seconds, unless the next limit allows more
+    run_share: float = 0.02  # age as a share of the job's time so far, so that a long job does not leave too many runs
+    # `skip` and `tag` write a checkpoint when they reach the first of these limits.
     gathered_documents: int = 1_000  # documents
-    gathered_s: float = 1.0  # age of the batch
-    decided_at_once: int = 2_000  # documents decided together; each is compared with all of them
-    block_bytes: int = BLOCK_BYTES  # approximate bytes of an input read at once
-    step_documents: int | None = None  # documents that a merge writes at once; None: as many as suit the store
+    gathered_s: float = 1.0  # age of the batch in seconds
+    decided_at_once: int = 2_000  # documents decided together; each is compared with all earlier ones among them
+    block_bytes: int = BLOCK_BYTES  # approximate number of bytes read from an input at once
+    step_documents: int | None = None  # documents that a merge writes at once; None: the store's own default
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,20 @@ class IngestOptions:
     """Options of an ingest.
 
     Args:
-        on_duplicate: `add` adds every document, `skip` leaves out those with a match, and `tag` adds every document
-            and lists each one's nearest earlier match.
-        max_distance: Largest distance of a match for `skip` and `tag`, in bits. Default: the index's distance.
-        max_sketch: For `skip` and `tag`, as for `HSimIndex.query`.
+        on_duplicate: `add` adds every document, `skip` leaves out documents with a match, and `tag` adds every document
+            and lists its nearest earlier match.
+        max_distance: Maximum distance of a match for `skip` and `tag`, in bits. Default: the index's distance.
+        max_sketch: See `HSimIndex.query`; for `skip` and `tag`.
         reading: How to read the inputs.
         workers: Number of processes that fingerprint texts. Default: one per core.
         job: Job folder. Default: `default_job`.
-        tags: File for the tags of `tag`. Default: `tags.jsonl` in the job folder.
+        tags: File for the tags that `tag` writes. Default: `tags.jsonl` in the job folder.
         fresh: Whether to ignore what an earlier call left in the job folder.
-        rate: Most documents per second to read; for a bulk load into HBase, to write.
-        stage: On HBase, load finished files.
+        rate: Maximum number of documents to read per second; for a bulk load into HBase, to write.
+        stage: On HBase, write files in this stage and load them.
         claims: With `skip`, decide by claims if the store does not lock out other writers. Other processes can then
-            ingest at the same time, if all of them claim. See `HSimIndex.claim_many`.
-        limits: Limits on memory and on what a kill may lose.
+            ingest at the same time, as long as all of them use claims. See `HSimIndex.claim_many`.
+        limits: Limits on memory use and on what a kill may lose.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -104,12 +104,12 @@ class IngestOptions:
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"rate {self.rate} must be more than 0 documents per second")
+            raise ValueError(f"rate must be more than 0 documents per second, got {self.rate}")
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate must be add, skip or tag, got {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
-            raise ValueError("stage needs on_duplicate add, and cannot be combined with rate")
+            raise ValueError("stage needs on_duplicate add and cannot be combined with rate")
         if self.claims and self.on_duplicate != "skip":
             raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -122,7 +122,7 @@ def ingest(
     """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
     Raises:
-        ValueError: An argument is invalid, or an unfinished job was begun with other arguments. Nothing was written.
+        ValueError: An argument is invalid, or an unfinished job was started with other arguments. Nothing was written.
         StoreBusyError: Another process is working on the same job or writing to the index.
         StoreUnavailableError: A disk is full or read-only. Once that is fixed, the same call continues.
     """
@@ -137,16 +137,16 @@ def ingest(
     if options.claims:
         index.claim_many([], [])  # fails if the store does not support claims
     if options.tags is not None and index.backend.is_own_file(index.full_url, options.tags):
-        raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
+        raise ValueError(f"tags {options.tags} is a file in the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
         raise ValueError(f"input {read[0]} is a list of job {folder} and would be overwritten; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
-            observer.say("the index does not remember this finished job, so its inputs are ingested again")
+            observer.say("the index does not have the results of this finished job, so its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
-        if job.was_done:  # it may have been killed before it cleaned up
+        if job.was_done:  # the job may have been killed before it cleaned up
             if job.runs_folder.exists():
                 index.bulk(job.runs_folder, stage=options.stage).delete()
             return run.end()
@@ -154,12 +154,12 @@ def ingest(
             run.say_resumed()
         try:
             return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
-        except StopAskedError:  # asked to stop while waiting for another writer
+        except StopAskedError:  # `stop` returned True while this call was waiting for another writer
             return run.summary(is_complete=False)
 
 
 def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> None:
-    """Raise `ValueError` if an option is impossible with this layout, or the tags cannot be written."""
+    """Raise `ValueError` if an option is not possible with this layout, or if the tags cannot be written."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
     if options.max_distance is not None:
@@ -195,10 +195,10 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
         "id_field": options.reading.named_id_field,
     }
-    del settings["fingerprint_format"]  # the mark of each input has the detected format
+    del settings["fingerprint_format"]  # the mark of each input includes the detected format
     for name in ("has_signatures", "fields", "has_features"):  # determined by the profile
         del settings[name]
-    if options.reading.extract == "auto":  # jobs of earlier releases lack this setting
+    if options.reading.extract == "auto":  # jobs from earlier releases do not have this setting
         del settings["extract"]
     marks = []
     for one in inputs:
@@ -230,12 +230,12 @@ class _Run:
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
-        self._marked = 0  # number of decisions that the index remembers as carried out
+        self._marked = 0  # number of decisions that were carried out according to the index
         self._is_recalled = False  # whether `_marked` was read from the index
         self._began_at = time.monotonic() - job.checkpoint.seconds  # includes the working time of earlier calls
         self._pace = Pace(options.rate, observer.stop)
         self._is_paced_by_merge = options.on_duplicate == "add" and not index.backend.is_embedded
-        self._merged: int | None = None  # documents merged so far; the first report includes those of earlier calls
+        self._merged: int | None = None  # documents merged so far; the first report includes earlier calls
 
     def say_resumed(self) -> None:
         """Report where the job continues."""
@@ -244,7 +244,7 @@ class _Run:
         self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
-        """Collect runs and merge them."""
+        """Collect sorted runs and merge them."""
         with self._index.bulk(self._job.runs_folder, self._limits.step_documents, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             if (
@@ -267,7 +267,7 @@ class _Run:
         return summary
 
     def _merge(self, bulk: BulkLoad, counts: Counts) -> Summary:
-        """Merge all runs; `counts` are those of the records read."""
+        """Merge all runs; `counts` covers the records read."""
         with self._index.store.writing(stop=self._observer.stop):
             added = metrics.measured("merge")(bulk.merge)(Observer(self._observer.stop, self._report_merge))
             if added is None:
@@ -294,7 +294,7 @@ class _Run:
         return self._finish() if self._is_all_read() else self.summary(is_complete=False)
 
     def _recall(self) -> None:
-        """Read from the index what was carried out before a kill or before the right to write was lost."""
+        """Read from the index what was carried out before a kill or before write access was lost."""
         self._marked = self._index.store.marked(self._job.checkpoint.token)
         if self._index.store.is_atomic:
             self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
@@ -309,13 +309,13 @@ class _Run:
         counts: Counts,
         acknowledged: int,
     ) -> int:
-        """Decide on the first of these documents, and carry out the decisions; return how many documents.
+        """Decide on the first of these documents, and carry out the decisions; return the number of documents.
 
-        If the right to write is lost, the counts and the decisions are reset to `counts` and `acknowledged`. The next
-        attempt then reads from the index what was carried out, as after a kill.
+        If write access is lost, the counts and the decisions are reset to `counts` and `acknowledged`. The next attempt
+        then reads from the index what was carried out, as after a kill.
         """
         try:
-            # Nobody else may write meanwhile, because the decisions would not take these documents into account.
+            # Other writers must wait, because the decisions would not take their documents into account.
             with self._index.store.writing(stop=self._observer.stop):
                 if not self._is_recalled:
                     self._recall()
@@ -351,10 +351,10 @@ class _Run:
         self._job.end(summary)
         return summary
 
-    # From inputs to the portions that are acknowledged together.
+    # From inputs to batches that are acknowledged together.
 
     def _gathered(self, is_enough: Callable[[Gathering], bool]) -> Iterator[Gathering]:
-        """Yield what is read in portions; the last one when the inputs end or `stop` requests it."""
+        """Yield what is read, in batches; the last batch ends with the inputs, or when `stop` returns True."""
         workers = self._options.workers or usual_workers(self._inputs)
         profile = self._index.profile
         if not all(one.has_fingerprints for one in self._inputs):
@@ -401,11 +401,11 @@ class _Run:
         return len(gathering.doc_ids) >= limits.gathered_documents or gathering.is_older_than(limits.gathered_s)
 
     def _decisions(self, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
-        """Return decisions made on the first of these documents before a kill, else new ones on all of them."""
+        """Return decisions made on the first of these documents before a kill, else new decisions on all of them."""
         log = self._job.decisions
         decisions = log.take(doc_ids, signatures)
         if not decisions:
-            if self._marked > self._counts.settled:  # the mark counts decisions on documents other than these
+            if self._marked > self._counts.settled:  # the mark counts decisions on other documents
                 self._remember()
             decisions = decide(self._index, doc_ids, signatures, rule)
             log.append(decisions)
@@ -440,9 +440,9 @@ class _Run:
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )
-        if self._options.claims:  # claiming has already stored them
+        if self._options.claims:  # claiming has already stored the documents
             self._remember()
-        elif self._counts.settled > self._marked:  # else they were stored before a kill, and may have changed since
+        elif self._counts.settled > self._marked:  # else stored before a kill, and maybe changed since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)

@@ -1,4 +1,4 @@
-"""Turn batches of records into documents with signatures, and into lines for the lists of rejects and short texts."""
+"""Turn batches of records into documents with signatures, and write lines for the lists of rejects and short texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHY = {
 
 
 def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]:
-    """Return the bytes of the inputs before a position, and their total size; (0, 0) if that is unknown."""
+    """Return the bytes of the inputs before a position and the total size; (0, 0) if the size is unknown."""
     if any(one.is_stream for one in inputs):
         return 0, 0
     done = sum(one.size_bytes for one in inputs[: position.input]) + position.place.read_bytes
@@ -37,7 +37,7 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
 def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int] | None:
     """Estimate the number of documents and the bytes per id from the first batch.
 
-    Returns None if that batch does not have documents, or if an input is a stream, which cannot be read again.
+    Returns None if the first batch does not have any documents, or if an input is a stream, which cannot be read again.
     """
     if any(one.is_stream for one in inputs):
         return None
@@ -52,9 +52,9 @@ def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int]
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[tuple[Batch, Signatures | None], None, None]:
-    """Yield each batch in order with the signatures of its texts, or None if its input has fingerprints.
+    """Yield each batch in order with the signatures of its texts, or with None if its input has fingerprints.
 
-    A text that cannot be fingerprinted is moved from the documents of its batch to the rejects.
+    If a text cannot be fingerprinted, its document becomes a reject.
     """
     for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
         if has_fingerprints:
@@ -102,7 +102,7 @@ def _line(**fields: object) -> str:
 class Gathering:
     """Collects documents and lines for the lists from batches, until there is enough to add.
 
-    `counts` do not include the results of adding the documents; `end` is the position after the last batch.
+    `counts` does not include the results of adding the documents; `end` is the position after the last batch.
     """
 
     doc_ids: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Gathering:
     _first_seen: list[Int64s] = field(default_factory=list)
 
     def take(self, one: Input, batch: Batch, made: Signatures | None) -> None:
-        """Add a batch of an input with the signatures of its texts."""
+        """Add a batch from an input, with the signatures of its texts."""
         self.end, documents = batch.end, batch.documents
         records = len(documents.doc_ids) + len(documents.rejects)
         if not records:  # a silent stream yields empty batches
@@ -143,7 +143,7 @@ class Gathering:
         return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
     def columns(self) -> tuple[Signatures, Int64s]:
-        """Return the signatures and the times first seen, in ms, one for each of `doc_ids`."""
+        """Return the signatures and the times first seen, in ms since 1970, one for each of `doc_ids`."""
         return Signatures.joined(self._signatures), np.concatenate([np.empty(0, np.int64), *self._first_seen])
 
 

@@ -1,26 +1,26 @@
-"""The job folder: the state of an ingest and its lists, so that it can resume after any interruption.
+"""Manage the job folder, which holds the state and the lists of an ingest so that it can resume after an interruption.
 
-| file | what |
+| file | content |
 |---|---|
-| `job.json` | the start: settings, and each input's mark |
+| `job.json` | the settings, and the mark of each input |
 | `checkpoint.json` | the progress: state, position in the inputs, counts, runs, sizes of the lists |
 | `rejects.jsonl` | `{"file", "line", "reason", "record"}`: invalid records |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
 | `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: for `skip` and `tag`, until the job is done |
-| `tags.jsonl` | `{"id", "fingerprint", "match"}`: for `tag`, each document's nearest earlier match; or elsewhere |
+| `tags.jsonl` | `{"id", "fingerprint", "match"}`: for `tag`, each document's nearest match, unless kept elsewhere |
 | `runs/` | for `add`: sorted documents that are not in the index yet |
 | `summary.json` | the result |
 | `lock` | locked by the process that runs the job; contains its pid |
 
-A list grows before the checkpoint records its new size; a resumed job truncates the rest. If a document has a sketch
-or a key, its decision and tag also have "sketch" and "key".
+A list grows before the checkpoint records its new size; a resumed job truncates it to the recorded size. If a document
+has a sketch or a key, its decision and tag also have "sketch" and "key".
 
-The index also remembers, under the token in the checkpoint, how many documents of the job are decided. In the index
+The index also stores, under the token in the checkpoint, how many documents of the job have been decided. In the index
 that the job wrote to, this number is never lower than the checkpoint's count. If it is lower, the index was created
-anew, or an older backup was restored.
+again, or an older backup was restored.
 
-A folder from 0.1.0 does not have a token, nor formats of fingerprints in the inputs' marks. A finished job from 0.1.0
-counts as done unless the index is empty; an unfinished one is rejected.
+A folder from 0.1.0 does not have a token, and the marks of its inputs do not include formats of fingerprints. A
+finished job from 0.1.0 counts as done unless the index is empty; an unfinished job from 0.1.0 is rejected.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # part of an input's ma
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
     """Return the default job folder for an index and its inputs.
 
-    For an embedded index it is within the index, and for an index on a server below `.hsimhash/jobs` in the working
-    folder. Other stores raise `ValueError`.
+    For an embedded index, it is inside the index; for an index on a server, it is in `.hsimhash/jobs` in the working
+    folder. Raises `ValueError` for other stores.
     """
     jobs = backend_of(url).jobs_of(url)
     names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
@@ -68,26 +68,26 @@ class State(StrEnum):
     """The state of a job."""
 
     RUNNING = "running"
-    MERGING = "merging"  # all inputs have been read; the runs are merged into the index
+    MERGING = "merging"  # all inputs have been read, and the runs are being merged into the index
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Records so far. `documents` = added + unchanged + duplicates + rejected + short + those in runs."""
+    """Numbers of records so far. `documents` = added + unchanged + duplicates + rejected + short + records in runs."""
 
     documents: int = 0  # records read, not counting blank lines
     added: int = 0  # new or changed in the index
-    # Already in the index with the same signature; with `add` also those replaced by a later record of the job with the
-    # same id.
+    # Already in the index with the same signature; with `add`, also records replaced by a later record in the job with
+    # the same id.
     unchanged: int = 0
     duplicates: int = 0  # skipped because of a near-duplicate
     rejected: int = 0  # invalid records
-    short: int = 0  # skipped because they have no feature and so no fingerprint
-    # Documents whose fingerprint comes from too few features for a vote; they match only identical ones.
+    short: int = 0  # skipped because they do not have any features, and therefore no fingerprint
+    # Documents with too few features for a vote; they match only identical documents.
     exact: int = 0
-    # Documents replaced by a later record with the same id: with `add` records of this job, with `skip` and `tag`
-    # documents in the index with another signature, whichever job they are from.
+    # Replaced by a later record with the same id: with `add`, records of this job; with `skip` and `tag`, documents in
+    # the index with another signature, from any job.
     replaced: int = 0
 
     @property
@@ -96,7 +96,7 @@ class Counts:
         return self.added + self.unchanged + self.duplicates
 
     def plus(self, **more: int) -> Counts:
-        """Return the counts, each increased by the given number."""
+        """Return the counts, with the named ones increased by the given numbers."""
         return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def sum(self, other: Counts) -> Counts:
@@ -109,8 +109,8 @@ class Summary:
     """The result of an ingest.
 
     `rejects` and `tags` are the paths of these lists, if they exist. `seconds` is the working time of all calls.
-    `is_complete` is false if `stop` ended the job early. `done` is the share of the inputs that was read, or None if
-    their size is unknown or all was read.
+    `is_complete` is false if `stop` ended the job early. `done` is the share of the inputs that has been read, or None
+    if their size is unknown or all of them have been read.
     """
 
     counts: Counts
@@ -133,7 +133,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The acknowledged state: `sizes` of the lists in bytes, working `seconds`, `token` of the mark in the index.
+    """The acknowledged state. `sizes`: list sizes in bytes; `seconds`: working time; `token`: of the mark in the index.
 
     The token is empty in checkpoints from 0.1.0.
     """
@@ -149,7 +149,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """The start of a job: settings by name, and (absolute name, mark) of each input, in order.
+    """The parameters of a job: settings by name, and (absolute name, mark) for each input, in order.
 
     `is_stream` means that an input cannot be read twice; such a job always starts over.
     """
@@ -163,7 +163,7 @@ class JobSpec:
         return {"version": JOB_VERSION, "settings": dict(self.settings), "inputs": [list(one) for one in self.inputs]}
 
     def differences(self, begun: Mapping[str, object], *, has_formats: bool) -> list[str]:
-        """Return the differences from a job that was begun earlier, for the user; jobs from 0.1.0 lack formats."""
+        """Describe the differences from a job that was started earlier; jobs from 0.1.0 do not have formats."""
         now = _flat(self.to_json())
         if not has_formats:
             now |= {name: _WITH_FORMATS.sub("with fingerprints", one) for name, one in now.items() if type(one) is str}
@@ -177,7 +177,7 @@ class JobSpec:
 def _flat(data: Mapping[str, object]) -> dict[str, object]:
     settings, inputs = data["settings"], data["inputs"]
     if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != JOB_VERSION:
-        raise ValueError("not of this version")
+        raise ValueError("unknown version")
     return {**settings, **{f"input {number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
 
 
@@ -193,7 +193,7 @@ def _read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
-    """Whether the index does not remember everything that the job wrote; for a job from 0.1.0, whether it is empty."""
+    """Whether the index lacks anything that the job wrote; for a job from 0.1.0, whether the index is empty."""
     counts = checkpoint.counts
     if checkpoint.token:
         return counts.settled > store.marked(checkpoint.token)
@@ -201,7 +201,7 @@ def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
 
 
 def _verify_size(path: Path, size: int) -> None:
-    """Raise `CorruptionError` if a list has fewer than the `size` bytes that its job wrote."""
+    """Raise `CorruptionError` if a list is shorter than the `size` bytes that its job wrote."""
     if size and not path.exists():
         raise CorruptionError(f"{path} is missing, although its job wrote it; " + START_OVER)
     if size and path.stat().st_size < size:
@@ -209,7 +209,7 @@ def _verify_size(path: Path, size: int) -> None:
 
 
 class Job:
-    """A running job and its folder, which no other process may use. Created by `open`."""
+    """A running job and its folder, which other processes cannot use. Created by `open`."""
 
     _lock: HeldLock
 
@@ -219,26 +219,26 @@ class Job:
         self.checkpoint = Checkpoint(State.RUNNING, token=uuid.uuid4().hex)
         self.is_resumed = False
         self.was_done = False
-        self.was_forgotten = False  # the job had ended but the index does not remember it, so it starts over
+        self.was_forgotten = False  # the job was done, but the index lacks its results, so it starts over
         self.paths = {name: folder / f"{name}.jsonl" for name in JOB_LISTS}  # list name -> path
         self.paths["tags"] = tags or self.paths["tags"]
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Iterator[Job]:
-        """Begin a job for the block, or continue the one in the folder.
+        """Start a job for the block, or continue the job in the folder.
 
         Args:
             folder: Job folder, created if needed.
             spec: Settings and inputs of the job.
             tags: File for the list of tags if it is not in the folder.
             fresh: Whether to discard an earlier job in the folder.
-            store: Store of the index; it remembers how much of the job was carried out.
+            store: Store of the index, which records how much of the job was carried out.
 
         Raises:
-            ValueError: The folder has a job that was begun with another spec, or files that are not from a job.
-            HsimhashError: The folder has an unfinished job that the index does not fully remember, that was begun by
-                0.1.0, or whose files are missing.
+            ValueError: The folder has a job that was started with another spec, or files that are not from a job.
+            HsimhashError: The folder has an unfinished job from 0.1.0, or an unfinished job whose files are missing or
+                whose results are not all in the index.
             StoreBusyError: Another process is working on the job.
         """
         job = cls(folder, tags)
@@ -275,7 +275,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:
-        if not (self.folder / _CHECKPOINT).exists():  # killed while the job was starting, or deleted
+        if not (self.folder / _CHECKPOINT).exists():  # killed while starting, or deleted
             return None
         try:
             return _read_begun(self.folder), _read_checkpoint(self.folder)
@@ -287,12 +287,12 @@ class Job:
         """Raise an error if the unfinished job in the folder cannot be continued."""
         if differences:
             raise ValueError(
-                f"job {self.folder} is unfinished and was begun with other options: {'; '.join(differences)}; "
-                f"use those, or " + START_OVER
+                f"job {self.folder} is unfinished and was started with other options: {'; '.join(differences)}; "
+                f"use those options, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
-            lost = "the index does not remember all that it wrote, because it was created anew or restored since"
-            reason = lost if checkpoint.token else "an earlier release began this job"
+            lost = "the index lacks some of its results, because it was created again or restored from a backup"
+            reason = lost if checkpoint.token else "it was started by an earlier release"
             raise HsimhashError(f"job {self.folder} is unfinished, and {reason}; " + START_OVER)
 
     def _refuse_foreign(self) -> None:
@@ -300,11 +300,12 @@ class Job:
         found = self._found()
         if found and not self._is_job():
             raise ValueError(
-                f"{found[0]} exists, but its folder has no readable hsimhash job; delete that folder, or " + OTHER_JOB
+                f"{found[0]} exists, but there is no readable hsimhash job in its folder; delete that folder, or "
+                + OTHER_JOB
             )
 
     def _is_job(self) -> bool:
-        """Whether the folder has a job: one of its two files can be read, as the other may be damaged."""
+        """Whether the folder has a job: at least one of its two files can be read; the other may be damaged."""
         for read in (_read_begun, _read_checkpoint):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 read(self.folder)
@@ -315,14 +316,14 @@ class Job:
         return [self.folder / name for name in _FILES if (self.folder / name).exists()]
 
     def _clear(self, *, may_replace_tags: bool) -> None:
-        """Delete only this job's files; raise `ValueError` rather than replace a tags file of another job."""
+        """Delete the files of this job only; raise `ValueError` if this would replace the tags file of another job."""
         found, tags = self._found(), self.paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
             raise ValueError(
                 f"{tags} already exists; choose another name, or "
                 + Remedy("pass fresh=True to replace it", "replace it with --fresh")
             )
-        for path in found:  # `job.json` comes last, so that the folder is still recognized as a job's after a kill
+        for path in found:  # `job.json` comes last, so that the folder is recognized as a job folder after a kill
             shutil.rmtree(path) if path.name == RUNS else path.unlink()
 
     def _open_lists(self, resources: ExitStack) -> None:
@@ -344,8 +345,8 @@ class Job:
         """
         if not self._lock.is_in_place():
             raise StoreBusyError(
-                f"{self.folder / _LOCK} was deleted while this process was running, so another one may be working on "
-                f"the same job; acknowledged data is kept, and the same command continues"
+                f"{self.folder / _LOCK} was deleted while this process was running, so another process may be working "
+                f"on the same job; acknowledged data is kept, and the same command continues"
             )
         with file_errors(self.folder):
             for log in self.lists.values():
@@ -355,7 +356,7 @@ class Job:
             write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def end(self, summary: Summary) -> None:
-        """Write the summary unless it exists, and delete the decisions, which may take gigabytes."""
+        """Write the summary unless it already exists, and delete the decisions, which may take gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())

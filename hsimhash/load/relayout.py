@@ -1,8 +1,8 @@
-"""Copy the documents of an index to one with the same profile and another layout, in bulk; resumable.
+"""Copy the documents of an index in bulk to an index with the same profile and another layout; resumable.
 
-| file | what |
+| file | content |
 |---|---|
-| `relayout.json` | both indexes; the number of shards, and of shards, runs and documents read so far |
+| `relayout.json` | both indexes; the total number of shards; the numbers of shards, runs and documents read so far |
 | `runs/` | documents that were read but are not in the new index yet |
 | `lock` | locked by the process that runs the job |
 """
@@ -26,7 +26,7 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import BulkLoad, StageOptions, store_name
 from hsimhash.store.base import resumed
 
-SHARD_DOCUMENTS = 500_000  # reading and sorting them takes about 300 MB
+SHARD_DOCUMENTS = 500_000  # reading and sorting a shard takes about 300 MB
 _STATE = "relayout.json"
 
 
@@ -51,15 +51,15 @@ def relayout(
     observer: Observer = UNWATCHED,
     shard_documents: int = SHARD_DOCUMENTS,
 ) -> int | None:
-    """Copy all documents of an index into another, with the times they were first seen; only reads the old index.
+    """Copy all documents from one index to another, with the times they were first seen; only reads the old index.
 
     Args:
-        old: Index to read. Documents that others write to it meanwhile may be missed.
-        new: Index with the same profile.
-        folder: Job folder; the same call with it continues an interrupted job.
-        stage: On HBase, load the documents as finished files.
+        old: Index to read. Documents that others write to it in the meantime may be missed.
+        new: Index to write, with the same profile.
+        folder: Job folder; the same call with the same folder continues an interrupted job.
+        stage: On HBase, write files in this stage and load them.
         observer: Receives progress, and may request to stop.
-        shard_documents: Approximate number of documents that are read at once and sorted as one run.
+        shard_documents: Approximate number of documents to read at once and sort as one run.
 
     Returns:
         Number of documents that are new or changed in the new index; None if the observer requested to stop.
@@ -93,7 +93,7 @@ def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
     if store_name(old.url) == store_name(new.url):
-        raise ValueError(f"{old.url} and {new.url} are the same index; name another one for the new layout")
+        raise ValueError(f"{old.url} and {new.url} are the same index; name another index for the new layout")
     if old.profile != new.profile:
         raise ProfileMismatchError(
             f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
@@ -102,7 +102,7 @@ def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
 
 
 def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: Observer) -> _Reading | None:
-    """Collect the remaining shards as runs; return the state after the last one, or None if stopped early."""
+    """Collect the remaining shards as runs; return the state after the last shard, or None if stopped early."""
     bulk.discard_after(state.runs)
     while state.shard < state.shards:
         if observer.stop():
@@ -124,7 +124,7 @@ def _begun(folder: Path, old: HSimIndex, new: HSimIndex, shard_documents: int) -
     if path.exists():
         state = _Reading(**json.loads(path.read_text(encoding="utf-8")))
         if (state.old, state.new) != names:
-            raise ValueError(f"{folder} has a job from {state.old} to {state.new}; finish it, or " + OTHER_JOB)
+            raise ValueError(f"{folder} has a job from {state.old} to {state.new}; finish that job, or " + OTHER_JOB)
         return state
     state = _Reading(*names, 1 + old.store.estimate() // shard_documents)
     write_json(path, asdict(state))

@@ -1,10 +1,10 @@
-"""Cluster near documents and choose the one to keep, by vectorised rounds over the pairs.
+"""Cluster near documents, and choose the document to keep in each cluster, in vectorised rounds over the pairs.
 
 In a *star*, every member is near the kept document. In a *component*, every member is connected to every other by a
-chain of near documents, so its ends may be far apart: `diameters` measures how far.
+chain of near documents, so the ends of a chain may be far apart: `diameters` measures how far.
 
 Equal fingerprints (or signatures) have the same neighbours, so one vertex represents all of their documents. Vertices
-are numbered by their most preferred document: of two vertices, the one with the lower number is kept.
+are numbered in the order of their most preferred documents: of two vertices, the one with the lower number is kept.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs, pair_words
 
-FEW_MEMBERS = 64  # clusters of up to this size are compared together, larger ones individually
-ROUNDS = 4  # rounds of clustering after failed checks; each may read all inputs once more
+FEW_MEMBERS = 64  # clusters of up to this size are compared together, larger clusters individually
+ROUNDS = 4  # maximum rounds of clustering after failed checks; each round may read all inputs once more
 _NONE = np.empty(0, np.int64)
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # block size of an all-against-all comparison
 
@@ -32,8 +32,8 @@ ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # block size of an all-against-
 class Clusters:
     """The kept document that represents each document."""
 
-    kept: Int64s  # shape (n,), index of the kept document of each one's cluster: itself if it is kept or alone
-    distance: Uint8s  # shape (n,), in bits, from each document's fingerprint to the kept one's
+    kept: Int64s  # shape (n,), index of the kept document in each document's cluster; its own index if it is alone
+    distance: Uint8s  # shape (n,), in bits, between the fingerprints of each document and the kept document
     split: int = 0  # number of components that exceeded the limit and were split into stars
 
 
@@ -49,18 +49,18 @@ class KeyCheck:
     """Decides which documents that share a key, but are farther apart than the distance, are not a pair after all."""
 
     max_distance: int
-    refuses: Callable[[Int64s, Int64s], Bools]  # called with documents, and for each of them the one that would be kept
-    rounds: int = ROUNDS  # a document that fails again after these rounds is kept by itself
+    refuses: Callable[[Int64s, Int64s], Bools]  # called with documents, and the document that would be kept for each
+    rounds: int = ROUNDS  # a document that fails again after these rounds is kept in a cluster by itself
 
 
 def star(fingerprints: AnyFingerprints, pairs: Pairs, rank: Int64s, check: KeyCheck | None = None) -> Clusters:
-    """Keep the most preferred document, let its undecided neighbours join it, and repeat with the rest.
+    """Keep the most preferred document, let its undecided neighbours join it, and repeat with the remaining documents.
 
     Args:
         fingerprints: Fingerprints that `pairs` were found in, or those of the signatures; shape (n,).
-        pairs: All near pairs; those in crowds may be unlisted.
+        pairs: All near pairs; pairs within crowds do not need to be listed.
         rank: A permutation of 0 to n - 1, shape (n,); the document of rank 0 is kept first.
-        check: Rejects some of the pairs; the clusters are formed from the others.
+        check: Rejects some of the pairs; the clusters are formed from the remaining pairs.
     """
     graph = _Graph.of(pairs, rank, fingerprints)
     return graph.clusters(_checked(graph, _starred, check).label)
@@ -80,7 +80,7 @@ def components(
         fingerprints: As for `star`.
         pairs: As for `star`.
         rank: As for `star`.
-        max_cluster_size: A component of more documents is split into stars instead.
+        max_cluster_size: A component of more documents than this is split into stars.
         check: As for `star`.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
@@ -102,7 +102,7 @@ class _Graph:
 
     values: Uint64s  # fingerprints of the documents
     groups: Int64s  # as in `Pairs`
-    best: Int64s  # shape (n,), at the index of a vertex's first document: its most preferred document
+    best: Int64s  # shape (n,), at the index of a vertex's first document: the vertex's most preferred document
     vertices: Int64s  # the first document of each vertex
     low: Int64s  # lower vertex of each pair
     high: Int64s  # higher vertex of each pair
@@ -113,7 +113,7 @@ class _Graph:
     def of(cls, pairs: Pairs, rank: Int64s, fingerprints: AnyFingerprints) -> _Graph:
         values, count = np.asarray(fingerprints, np.uint64), len(pairs.groups)
         if len(values) != count:
-            raise ValueError(f"{len(values)} fingerprints, but the pairs are those of {count}")
+            raise ValueError(f"expected the {count} fingerprints that the pairs were found in, got {len(values)}")
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
         np.minimum.at(best_rank, pairs.groups, rank)
@@ -132,7 +132,7 @@ class _Graph:
         for crowd in (crowd.renumbered(number) for crowd in crowds):
             if (listed := crowd.listed()) is None:
                 unlisted.append(crowd)
-            else:  # takes a fraction of the time, even if no pair of kept documents is needed
+            else:  # a fraction of the time of an unlisted crowd, even if none of the pairs is needed later
                 sides.append((listed[0].astype(np.uint32), listed[1].astype(np.uint32)))
         low, high = map(np.concatenate, zip(*sides, strict=True))
         return cls(values, pairs.groups, best, vertices, low, high, unlisted, _NONE)
@@ -181,7 +181,7 @@ class _Graph:
 
 
 class _Labelled(NamedTuple):
-    """Clusters of vertices: the kept vertex of each, and the edges (lower, higher) that hold them together."""
+    """Clusters of vertices: the kept vertex for each vertex, and the edges (lower, higher) that connect clusters."""
 
     graph: _Graph
     label: Int64s
@@ -192,8 +192,8 @@ class _Labelled(NamedTuple):
 def _checked(graph: _Graph, cluster: Callable[[_Graph], _Labelled], check: KeyCheck | None) -> _Labelled:
     """Cluster until the check accepts all edges that hold the clusters together.
 
-    The result equals that of clustering all edges that the check accepts, because the other edges would not change it.
-    After `rounds`, vertices that fail again lose all their edges.
+    The result is the same as if all edges were checked and only the accepted edges were clustered, because edges that
+    are not checked do not change it. After `check.rounds`, vertices that fail again lose all their edges.
     """
     looked_at, rounds = _NONE, 0
     while True:
@@ -221,7 +221,7 @@ def _starred(graph: _Graph) -> _Labelled:
 
 
 def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
-    """Return the components; of their far edges, only as few as are needed to connect what near ones do not."""
+    """Return the components, with only as many far edges as are needed to connect what near edges do not connect."""
     label = np.arange(len(graph.vertices))  # the lowest vertex in the component of each
     far = [(_NONE, _NONE)]
     for some, others in chain([(graph.low, graph.high)], *map(links, graph.crowds)):
@@ -247,7 +247,7 @@ def _bridges(root: Int64s, some: Int64s, others: Int64s) -> Int64s:
             return np.concatenate(found)
         low, high, open_at = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open], open_at[is_open]
         order = np.lexsort((low, high))
-        # one edge of each higher root, to its lowest neighbour
+        # One edge for each higher root, to its lowest neighbour.
         hooking = order[np.append(True, np.diff(high[order]) != 0)]
         found.append(open_at[hooking])
         root[high[hooking]] = low[hooking]
@@ -261,7 +261,7 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
     if len(rank) == count and (not count or (rank.min() == 0 and rank.max() == count - 1)):
         by_rank[rank] = np.arange(count)
     if (by_rank < 0).any() or len(rank) != count:
-        raise ValueError(f"rank must contain each of 0 to {count - 1} once, one for each of the {count} documents")
+        raise ValueError(f"rank must contain each number from 0 to {count - 1} once, one for each of {count} documents")
     return by_rank
 
 
@@ -285,7 +285,7 @@ def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] 
         found: Int64s = above[spans(ends[vertices] - sizes[vertices], sizes[vertices])]
         return found
 
-    kept = np.full(count, count)  # of decided vertices: the lowest kept neighbour so far, or itself
+    kept = np.full(count, count)  # for a decided vertex, its lowest kept neighbour so far, or the vertex itself
     fresh = np.flatnonzero(waits_for == 0)
     while len(fresh):
         kept[fresh] = fresh
@@ -303,7 +303,7 @@ def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] 
 def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
     """Return the lowest position in the component of each of `count` positions, from pairs in any order.
 
-    Memory is bounded, while that of `find_pairs` and `components` grows with the pairs.
+    Memory is bounded, while the memory of `find_pairs` and `components` grows with the number of pairs.
     """
     root = np.arange(count)
     held: list[PairBlock] = []
@@ -318,7 +318,7 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
 
 
 def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Reduce edges: connect the lowest vertex of each component with every other one."""
+    """Reduce edges: connect the lowest vertex of each component with every other vertex in it."""
     vertices, places = np.unique(np.concatenate([low, high]), return_inverse=True)
     root = np.arange(len(vertices))
     _join(root, places[: len(low)], places[len(low) :])
@@ -327,7 +327,7 @@ def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
-    """Join the components of the ends of each edge: roots hook onto lower ones until no edge connects two."""
+    """Join the components at the two ends of each edge: attach roots to lower roots until no edge connects two."""
     while True:
         ends = root[some], root[others]
         is_open = ends[0] != ends[1]
@@ -342,7 +342,7 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
 def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
     """Return each cluster's exact diameter, over all pairs of members, not only the pairs found.
 
-    Memory is bounded. A cluster of m fingerprints may take time proportional to m squared if they are like random ones.
+    Memory is bounded. A cluster of m fingerprints may take time proportional to m squared if they resemble random ones.
     """
     documents = np.flatnonzero(np.bincount(clusters.kept, minlength=len(clusters.kept))[clusters.kept] > 1)
     kept = clusters.kept[documents]
@@ -360,7 +360,7 @@ def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
 
 
 def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
-    """Return the diameters of clusters with few members, 0 for the others; compares neighbours by lag."""
+    """Return the diameters of clusters with few members, and 0 for other clusters; compare members lag by lag."""
     bits = np.zeros(len(sizes), np.uint8)
     few = np.where(sizes <= FEW_MEMBERS, sizes, 0)
     cluster = np.repeat(np.arange(len(sizes)), few)
@@ -376,8 +376,8 @@ def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
 def _diameter(values: Uint64s) -> int:
     """Return the greatest distance between any two of many fingerprints.
 
-    Two fingerprints at distances r and s from a centre are at most r + s apart. So only shells around the centre that
-    may exceed the greatest distance so far are compared, the outermost first.
+    Two fingerprints at distances r and s from a centre are at most r + s apart. So two shells around the centre are
+    compared only if their fingerprints may be farther apart than the greatest distance so far, outermost shells first.
     """
     radius = np.bitwise_count(values ^ _centre(values))
     shells = {r: values[radius == r] for r in np.unique(radius).tolist()}
@@ -396,7 +396,7 @@ def _centre(values: Uint64s) -> np.uint64:
 
 
 def _greatest_distance(some: Uint64s, others: Uint64s, bound: int) -> int:
-    """Return the greatest distance between two fingerprints, one of each array; `bound` is an upper limit for it."""
+    """Return the greatest distance between two fingerprints, one from each array; it is at most `bound`."""
     greatest = 0
     for row in range(0, len(some), ROWS_AT_ONCE):
         rows = some[row : row + ROWS_AT_ONCE, None]

@@ -1,8 +1,9 @@
 """Cluster crowds without listing their pairs.
 
-n documents made from one template have about n² / 2 near pairs, but only those with kept documents matter. A *crowd* is
-a set of documents that may be near each other. Its pairs are computed on demand: a kept document is compared with those
-members of its crowds that no preferred document has taken. So time grows with n and the number of kept documents.
+n documents made from one template have about n² / 2 near pairs, but only pairs with a kept document matter. A *crowd*
+is a set of documents that may be near each other. Its pairs are computed on demand: a kept document is compared with
+the members of its crowds that have not joined a preferred document. So the time grows with n and with the number of
+kept documents.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from hsimhash.fingerprint.bits import Bools, Int64s, are_in, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs, pair_words
 
-CELLS = 1 << 17  # comparisons of many members with many others, at once
+CELLS = 1 << 17  # maximum number of comparisons at once, of several members with several others
 SAMPLE = 64  # members sampled to estimate a crowd's pairs
-# limits on members, and on pairs per member; a larger crowd keeps its pairs unlisted
+# Limits on members, and on pairs per member; the pairs of a larger crowd are not listed.
 MOST_LISTED, LISTED_EACH = 4096, 8
 
 
@@ -59,7 +60,7 @@ class Crowd:
         return Crowd(members[order], self.signatures[order], self.rule)
 
     def near(self, others: Crowd) -> Bools:
-        """Return which of `others` (columns) each member (rows) is near."""
+        """Return which members (rows) are near which of the `others` (columns)."""
         mine, its, rule = self.signatures, others.signatures, self.rule
         differing = np.bitwise_count(mine.fingerprints[:, None] ^ its.fingerprints)
         is_near: Bools = differing <= rule.max_distance
@@ -67,7 +68,7 @@ class Crowd:
             return is_near
         alike = are_alike(mine.sketches[:, None], its.sketches, rule.max_sketch, differing)
         rows, columns = np.nonzero(alike & ~is_near)
-        if len(rows):  # few unlike texts are left, if any; comparing keys takes longer than everything above
+        if len(rows):  # usually few pairs are left; comparing their keys takes longer than everything above
             is_near[rows, columns] = mine.keying.shared(mine.keys[rows], its.keys[columns])
             if len(self.refused):
                 words = pair_words(self.members[rows], others.members[columns])
@@ -75,7 +76,7 @@ class Crowd:
         return is_near & alike
 
     def possible(self, one: Crowd) -> Crowd:
-        """Return the members that the sketch of `one` member does not rule out; all if that excludes too few."""
+        """Return the members that the sketch of `one` does not rule out; all members if it rules out too few."""
         sketch, sketches, most = one.signatures.sketches[0], self.signatures.sketches, self.rule.max_sketch
         if self.rule.is_plain or most is None or sketch == 0:
             return self
@@ -95,7 +96,7 @@ class Crowd:
             low.append(block.members[rows])
             high.append(others.members[columns])
             count += len(rows)
-            if count > most:  # the sample missed them
+            if count > most:  # the estimate was too low
                 return None
         return np.concatenate(low), np.concatenate(high)
 
@@ -107,7 +108,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CrowdedPairs(Pairs):
-    """Near pairs that may omit those within crowds; members are the first of equal inputs."""
+    """Near pairs, possibly without the pairs within crowds; members of crowds are the first of equal inputs."""
 
     crowds: Sequence[Crowd] = ()
 
@@ -117,14 +118,14 @@ class CrowdedPairs(Pairs):
 
 
 def without_subsets(crowds: Iterable[Int64s], count: int) -> tuple[list[Int64s], Int64s]:
-    """Return the crowds, largest first, without most of those that lie within another one.
+    """Return the crowds, largest first, without most of the crowds that are subsets of another crowd.
 
     Args:
         crowds: Members of each crowd, numbers below `count`.
         count: Number of documents.
 
     Returns:
-        The crowds; and for each document the index of a crowd that contains it, or -1.
+        The crowds, and the index of a crowd that contains each document, or -1.
     """
     kept: list[Int64s] = []
     largest = np.full(count, -1, np.int64)
@@ -144,7 +145,7 @@ def outside(words: Int64s, crowd: Int64s) -> Int64s:
 
 
 def links(crowd: Crowd) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield, for each component of a crowd, near pairs that connect its members, one fewer than members."""
+    """Yield near pairs that connect the members of each component of a crowd, one fewer than it has members."""
     left = crowd
     while len(left) > 1:
         new, left = left.at(slice(1)), left.at(slice(1, None))
@@ -170,7 +171,7 @@ def _both(some: Crowd, others: Crowd) -> Crowd:
 
 
 class CrowdQueues:
-    """The undecided members of crowds, whose first ones are decided one after the other.
+    """The undecided members of crowds, which are decided in order in each crowd.
 
     Args:
         crowds: Crowds of numbered vertices; lower numbers are kept first.
@@ -189,7 +190,7 @@ class CrowdQueues:
         self._heads = [int(crowd.members[0]) for crowd in crowds]
 
     def waits_for(self) -> Int64s:
-        """Return for each vertex the number of crowds in which it is not the first."""
+        """Return the number of crowds in which each vertex is not the first member."""
         waits = self._sizes.copy()
         np.subtract.at(waits, np.array(self._heads, np.int64), 1)
         return waits
@@ -200,7 +201,7 @@ class CrowdQueues:
         return found
 
     def neighbours(self, fresh: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the higher vertices near fresh ones, and those fresh ones, which are the first of their crowds."""
+        """Return the higher vertices near fresh vertices, which are first in their crowds, and the fresh vertices."""
         near, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for vertex in fresh[self._sizes[fresh] > 0].tolist():
             for number in self._crowds_of(np.array([vertex])).tolist():
@@ -214,7 +215,7 @@ class CrowdQueues:
         return np.concatenate(near), np.concatenate(sources)
 
     def advance(self, decided: Int64s, kept: Int64s) -> Int64s:
-        """Return the vertices that have become the first undecided ones of crowds, once per crowd.
+        """Return the vertices that have become the first undecided members of crowds, once per crowd.
 
         Args:
             decided: Vertices decided since the last call.

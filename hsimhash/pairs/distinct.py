@@ -1,4 +1,4 @@
-"""Find distinct fingerprints, sorted, with the first position of each; in files if there are too many.
+"""Find the distinct fingerprints, sorted, with the first position of each, in memory or in files.
 
 Values are sorted by one sort of (leading bits, index) words. Only runs of values with equal leading bits are sorted
 again.
@@ -38,10 +38,10 @@ class Distinct(NamedTuple):
 
 
 def distinct(fingerprints: Uint64s, groups: Int64s | None = None) -> Distinct:
-    """Return the distinct fingerprints, in memory; fewer than 2**32.
+    """Find the distinct fingerprints in memory.
 
     Args:
-        fingerprints: Shape (n,).
+        fingerprints: Shape (n,), fewer than 2**32.
         groups: The numbers 0 to n - 1. For each repeated value, its number is replaced by the index of the first
             occurrence.
     """
@@ -49,7 +49,7 @@ def distinct(fingerprints: Uint64s, groups: Int64s | None = None) -> Distinct:
 
 
 def distinct_in_files(fingerprints: Uint64s, folder: Path, memory_bytes: int, groups: Int64s | None = None) -> Distinct:
-    """Return the result of `distinct`, mapped from files in `folder`."""
+    """Find the distinct fingerprints like `distinct`; the arrays are mapped from files in `folder`."""
     rows = max(SAMPLE, memory_bytes // PART_ROW_BYTES)
     step = max(1, len(fingerprints) // SAMPLE)
     splits = quantiles(fingerprints[::step], -(-len(fingerprints) // rows))
@@ -86,7 +86,7 @@ def _sorted(values: Uint64s) -> tuple[Uint64s, Int64s]:
     """Return the values in order and their positions; equal values keep their order."""
     index_mask = np.uint64((1 << max(1, (len(values) - 1).bit_length())) - 1)
     varying = int(np.bitwise_or.reduce(values ^ values[:1])) if len(values) else 0
-    lead = np.uint64(FINGERPRINT_BITS - max(1, varying.bit_length()))  # bits that are the same in all values
+    lead = np.uint64(FINGERPRINT_BITS - max(1, varying.bit_length()))  # leading bits that are the same in all values
     words = values << lead
     words &= ~index_mask
     words |= np.arange(len(values), dtype=np.uint64)
@@ -139,7 +139,7 @@ class Column:
         self._rows += len(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the rows of [start, stop)."""
+        """Return the rows in [start, stop)."""
         with naming(self._path.parent, self._remedy):
             return np.fromfile(self._path, self._dtype, stop - start, offset=start * self._dtype.itemsize)
 
@@ -153,7 +153,7 @@ class Column:
 
 
 class SpilledRuns:
-    """Runs of rows sorted by their first column, read back by ranges of it.
+    """Runs of rows sorted by their first column, read back one range of keys at a time.
 
     Args:
         columns: One file per column; the first holds the keys.

@@ -1,4 +1,4 @@
-"""Keep policies: an ordered list of preferences that ranks which document of a cluster to keep."""
+"""Keep policies: an ordered list of preferences that determines which document in a cluster to keep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.AS
 
 
 class DocIds(Protocol):
-    """Ids in order: a list, or a reader of a file."""
+    """Ids in order: a list, or an object that reads them from a file."""
 
     def __len__(self) -> int: ...
 
@@ -32,9 +32,9 @@ class DocIds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A preference."""
+    """A preference for documents, such as the first or the longest."""
 
-    kind: str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` ids first; or one of WITH_FIELD
+    kind: str  # `first`, `last`, `longest` (text), `shortest-id`, `https` (in the id), or one of WITH_FIELD
     field: str = ""  # field whose `newest` or `highest` value is preferred
 
     @classmethod
@@ -63,7 +63,8 @@ class Policy:
     def parts_of(self, value: object) -> tuple[float, ...]:
         """Return `value_of` as VALUE_PARTS floats that sort like the values; the first is NaN if there is no value.
 
-        Each float is the nearest to what the previous ones leave of the value, which lies below 10**64.
+        Each float is the one nearest to the value minus the floats before it. Their sum is exact for integers of up to
+        64 digits.
         """
         left = self.value_of(value)
         if left is None:
@@ -101,9 +102,10 @@ def rank(
     values: Mapping[Policy, Sequence[Floats]] | None = None,
     places: Int64s | Sequence[int] | None = None,
 ) -> Int64s:
-    """Return each document's rank, 0 for the one to keep first; the first policy that distinguishes two decides.
+    """Return each document's rank, 0 for the document to keep first.
 
-    Ties are broken by document id, then by position.
+    Two documents are ordered by the first policy that distinguishes them. Ties are broken by document id, then by
+    position.
 
     Args:
         policies: Policies, the most important first.
@@ -118,12 +120,14 @@ def rank(
     missing += ["lengths"] if needs_lengths(policies) and lengths is None else []
     missing += ["places"] if needs_places(policies) and places is None else []
     if missing:
-        raise ValueError(f"the keep policies need columns that are missing: {', '.join(missing)}")
+        raise ValueError(f"missing columns that the keep policies require: {', '.join(missing)}")
     keys: list[Int64s | Floats] = []
     for policy in policies:
         keys += [-part for part in (values or {})[policy]] if policy.field else [_key(policy, doc_ids, lengths)]
         if len(keys[-1]) != len(doc_ids):
-            raise ValueError(f"keep policy {policy}: {len(keys[-1])} values for {len(doc_ids)} documents")
+            raise ValueError(
+                f"keep policy {policy}: expected one value for each of {len(doc_ids)} documents, got {len(keys[-1])}"
+            )
     if needs_places(policies):
         keys.append(np.asarray(places, np.int64))
     ranks = np.empty(len(doc_ids), np.int64)
@@ -132,7 +136,7 @@ def rank(
 
 
 def _key(policy: Policy, doc_ids: DocIds, lengths: Int64s | Sequence[int] | None) -> Int64s:
-    """Return numbers to sort the documents by, the preferred first."""
+    """Return numbers to sort the documents by, preferred documents first."""
     match policy.kind:
         case "first":
             return np.arange(len(doc_ids))

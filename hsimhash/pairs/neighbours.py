@@ -1,13 +1,14 @@
-"""Find the near pairs of one drawer: sort by segment, then compare neighbours.
+"""Find the near pairs in one drawer: sort by segment, then compare neighbours.
 
-The values are permuted so that the segment's bits come first, and sorted. Each value is compared with the next one,
-then with the second next, and so on, for all values at once, as long as any two share a bucket. A bucket of more than
-`DENSE_BUCKET` values is split further by the bits that vary in it, each part like a finer drawer. If that does not pay
-off, all of its values are compared with each other. For callers that do not need all pairs, the bucket becomes a
-*crowd* instead if many of its values are near each other.
+The values are permuted so that the segment's bits come first, and then sorted. Each value is compared with the next
+value, then with the value after that, and so on, as long as any two share a bucket. Each step handles all values at
+once. A bucket of more than `DENSE_BUCKET` values is searched in finer drawers, which are made from the bits that vary
+in the bucket. If that does not pay off, all of its values are compared with each other. For callers that do not need
+all pairs, the bucket becomes a *crowd* instead if many of its values are near each other.
 
-A pair that shares a bucket in several drawers is found only in the first of them, because each drawer has the masks of
-the earlier ones. The order of pairs depends only on the values: by bucket, and by value in buckets that are not dense.
+A pair that shares a bucket in several drawers is found only in the first of them, because each search skips pairs that
+share a bucket in an earlier drawer. The order of pairs depends only on the values: pairs are ordered by bucket, and by
+value in buckets that are not dense.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ CHUNK = 1 << 15  # values processed at once; they fit in the processor's cache
 SECTION = 1 << 18  # values whose pairs are sorted together
 MOST_PAIRS = 1 << 19  # a section with more pairs than this is halved, which bounds memory
 CELLS = 1 << 16  # cells of an all-against-all comparison processed at once
-TILES = 256  # maximum number of such blocks per yield
-LEAST_FINER = 4096  # members of a dense bucket; comparing all pairs of fewer is fast
+TILES = 256  # maximum number of blocks of `CELLS` per yield
+LEAST_FINER = 4096  # minimum size of a bucket that is searched in finer drawers; smaller ones are compared fast enough
 WORTH_FINER = 8  # how many times cheaper a finer cut must be; finding its near pairs has a cost as well
 FINER_BLOCKS = 8  # maximum number of blocks of a finer cut beyond the distance
-CROWD_SAMPLE = 32  # values of a dense bucket compared with all of it to decide whether it is a crowd
+CROWD_SAMPLE = 32  # values in a dense bucket that are compared with all its values to decide whether it is a crowd
 CROWD_NEAR = 32  # mean number of near values per sampled value that makes a crowd
 
 # Costs for choosing layouts and finer cuts; results never depend on them. Measured with numpy 2.4 on AVX-512, random
@@ -38,7 +39,7 @@ CROWD_NEAR = 32  # mean number of near values per sampled value that makes a cro
 DRAWER_NS = 100_000.0  # fixed cost of a drawer's calls
 SORT_NS = 27.0  # permuting and sorting one value
 LAG_NS = 1.1  # comparing a value with one at a fixed offset, contiguous in memory
-GATHER_NS = 6.0  # the same if only some positions are still compared
+GATHER_NS = 6.0  # the same comparison if only some positions are still compared
 CELL_NS = 0.9  # one cell of an all-against-all comparison
 DENSE_BUCKET = 256  # values; larger buckets are not compared offset by offset
 
@@ -65,7 +66,7 @@ class Meetings(NamedTuple):
 
 
 class CrowdedBucket(NamedTuple):
-    """The positions of many values, in order, most of which are near many others."""
+    """The ordered positions of many values, most of which are near many others."""
 
     members: Int64s
 
@@ -78,7 +79,7 @@ class CrowdedBucket(NamedTuple):
 class Search:
     """The search of one drawer."""
 
-    drawer: Drawer  # values meet by its segment
+    drawer: Drawer  # values that have the same segment are compared
     max_distance: int
     earlier: tuple[int, ...]  # segment masks of the drawers searched before, permuted like this one
     has_crowds: bool = False  # whether to yield crowds instead of their pairs
@@ -101,7 +102,7 @@ class Search:
         return self.located(self.ordered(values), values)
 
     def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings | CrowdedBucket]:
-        """Yield `meetings` of the buckets in `ordered`, which holds some or all buckets of `values`."""
+        """Yield what `meetings` yields for the buckets in `ordered`, which holds some or all buckets of `values`."""
         for found in self._near(ordered):
             if isinstance(found, CrowdedBucket):
                 yield CrowdedBucket(np.sort(np.searchsorted(values, self.drawer.restore(ordered[found.members]))))
@@ -110,7 +111,7 @@ class Search:
             yield self._positions(new, ordered, values) if len(new.first) else new
 
     def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s] | Uint64s]:
-        """Yield `located` as fingerprints, without knowing all values: pairs, and the members of crowds."""
+        """Yield what `located` yields, as fingerprints: pairs, and the members of crowds. Does not need all values."""
         for pairs in self._near(ordered):
             if isinstance(pairs, CrowdedBucket):
                 yield self.drawer.restore(ordered[pairs.members])
@@ -168,7 +169,7 @@ class Search:
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def _compared(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
-        """Yield the near pairs of [start, stop), which must not split a bucket, in order of their positions."""
+        """Yield the near pairs in [start, stop), which must not split a bucket, in order of their positions."""
         sections = [(first, min(first + SECTION, stop)) for first in range(start, stop, SECTION)][::-1]
         while sections:
             section, end = sections.pop()
@@ -186,14 +187,14 @@ class Search:
                 yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
     def _near_in(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
-        """Yield the near pairs of the positions [start, stop) with later ones."""
+        """Yield the near pairs of the positions [start, stop) with later positions."""
         left: list[Meetings] = []
         for first in range(start, stop, CHUNK):
             yield from self._side_by_side(ordered, first, min(first + CHUNK, stop), left)
         yield from self._one_by_one(ordered, Meetings.joined(left))
 
     def _side_by_side(self, ordered: Uint64s, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
-        """Compare [start, stop) with later values, lag by lag, while most share buckets; add the rest to `left`."""
+        """Compare [start, stop) with later values lag by lag while many share buckets; add other pairs to `left`."""
         lag = 0
         while True:
             lag += 1
@@ -222,10 +223,10 @@ class Search:
             first, second = first[is_met], second[is_met] + 1
 
     def _dense(self, members: Uint64s) -> Generator[Meetings | CrowdedBucket]:
-        """Yield the near pairs of one dense bucket that no earlier drawer finds, and possibly some that one does."""
+        """Yield the near pairs in one dense bucket, possibly without some of those that an earlier drawer finds."""
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
         if any(not varying & mask for mask in self.earlier):
-            return  # an earlier drawer found every pair of it
+            return  # an earlier drawer finds all pairs in this bucket
         finer = finer_searches(varying, len(members), self.max_distance, has_crowds=self.has_crowds)
         if finer and sum(search.meeting_pairs(members) for search in finer) <= len(members) ** 2 / 4:
             for search in finer:
@@ -244,7 +245,7 @@ class Search:
 
 
 def _is_crowd(members: Uint64s, max_distance: int) -> bool:
-    """Whether sampled values are near so many others that a list of all pairs would be long."""
+    """Whether sampled values are near so many other values that a list of all pairs would be long."""
     near = 0
     for value in members[:: -(-len(members) // CROWD_SAMPLE)]:
         near += int(np.count_nonzero(np.bitwise_count(members ^ value) <= max_distance)) - 1

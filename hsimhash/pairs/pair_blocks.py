@@ -11,7 +11,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 
 PAIRS_AT_ONCE = 1 << 20  # pairs per block
-FINGERPRINT_LIMIT = 1 << 32  # number of fingerprints; a position takes half a word
+FINGERPRINT_LIMIT = 1 << 32  # there must be fewer fingerprints, because a position takes half a 64-bit word
 
 
 class PairBlock(NamedTuple):
@@ -26,26 +26,26 @@ class PairBlock(NamedTuple):
 class Pairs:
     """All near pairs, with equal fingerprints counted once, as returned by `find_pairs`.
 
-    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 pairs. `groups` shows which are
-    equal. For example, if inputs 0 and 1 are equal and near no other, `left` and `right` are empty and `groups` is [0
-    0]. `brief` and `expand` list equal ones as pairs as well. Signatures are equal if all three of their parts are.
+    Equal fingerprints are not listed as pairs, because n equal fingerprints would make n² / 2 pairs. `groups` shows
+    which inputs are equal. For example, for two equal inputs, `left` and `right` are empty, and `groups` is [0 0].
+    `brief` and `expand` also list equal inputs as pairs. Signatures are equal if all three of their parts are equal.
     """
 
     left: Int64s  # positions of fingerprints' first occurrences in the input; pairs are in order of (left, right)
     right: Int64s  # positions, greater than `left`
     distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
-    groups: Int64s  # shape (n,): for each input, the position of the first equal one, which may be itself
+    groups: Int64s  # shape (n,): for each input, the position of the first equal input, which may be its own position
     unconfirmed: int = 0  # pairs of distinct signatures that are near, but whose sketches differ too much
 
     @property
     def repeats(self) -> Int64s:
-        """The positions of inputs that equal an earlier one; `groups[repeats]` has the positions of those."""
+        """The positions of inputs that equal an earlier input; `groups[repeats]` has the first position of each."""
         return np.flatnonzero(self.groups != np.arange(len(self.groups)))
 
     def __repr__(self) -> str:
         return (
-            f"<Pairs of {len(self.groups):,} inputs: {len(self.left):,} near pairs of distinct ones, "
-            f"{len(self.repeats):,} equal to an earlier one; left={self.left} right={self.right} "
+            f"<Pairs of {len(self.groups):,} inputs: {len(self.left):,} near pairs of distinct inputs, "
+            f"{len(self.repeats):,} equal to an earlier input; left={self.left} right={self.right} "
             f"distance={self.distance} groups={self.groups}>"
         )
 
@@ -58,7 +58,7 @@ class Pairs:
         return PairBlock(left[order], right[order], distance[order])
 
     def expand(self) -> Iterator[PairBlock]:
-        """Yield every pair of positions in blocks of bounded size, pairs of equal ones (distance 0) first."""
+        """Yield every pair of positions in blocks of bounded size, pairs of equal inputs (distance 0) first."""
         # The occurrences of each group are adjacent in `members`, in order.
         count = len(self.groups)
         members = np.argsort(self.groups, kind="stable")
@@ -67,7 +67,7 @@ class Pairs:
         start_of, size_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
         start_of[members[starts]], size_of[members[starts]] = starts, sizes
 
-        # Equal ones: each occurrence with the later ones in its group.
+        # Equal inputs: each occurrence with the later occurrences in its group.
         for place, rank in _ragged(np.repeat(starts + sizes, sizes) - np.arange(count) - 1):
             yield PairBlock(members[place], members[place + 1 + rank], np.zeros(len(place), np.uint8))
 

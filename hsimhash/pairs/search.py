@@ -1,8 +1,8 @@
-"""Find every pair of near fingerprints or signatures, each once, and the groups of equal ones.
+"""Find each pair of near fingerprints or signatures once, and the groups of equal ones.
 
-Equal fingerprints are merged first. Then each drawer of a layout is sorted and neighbours are compared. The layout
-guarantees that no pair within its distance is missed. Threads search the drawers, each with its own memory. Data beyond
-the memory budget is sorted in parts, in files.
+Equal fingerprints are merged first. Then each drawer in a layout is sorted and neighbours are compared. The layout
+guarantees that no pair within its distance is missed. The drawers are searched in threads, and each thread has its own
+memory. Data beyond the memory budget is sorted in parts, in files.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 5.
 """
@@ -35,17 +35,17 @@ from hsimhash.pairs.signatures import crowded_signatures, equal_signatures, near
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
-KEPT_BYTES = 12  # per distinct value, with its index
+KEPT_BYTES = 12  # per distinct value, including its index
 DRAWER_BYTES = 8  # per value in a drawer that is searched in memory
-PART_BYTES = 28  # measured: per value in a part that is read from files, joined and sorted
-WORTH_THREADS = 20_000  # values; fewer are searched before a thread would start
-LEAST_PART = 1 << 16  # values; smaller parts would only be slower
+PART_BYTES = 28  # per value in a part that is read from files, joined and sorted (measured)
+WORTH_THREADS = 20_000  # minimum number of values for threads; fewer values are searched before a thread would start
+LEAST_PART = 1 << 16  # minimum number of values in a part; smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread produces at once; the same number may wait for the reader
 
 Item = TypeVar("Item")
 TellProgress = Callable[[int, int], object]  # called with the amount done and the total
 
-# computing it takes longer than finding the pairs of a few thousand fingerprints
+# Cached because this takes longer than finding the pairs of a few thousand fingerprints.
 _layouts = functools.cache(layouts_for)
 
 
@@ -58,10 +58,11 @@ def find_pairs(
     memory_bytes: int = MEMORY_BYTES,
     tell: TellProgress = lambda *_: None,
 ) -> Pairs:
-    """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
+    """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal fingerprints.
 
-    Signatures that share a key are also a pair, whatever their distance. Signatures whose sketches differ too much are
-    not a pair. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use `duplicates`.
+    Two signatures that share a key are also a pair, regardless of their distance. Two signatures whose sketches differ
+    too much are not a pair. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use
+    `duplicates`.
 
     Args:
         signatures: n signatures or fingerprints, fewer than 2**32. Fingerprints are an array of shape (n,), uint64
@@ -70,9 +71,9 @@ def find_pairs(
         max_sketch: Maximum number of differing bits of two sketches, out of 64, if both exist. If only a key is shared,
             each bit of distance beyond 16 lowers this limit by one. None: no limit.
         layout: Layout, or a string for `Layout.parse`; the default is the fastest one. It does not affect the result.
-        memory_bytes: Limit on working memory; the rest is spilled to the folder for temporary files. The limit does not
-            cover the result, or a single bucket that exceeds it. Signatures take 30 more bytes each, and up to 180 if
-            another one has a near fingerprint or shares their key. It does not affect the result.
+        memory_bytes: Limit on working memory; data beyond it is spilled to the folder for temporary files. The limit
+            does not cover the result, or a single bucket that exceeds it. Each signature takes 30 more bytes, and up to
+            180 if another signature has a near fingerprint or shares its key. The limit does not affect the result.
         tell: Called with (done, total) whenever pairs are found. Counts drawers, or parts of them if they are spilled.
 
     Raises:
@@ -132,7 +133,7 @@ def iter_pairs(
 ) -> Generator[PairBlock]:
     """Yield the pairs that `find_pairs` returns, in blocks of bounded size, as they are found.
 
-    The order depends only on the fingerprints and the layout. Arguments and errors are those of `find_pairs`. Closing
+    The order depends only on the fingerprints and the layout. Arguments and errors are as for `find_pairs`. Closing
     the generator stops the search.
     """
     return _blocks(_Task.of(fingerprints, max_distance, layout, memory_bytes))
@@ -148,7 +149,7 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
 
 
 def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
-    """Return, for each input, the position of the first equal fingerprint or signature; see `find_pairs`."""
+    """Return the position of the first equal fingerprint or signature for each input; see `find_pairs`."""
     fingerprints, more = _parted(signatures)
     groups = find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
     return equal_signatures(groups, more) if more else groups
@@ -176,17 +177,15 @@ class _Task:
             _layouts(max_distance)  # raises if no layout covers the distance
         elif not 0 <= max_distance <= layout.max_distance:
             raise ValueError(
-                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, the distances that layout "
-                f"{layout.name} covers; omit the layout, or see "
+                f"max_distance must be 0 to {layout.max_distance} with layout {layout.name}, got {max_distance}; "
+                f"omit the layout, or see "
                 + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
             raise ValueError(f"memory_bytes must be above 0, got {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
         if len(values) >= FINGERPRINT_LIMIT:
-            raise ValueError(
-                f"{len(values):,} fingerprints are too many; fewer than {FINGERPRINT_LIMIT:,} can be searched at once"
-            )
+            raise ValueError(f"too many fingerprints: expected fewer than {FINGERPRINT_LIMIT:,}, got {len(values):,}")
         return cls(values, max_distance, layout, memory_bytes)
 
     def meetings(
@@ -197,7 +196,7 @@ class _Task:
     ) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints as first positions, in any order; fill `groups`.
 
-        With `crowds`, append the positions of each crowd to it and omit pairs within crowds.
+        If `crowds` is given, append the positions of each crowd to it, and omit pairs within crowds.
         """
         with ExitStack() as stack:
             folder = None
@@ -207,7 +206,7 @@ class _Task:
             if self.max_distance == 0 or len(known.values) < 2:
                 return
             found = self._found(known.values, folder, tell, has_crowds=crowds is not None)
-            stack.enter_context(closing(found))  # its threads end before their files are deleted
+            stack.enter_context(closing(found))  # ends its threads before their files are deleted
             for one in found:
                 if isinstance(one, Meetings):
                     if len(one.first):
@@ -233,7 +232,7 @@ class _Task:
         shares = searches(layout.drawers, self.max_distance, has_crowds=has_crowds)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
-        # parts done per drawer; only the thread that searches a drawer sets its number
+        # Number of parts done in each drawer, which only the thread that searches the drawer sets.
         done, parts = [0] * len(shares), 1
         if room or folder is None:
             threads = min(threads, max(1, room))
@@ -264,7 +263,7 @@ def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout
 
 
 def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meetings | CrowdedBucket]:
-    """Yield `Search.meetings` of all values; counts as one part in `done`."""
+    """Yield what `Search.meetings` yields for all values, as a single part in `done`."""
     yield from share.meetings(values)
     done[share.drawer.number - 1] = 1
 
@@ -272,7 +271,7 @@ def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meeting
 def _in_parts(
     share: Search, values: Uint64s, rows: int, folder: Path, done: list[int]
 ) -> Generator[Meetings | CrowdedBucket]:
-    """Yield `Search.meetings` of values in a file, in parts of about `rows` values that do not split buckets."""
+    """Yield what `Search.meetings` yields for values in a file, in parts of about `rows` values and whole buckets."""
     step = max(1, len(values) // distinct.SAMPLE)
     sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
     column = Column(folder / f"drawer-{share.drawer.number}.run", np.uint64)

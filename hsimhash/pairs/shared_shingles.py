@@ -13,17 +13,17 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS
 
-LEAST_SHARED = 0.5  # minimum share of a dropped text's distinct shingles that the kept text must have
-HELD_BYTES = 64 << 20  # shingles held in memory; more go to a file
+LEAST_SHARED = 0.5  # minimum share of a dropped text's distinct shingles that the kept text must contain
+HELD_BYTES = 64 << 20  # maximum size of shingles in memory; beyond it, they are in a file
 
 
 class SharedShingles:
-    """The shingles of documents; those beyond HELD_BYTES are in a temporary file. A context manager.
+    """A context manager for the shingles of documents, which it keeps in a temporary file if they exceed HELD_BYTES.
 
     Args:
         profile: Profile whose sketches define the shingles.
-        read: Takes ascending document numbers and returns those whose text is available, with the text. Each document
-            is requested once.
+        read: Takes ascending document numbers, and returns the number and the text of each document whose text is
+            available. Each document is requested once.
         folder: Folder for the file; the default is the folder for temporary files.
     """
 
@@ -45,9 +45,9 @@ class SharedShingles:
         return number in self._places
 
     def too_few(self, dropped: Int64s, kept: Int64s) -> Bools:
-        """Return the pairs in which less than LEAST_SHARED of the dropped text's shingles are in the kept text.
+        """Return in which pairs less than LEAST_SHARED of the dropped text's shingles are in the kept text.
 
-        False if a text is not available, or the dropped one does not have shingles.
+        The value is False if a text is not available, or if the dropped text does not have shingles.
         """
         self._add(np.setdiff1d(np.concatenate([dropped, kept]), self._asked))
         found = np.zeros(len(dropped), np.bool_)

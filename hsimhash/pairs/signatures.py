@@ -1,8 +1,8 @@
 """Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
-Two signatures are near if their fingerprints are within the distance, or if they share a key; and if their
-sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are merged
-first, like equal fingerprints.
+Two signatures are near if two conditions hold. Their fingerprints are within the distance, or they share a key. And
+their sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are
+merged first, like equal fingerprints.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair
 
 AT_ONCE = 1 << 20  # signatures processed together
 _NO_PART = np.uint64((1 << 64) - 1)
-# A fingerprint or a part of a key with more signatures than this is a crowd; so are two near fingerprints with more
-# pairs of signatures.
+# If more signatures than this share a fingerprint or a part of a key, they form a crowd. So do the signatures of two
+# near fingerprints if they make more pairs than this.
 CROWD = 128
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
     """Return the near pairs of distinct signatures, and the groups of equal ones.
 
-    Candidates are processed in blocks of bounded size. A fingerprint or a part of a key that m distinct signatures
-    share makes m² / 2 candidates.
+    Candidates are processed in blocks of bounded size. m distinct signatures that share a fingerprint or a part of a
+    key make m² / 2 candidates.
 
     Args:
         pairs: Pairs of the fingerprints within `max_distance` bits.
@@ -38,7 +38,7 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
         max_distance: In bits.
         max_sketch: As for `find_pairs`.
     """
-    ours = np.flatnonzero(_are_involved(pairs, signatures))  # most have no near one; omitting them saves memory
+    ours = np.flatnonzero(_are_involved(pairs, signatures))  # omitting the others, usually most of them, saves memory
     left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
     found = _near_among(Pairs(left, right, pairs.distance, groups), signatures[ours], max_distance, max_sketch)
     groups = np.arange(len(signatures))
@@ -47,7 +47,7 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
 
 
 def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
-    """Return which signatures are in a pair, or share their fingerprint or a part of their key with another."""
+    """Return which signatures are in a pair, or share their fingerprint or a part of their key with another one."""
     found = np.zeros(len(signatures), np.bool_)
     found[pairs.left] = found[pairs.right] = True
     for start in range(0, len(found), AT_ONCE):
@@ -87,12 +87,12 @@ def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signa
         pairs: Pairs of the fingerprints within the distance; pairs within crowds may be missing.
         crowds: First positions of the fingerprints in each crowd.
         signatures: Shape (n,).
-        rule: Rule that decides which are near.
+        rule: Rule that decides which signatures are near.
     """
     is_ours = _are_involved(pairs, signatures)
     for members in crowds:
         is_ours[members] = True
-    is_ours[is_ours[pairs.groups]] = True  # include all with the fingerprint of a crowd
+    is_ours[is_ours[pairs.groups]] = True  # include all signatures with the same fingerprints
     ours = np.flatnonzero(is_ours)
     left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
     among, same = signatures[ours], np.arange(len(signatures))
@@ -119,14 +119,17 @@ def crowded_signatures(pairs: Pairs, crowds: Sequence[Int64s], signatures: Signa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distinct:
-    """Distinct signatures; `near` has the near pairs of their fingerprints, as first signatures."""
+    """Distinct signatures. `near` has the near pairs of their fingerprints, as positions of their first signatures."""
 
     signatures: Signatures
     near: Pairs
     rule: NearRule
 
     def split(self, crowds: Sequence[Int64s]) -> tuple[list[Int64s], list[Int64s]]:
-        """Return near pairs as `pair_words`, and crowds that contain all others; `crowds` are of fingerprints."""
+        """Return near pairs as `pair_words`, and crowds that contain all other near pairs.
+
+        The given `crowds` consist of fingerprints.
+        """
         near, shared = self.near, _SharedParts.of(self.signatures)
         count = len(near.groups)
         sizes = np.bincount(near.groups, minlength=count)
@@ -146,7 +149,7 @@ class _Distinct:
             near.left[is_few],
             near.right[is_few],
             near.distance[is_few],
-            np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all of their pairs are large
+            np.where(sizes[near.groups] > CROWD, alone, near.groups),  # all pairs in larger groups are in crowds
         )
         pairs = []
         for left, right, distance in _candidates(few, self.signatures, self.rule.max_distance, shared.without_crowds()):
@@ -176,7 +179,7 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SharedParts:
-    """The parts of signatures' keys; `owner`, in order, is the signature of each, and `first` the first equal part."""
+    """The parts of signatures' keys: `owner` has the signature of each, in order, and `first` the first equal part."""
 
     parts: Uint64s  # parts of each signature
     owner: Int64s
@@ -197,7 +200,7 @@ class _SharedParts:
         return np.bincount(self.first, minlength=len(self.first))[self.first]
 
     def without_crowds(self) -> _SharedParts:
-        """Return the parts, with those of crowds ungrouped."""
+        """Return the parts, with the parts that form crowds ungrouped."""
         return replace(self, first=np.where(self.sizes > CROWD, np.arange(len(self.first)), self.first))
 
     def pairs(self) -> Iterator[tuple[Int64s, Int64s]]:
@@ -221,7 +224,10 @@ class _SharedParts:
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
-    """Return the position of the first equal signature for each; `groups` has the same for the fingerprints."""
+    """Return the position of the first equal signature for each signature.
+
+    `groups` has the position of the first equal fingerprint for each.
+    """
     found = np.arange(len(groups))
     among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
     found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]
@@ -229,7 +235,7 @@ def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
 
 
 def _first_equal(*columns: NDArray[np.generic]) -> Int64s:
-    """Return, for each row of the columns, the position of the first equal row."""
+    """Return the position of the first equal row for each row of the columns."""
     order = np.lexsort(columns)  # stable: equal rows keep their order
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = np.any([column[order[1:]] != column[order[:-1]] for column in columns], axis=0)

@@ -36,11 +36,11 @@ class Numbers:
 
     values: Uint64s  # shape (n,), in input order
     blank_lines: int  # number of lines without a number
-    first_blank: int  # number of the first such line, from 1; 0 if there is none
+    first_blank: int  # line number of the first such line, starting at 1; 0 if there is none
 
 
 def read_numbers(stream: BinaryIO) -> Numbers:
-    """Read the numbers of a stream, one per line; blanks around a number, a `+` and CRLF are allowed.
+    """Read the numbers in a stream, one per line; blanks around a number, a `+` and CRLF are allowed.
 
     Raises:
         HsimhashError: a line is not an unsigned decimal number below 2**64; the message names the line.
@@ -64,7 +64,7 @@ def read_numbers(stream: BinaryIO) -> Numbers:
 
 
 def _values(data: bytes, lines_before: int) -> tuple[Uint64s, list[int]]:
-    """Return the values of whole lines, and the line numbers without a value."""
+    """Return the values of whole lines, and the numbers of the lines without a value."""
     clean = _clean_values(data)
     if clean is not None:
         return clean, []
@@ -84,7 +84,7 @@ def _error(number: int, line: bytes) -> HsimhashError:
     shown = line.strip()[:80].decode("utf-8", "backslashreplace")
     problem = "is not an unsigned decimal number below 2**64"
     if len(line) > LINE_LIMIT_BYTES:
-        problem = f"is in a line of more than {LINE_LIMIT_BYTES:,} bytes, longer than any number"
+        problem = f"is in a line of more than {LINE_LIMIT_BYTES:,} bytes, which is longer than any number"
     return HsimhashError(f"line {number}: {shown!r} {problem}; correct the line or remove it")
 
 
@@ -94,7 +94,7 @@ def _clean_values(data: bytes) -> Uint64s | None:
     if newlines != b"\n" * len(newlines) or data.startswith(b"\n"):
         return None
     values = np.fromstring(data, np.uint64, sep="\n")
-    # a blank line, or a larger number, which is read as this one
+    # There is a blank line, or a larger number, which is read as LIMIT - 1.
     if len(values) != len(newlines) or (values == LIMIT - 1).any():
         return None
     return values
@@ -138,7 +138,7 @@ def _words(texts: list[str]) -> Uint32s:
     return np.frombuffer(b"".join(text.encode().rjust(4, b"\0") for text in texts), np.uint32)
 
 
-# The digits of a number's lower words; then those of its first word, without leading zeros.
+# The digits of a number's lower words; then the digits of its first word, without leading zeros.
 _DIGIT_WORDS = _words([f"{n:04}" for n in range(_WORD_LIMIT)] + [str(n or "") for n in range(_WORD_LIMIT)])
 _ZERO, _COMMA, _BREAK = _words(["0", ", ", "]\n["])
 

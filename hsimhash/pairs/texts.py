@@ -28,13 +28,13 @@ FoundBy = Literal["distance", "key"]
 
 
 class Pair(NamedTuple, Generic[Id]):
-    """A text to drop and the one kept for it, by their ids; `left` comes first in the input."""
+    """A text to drop and the text kept in its place, by their ids; `left` comes first in the input."""
 
     left: Id
     right: Id
     distance: int  # differing bits of the fingerprints; 0 for equal texts and some nearly equal ones
     similarity: float | None  # estimated share of common word sequences, 0 to 1; None without sketches
-    found_by: FoundBy  # "key": the distance exceeds the limit, but they share a key
+    found_by: FoundBy  # "key": the distance exceeds the limit, but the texts share a key
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,7 +61,7 @@ class Duplicates(Sequence[Cluster[Id]]):
     """The result of `duplicates`: a sequence of clusters, with the ids to keep and to drop."""
 
     clusters: tuple[Cluster[Id], ...]  # in the order of their first members
-    keep: list[Id]  # one id of each cluster, and every text without a near-duplicate, in input order
+    keep: list[Id]  # one id from each cluster, and every text without a near-duplicate, in input order
     drop: list[Id]  # all other ids, in input order
     too_short: list[Id]  # kept without comparison, because the text is too short for a fingerprint
 
@@ -133,13 +133,13 @@ def duplicates(
     Args:
         texts: A list, a column of a data frame, or any other iterable with a fixed order, without missing values.
         ids: One distinct, hashable id for each text; the default is its position, starting at 0.
-        distance: Maximum number of bits in which two fingerprints differ. Greater values find more duplicates and more
-            false ones. Texts that share a key (with auto-3, three of their five heaviest words) are near as well, if
-            half of the shingles of the dropped text occur in the kept one.
+        distance: Maximum number of bits in which two fingerprints differ. Greater values find more duplicates, but also
+            more false positives. Texts that share a key (with auto-3, three of their five heaviest words) are also
+            near, if at least half of the dropped text's shingles occur in the kept text.
         profile: Profile, or the name of one, that turns texts into fingerprints.
-        fit: "auto" learns word weights from the texts, if the profile weighs words by rarity and there are at least 100
-            texts; "off" uses the weights of general text.
-        keep: Which text of a cluster to keep: the first, the last, or the longest (the first of equally long ones).
+        fit: "auto" learns word weights from the texts, if the profile weights words by rarity and there are at least
+            100 texts; "off" uses the weights of general text.
+        keep: Which text in a cluster to keep: the first, the last, or the longest (the first of equally long texts).
 
     Raises:
         TypeError: an element of `texts` is not a `str`; the message gives its position.
@@ -173,7 +173,7 @@ def _checked_ids(ids: Iterable[Id], count: int) -> Sequence[Id]:
 
 
 def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Profile, keep: Keep) -> Duplicates[Id]:
-    """Return the result of `duplicates`; `ids` has one id for each text."""
+    """Find the near-duplicates for `duplicates`; `ids` has one id for each text."""
     profile.verify()
     known = LongEnough(profile.signatures(texts))
     own, compared = known.of(ids, "ids"), known.of(texts, "texts")
@@ -198,7 +198,7 @@ def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Prof
 def _pairs(
     own: Sequence[Id], signatures: Signatures, dropped: Int64s, centres: Int64s, max_distance: int
 ) -> Iterator[Pair[Id]]:
-    """Yield each dropped text with the one kept for it."""
+    """Yield each dropped text with the text kept in its place."""
     some, others = signatures[dropped], signatures[centres]
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     alike = similarities(some.sketches, others.sketches)

@@ -1,8 +1,8 @@
 """A few hundred short documents in Chinese and English, with the known near-duplicates among them.
 
 `documents.jsonl`: one `{"id", "text"}` per line, UTF-8. The id of a copy names its original and the kind of change, as
-in `zh-metro/edit`. Among them are traps that are not duplicates: texts from one template with different facts,
-articles that share a footer, two reports of one event, very short texts, and an empty one.
+in `zh-metro/edit`. Some documents look like duplicates but are not: texts from one template with different facts,
+articles that share a footer, two reports of one event, very short texts, and an empty text.
 
 `truth.tsv`: `id1<TAB>id2<TAB>kind` for every pair in a family of copies, in the order of the documents.
 """
@@ -16,9 +16,9 @@ PAIR_KINDS = {
     "exact": "the same text",
     "reformat": "other line breaks or punctuation",
     "edit": "a word or two changed",
-    "repost": "a line put before or after",
+    "repost": "a line added before or after",
     "sentence": "a sentence added or removed",
-    "mixed": "two copies, changed in two ways",
+    "mixed": "two copies, changed in different ways",
 }
 
 

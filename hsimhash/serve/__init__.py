@@ -1,4 +1,4 @@
-"""An index as JSON over HTTP, for clients in any language. `make_app` returns the ASGI application.
+"""Serve an index as JSON over HTTP, for clients in any language. `make_app` returns the ASGI application.
 
 Needs Starlette (`pip install 'hsimhash[serve]'`). `hsimhash serve` runs the application.
 """

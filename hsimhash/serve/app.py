@@ -1,4 +1,4 @@
-"""The ASGI application: routes, tokens, limits, and JSON errors whose status shows who can fix them."""
+"""The ASGI application: routes, tokens, limits, and JSON errors whose status shows whether the client is at fault."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServeLimits:
-    """Limits of one caller."""
+    """Limits on what clients can send, and how long they can take."""
 
-    value_bytes: int = 2 << 20  # one JSON value, a body or a line of a batch; parsing it blocks all other requests
-    form_bytes: int = 256 << 10  # the page's form, whose escapes take four times as long to parse
+    value_bytes: int = 2 << 20  # one JSON value (a body, or a line of a batch); parsing it blocks all other requests
+    form_bytes: int = 256 << 10  # the form on the page; its escapes take four times as long to parse
     body_bytes: int = 16 << 20
-    bodies_bytes: int = 256 << 20  # bodies of all callers, in each process
+    bodies_bytes: int = 256 << 20  # all bodies together, in each process
     head_bytes: int = 64 << 10
-    head_s: float = 20.0  # from the first byte of a request, or the connection, to the end of its headers
-    body_s: float = 60.0  # from there to the end of its body
-    stalled_s: float = 60.0  # maximum time in which a caller does not read any of a response
+    head_s: float = 20.0  # from the start of a connection or request to the end of the headers
+    body_s: float = 60.0  # from the end of the headers to the end of the body
+    stalled_s: float = 60.0  # maximum time without a client reading any part of a response
     batch_lines: int = 10_000
-    threads: int = 64  # concurrent calls that wait for a store or make fingerprints, in each process
-    query_s: float = 30.0  # all queries of a call together
+    threads: int = 64  # concurrent calls that wait for a store or make fingerprints, per process
+    query_s: float = 30.0  # all queries in a call together
     ready_s: float = 2.0  # time for a reachable store to answer
     retry_after_s: int = 1
 
@@ -57,10 +57,10 @@ class ServeLimits:
 SERVE_LIMITS = ServeLimits()
 _FOR_ALL = ("/healthz", "/readyz", METRICS)  # public, and allowed under any host name
 _SMALL_BYTES = 16 << 10  # bodies up to this size are parsed at once, without delaying other calls
-_PART_BYTES = 256 << 10  # size of the parts of a large answer
-_MATCHES_AT_ONCE = 1_000  # written as JSON before other threads may run
+_PART_BYTES = 256 << 10  # size of the parts of a large response
+_MATCHES_AT_ONCE = 1_000  # number of matches written as JSON before other threads can run
 _BOM = b"\xef\xbb\xbf"
-# Each is listed, because any other exception would also be logged with its traceback.
+# Each type is listed: an exception that is handled only as `Exception` is also logged with its traceback.
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
 
@@ -71,7 +71,7 @@ def make_app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
 ) -> ASGIApp:
-    """Return the application. It opens its index at start-up, and closes it after answering the last call.
+    """Return the application. It opens its index at start-up, and closes it after the last call.
 
     If metrics are on (`hsimhash.metrics.enable`), it also counts requests, and GET /metrics returns all metrics.
 
@@ -79,9 +79,9 @@ def make_app(
         opened: Function that opens the index.
         token: Token that callers must send as `Authorization: Bearer …`, except for /healthz, /readyz and /metrics.
             None: no token is needed.
-        limits: Limits of one caller.
-        hosts: Host names of the server, besides `localhost` and IP addresses. With a token, any name is accepted.
-        origins: Origins of web pages of other sites that may call it, with the token.
+        limits: Limits for clients.
+        hosts: Host names of the server, apart from `localhost` and IP addresses. With a token, any name is accepted.
+        origins: Origins of web pages on other sites that can call the server with the token.
     """
     app = _Service(opened, token, limits).app()
     guarded = _guarded(app, None if token else frozenset(hosts), frozenset(origins))
@@ -96,7 +96,7 @@ def make_app(
 
 
 def _guarded(app: ASGIApp, hosts: Collection[str] | None, origins: Collection[str]) -> ASGIApp:
-    """Return an application that rejects requests from pages of other sites; see `why_refused`."""
+    """Return an application that rejects requests from pages on other sites; see `why_refused`."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         is_asked = scope["type"] == "http" and scope["path"] not in _FOR_ALL
@@ -162,7 +162,7 @@ class _Service:
             return _answer(answer) if answer else await self._apart(lambda: self._answered(bodies, kind))
 
     def _answered(self, bodies: Bodies, kind: str) -> Response:
-        """Return the answers to bodies. Call it in a thread, because it may take long."""
+        """Return the response to `bodies`. Call this in a thread, because it can take long."""
         answers = bodies.answers()
         if kind == LINES:
             return _in_parts((piece for answer in answers for piece in (*_pieces(answer), b"\n")), LINES)
@@ -191,23 +191,23 @@ class _Service:
             self._held_bytes -= size
 
     def _hold(self, more: int, size: int, most: int) -> None:
-        """Count bytes of a body; reject it if it, or all bodies together, have become too large."""
+        """Count the bytes of a body. Reject it if it is too large, or if all bodies together are."""
         self._held_bytes += more
         if size > most:
-            remedy = "send several" if most == self._limits.body_bytes else f"send many documents as {LINES}; {SHORTEN}"
-            raise HTTPException(413, f"body too large: it has at most {most:,} bytes; {remedy}")
+            remedy = "split it" if most == self._limits.body_bytes else f"send many documents as {LINES}; {SHORTEN}"
+            raise HTTPException(413, f"body too large: expected at most {most:,} bytes; {remedy}")
         if self._held_bytes > self._limits.bodies_bytes:
-            raise self._later("too many large requests at once: send this one again later")
+            raise self._later("too many large requests at once: send this request again later")
 
     def _bodies_of(self, call: PostCall, lines: list[tuple[int, bytes]]) -> Bodies:
         return Bodies(self._index, call, lines, self._limits.query_s, self._limits.value_bytes)
 
     async def _apart(self, work: Callable[[], T]) -> T:
-        """Run work that waits or takes long in a thread."""
+        """Run `work`, which waits or takes long, in a thread."""
         try:
             return await to_thread.run_sync(work, limiter=self._threads)
         except get_cancelled_exc_class():  # the server is stopping and no longer waits for its calls
-            raise self._later("the server is stopping: send this again") from None
+            raise self._later("the server is stopping: send this request again") from None
 
     def _later(self, why: str) -> HTTPException:
         return HTTPException(503, why, {"Retry-After": str(self._limits.retry_after_s)})
@@ -231,9 +231,9 @@ class _Service:
         return self._page.response(_base_of(request), await self._facts() if has_right else None)
 
     async def _try_query(self, request: Request) -> Response:
-        """Answer the form of the page."""
+        """Respond to the form on the page."""
         if _kind_of(request) != FORM:
-            raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
+            raise HTTPException(415, f"POST / accepts only the form on its page: send JSON to POST /{QUERY.name}")
         async with self._body_of(request, self._limits.form_bytes) as body:
             form = await self._apart(lambda: QueryForm.parse(body))
         if not self._has_right(f"Bearer {form.token}"):
@@ -275,7 +275,7 @@ class _Service:
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:
-        # Not in a thread of the calls: all of these may be busy when an operator looks for the cause.
+        # Not in one of the threads for calls: all of them may be busy when an operator looks for the cause.
         return Response(await to_thread.run_sync(metrics.exposition), headers={"Content-Type": METRICS_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
@@ -318,12 +318,12 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
         if line.strip():
             lines.append((number, line))
         if len(lines) > limits.batch_lines:
-            raise HTTPException(413, f"too many lines: a batch has at most {limits.batch_lines:,}; send several")
+            raise HTTPException(413, f"too many lines: expected at most {limits.batch_lines:,}; split the batch")
     return lines
 
 
 def _pieces(answer: Json) -> Iterator[bytes]:
-    """Yield an answer as JSON. Very many matches are split into pieces, between which other threads may run."""
+    """Yield an answer as JSON. A long list of matches is split, so that other threads can run between the pieces."""
     matches = answer.get("matches")
     if not isinstance(matches, list) or len(matches) <= _MATCHES_AT_ONCE:
         yield to_json(answer)

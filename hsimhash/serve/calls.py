@@ -1,4 +1,4 @@
-"""Run a call on the bodies of a request, either one or the lines of a batch, and answer each in order."""
+"""Run a call on the bodies in a request, and return the answers in order. A batch has one body per line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from hsimhash.serve import models
 from hsimhash.store.base import Matches
 
 Json = dict[str, object]
-_VALUES_BYTES = 4 << 20  # values of a body, besides its texts; more would block other requests for over 50 ms
-SHORTEN = "instead of a longer text send its fingerprint, which 'hsimhash fingerprint --signature' prints"
-_QUICK_MATCHES = 100  # matches that are found and sent without delaying other calls
+# Maximum size of the parsed values in a body. More would block other requests for over 50 ms.
+_VALUES_BYTES = 4 << 20
+SHORTEN = "for a longer text, send the fingerprint that 'hsimhash fingerprint --signature' prints"
+_QUICK_MATCHES = 100  # maximum number of matches to find and send without delaying other calls
 _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
@@ -44,13 +45,13 @@ class PostCall(NamedTuple):
 
 
 class Bodies:
-    """The checked lines of a call; `answers` runs them.
+    """The checked lines of a call; `answers` runs the call on them.
 
     Args:
         index: Index to use.
         call: Call to run.
         lines: Lines of JSON with their numbers.
-        timeout_s: Seconds after which queries end.
+        timeout_s: Time limit for queries, in seconds.
         most_bytes: Maximum length of a line; longer lines are rejected.
     """
 
@@ -67,11 +68,11 @@ class Bodies:
         self._bodies: dict[int, BaseModel] = {}
         self._texts: dict[int, str] = {}
         self._refused: dict[int, Json] = {}
-        self.is_unfit = False  # whether a valid body was rejected: the profile has no fingerprint for its text
+        self.is_unfit = False  # whether a valid body was rejected because its text does not have a fingerprint
         for number, line in lines:
             try:
                 if len(line) > most_bytes:
-                    raise ValueError(f"line too long: a document has at most {most_bytes:,} bytes of JSON; {SHORTEN}")
+                    raise ValueError(f"line too long: expected at most {most_bytes:,} bytes of JSON; {SHORTEN}")
                 check_values(line, _VALUES_BYTES)
                 self._take(number, call.body.model_validate_json(line))
             except ValidationError as error:
@@ -94,7 +95,7 @@ class Bodies:
         self._refused[number] = {"line": number, "error": why}
 
     def quick_answer(self) -> Json | None:
-        """Return the only answer if it is as quick as common calls, or None if it should be made in a thread."""
+        """Return the answer to a single body if it is quick to make, or None if the call should run in a thread."""
         if not self._bodies:
             return self.answers()[0]
         (body,) = self._bodies.values()
@@ -124,7 +125,7 @@ class Bodies:
         return [by_number[number] for number in self._numbers]
 
     def _made(self) -> dict[int, Signature | None]:
-        """Return the signatures of texts, None for those that are too short."""
+        """Return the signatures of texts, or None for texts that are too short."""
         if not self._texts:
             return {}
         signatures, refused = signed_texts(self._index.profile, [*self._texts.values()])
@@ -138,7 +139,7 @@ class Bodies:
 
 
 def _named(asked: CheckedBody, **answer: object) -> Json:
-    """Return an answer with the fingerprint of a request and, if it has one, its id."""
+    """Return an answer with the fingerprint of a request and its id, if it has one."""
     name = {} if asked.body.id is None else {"id": asked.body.id}
     return {**name, "fingerprint": asked.signature and format_fingerprint(asked.signature.fingerprint), **answer}
 
@@ -220,7 +221,7 @@ CALLS = (
     QUERY,
     PostCall(
         "claim",
-        "Add a document unless a near one is stored, and return that one. Of concurrent claims, one wins.",
+        "Add a document, or return the match if a near-duplicate is stored. If claims are concurrent, one wins.",
         _EXAMPLE,
         models.DocumentBody,
         models.ClaimAnswer,
@@ -229,7 +230,7 @@ CALLS = (
     ),
     PostCall(
         "add",
-        "Add a document, or replace it. The response means that it is on disk.",
+        "Add or replace a document. It is on disk when the response arrives.",
         _EXAMPLE,
         models.DocumentBody,
         models.DocumentAnswer,

@@ -1,4 +1,4 @@
-"""Additions to uvicorn: deadlines for clients that send headers or read responses slowly, and rejection of upgrades."""
+"""Extensions to uvicorn: deadlines for slow clients, and support for requests that offer an upgrade."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hsimhash.serve.app import ServeLimits
 
 
 class TimedConnection(HttpToolsProtocol):
-    """A connection that closes if its client is too slow. The application sets the deadlines of bodies.
+    """A connection that closes if its client is too slow. The application sets the deadlines for bodies.
 
     Args:
         limits: Deadlines, and the maximum size of headers.
@@ -27,12 +27,12 @@ class TimedConnection(HttpToolsProtocol):
         self._in_head, self._head_size = False, 0
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Wait for the first head."""
+        """Set a deadline for the headers of the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows asyncio's type
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; abort the connection if a head is too long."""
+        """Receive bytes; abort the connection if the headers of a request are too long."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -49,9 +49,10 @@ class TimedConnection(HttpToolsProtocol):
             self._await_head()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Parse a head again without its `Upgrade`, and then the rest. The parser drops the body of an upgrade request.
+        """Parse the headers again without `Upgrade`, then the remaining bytes.
 
-        Java's HTTP client offers HTTP/2 in its first request, which may have a body.
+        The parser drops the body of a request with an `Upgrade` header. Java's HTTP client offers HTTP/2 in its first
+        request, which may have a body.
         """
         kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
         if len(kept) == len(self.headers):
@@ -65,12 +66,12 @@ class TimedConnection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self._limits.head_s, self.transport.close)
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Start counting the bytes of the headers."""
         super().on_message_begin()
         self._in_head, self._head_size = True, 0
 
     def on_headers_complete(self) -> None:
-        """End a head, unless it will be parsed again."""
+        """Cancel the deadline for the headers, unless they will be parsed again."""
         if self.parser.should_upgrade():
             return
         self._in_head = False
@@ -79,7 +80,7 @@ class TimedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Finish the request, unless its headers will be parsed again."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -89,13 +90,13 @@ class TimedConnection(HttpToolsProtocol):
         self._stalled_timer = self._stalled_timer or self.loop.call_later(self._limits.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Continue after the client has read."""
+        """Cancel the deadline after the client has read."""
         _cancel(self._stalled_timer)
         self._stalled_timer = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadlines."""
+        """Cancel the deadlines."""
         _cancel(self._head_timer)
         _cancel(self._stalled_timer)
         super().connection_lost(exc)

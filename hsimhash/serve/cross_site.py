@@ -1,8 +1,9 @@
-"""Reject requests that a page of another site sends through a visitor's browser.
+"""Reject requests that a page on another site sends through a visitor's browser.
 
-A browser sends the host name of a page's address as `Host`, and the page's site as `Origin`. A page can make its own
-name point to this machine (DNS rebinding) and then has the same origin as this server: only the name reveals it. So a
-server without a token accepts only the names that it was configured with, and names that cannot be redirected.
+A browser sends the host name of the requested URL as `Host`, and the site of the requesting page as `Origin`. A site
+can make its own name resolve to this machine (DNS rebinding). Its pages then have the same origin as this server, and
+only the name reveals them. A server without a token therefore accepts only names that it was configured with, and names
+that cannot be redirected.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origi
 
     Args:
         headers: Headers of the request.
-        hosts: Host names of this server, besides `localhost` and IP addresses; None accepts any name.
-        origins: Origins of other pages that may send requests.
+        hosts: Host names of this server, in addition to `localhost` and IP addresses; None accepts any name.
+        origins: Other origins whose pages can send requests.
     """
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if hosts is not None and not _is_known(host, hosts):
@@ -36,8 +37,8 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origi
     if site and site.removesuffix(port) == host.removesuffix(port):
         return ""
     return (
-        f"this request was sent from a page of another site, {origin!r:.80}: only pages of this server may call it, "
-        "and pages of origins passed with 'hsimhash serve --allow-origin', which needs a token"
+        f"this request was sent by a page on another site, {origin!r:.80}: only pages on this server can call it, and "
+        "pages at origins passed with 'hsimhash serve --allow-origin', which needs a token"
     )
 
 
@@ -46,7 +47,7 @@ def _is_known(host: str, hosts: Collection[str]) -> bool:
     if match is None:
         return False
     name = match[1].strip("[]").rstrip(".")
-    if not host or name in hosts or name == "localhost" or name.endswith(".localhost"):  # HTTP/1.0 sends no name
+    if not host or name in hosts or name == "localhost" or name.endswith(".localhost"):  # HTTP/1.0 does not send it
         return True
     try:
         ip_address(name)

@@ -53,7 +53,7 @@ DocId = Annotated[
     ),
 ]
 _WHOLE = BeforeValidator(_whole)
-Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Since 1970."), _WHOLE]
+Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Milliseconds since 1970."), _WHOLE]
 # The check of `SignedBody`, as JSON Schema.
 _ONE_OF_BOTH: list[JsonValue] = [
     {"required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}, "text": {"type": "null"}}},
@@ -99,7 +99,7 @@ class SignedBody(_Body):
     @model_validator(mode="after")
     def _one_of_both(self) -> SignedBody:
         if (self.fingerprint is None) == (self.text is None):
-            raise ValueError('give either "fingerprint" or "text"')
+            raise ValueError('expected either "fingerprint" or "text"')
         if self.fingerprint is None and not (self.sketch is None and self.key is None):
             raise ValueError('"sketch" and "key" need "fingerprint"')
         return self
@@ -113,21 +113,22 @@ class SignedBody(_Body):
 
 
 class QueryBody(SignedBody):
-    """A query. The document `id` is left out of the matches."""
+    """A query. The document with this `id` is left out of the matches."""
 
     id: DocId | None = None
     max_distance: Annotated[int, Field(ge=0, le=64), _WHOLE] | None = Field(
-        None, description="Bits. Default: the index's own distance."
+        None, description="Maximum distance in bits. Default: the distance of the index."
     )
     max_sketch: Annotated[int, Field(ge=0, le=SKETCH_BITS), _WHOLE] | None = Field(
-        MAX_SKETCH, description="Bits; null: do not compare sketches."
+        MAX_SKETCH, description="Maximum number of differing bits in the sketches; null: do not compare sketches."
     )
     limit: Annotated[int, Field(ge=1, lt=1 << 63), _WHOLE] | None = Field(
-        None, description="Only this many nearest matches."
+        None, description="Return only this many of the nearest matches."
     )
     partial: bool = Field(
         False,
-        description="If parts of the index do not answer in time, return what the others found instead of status 503.",
+        description="If parts of the index do not answer in time, return the matches from the other parts instead of "
+        "status 503.",
     )
 
 
@@ -171,7 +172,7 @@ class DocumentAnswer(BaseModel):
 
 
 class ClaimAnswer(DocumentAnswer):
-    """Whether the document is new and was stored. If not, the match that was already stored."""
+    """Whether the document was new and is now stored. If not, the match that was already stored."""
 
     is_new: bool
     match: MatchAnswer | None
@@ -194,7 +195,7 @@ class FingerprintAnswer(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The error and its remedy. In a batch, also the number of its line, from 1."""
+    """The error and its remedy. In a batch, also the line number, starting at 1."""
 
     error: str
     line: int | None = None
@@ -213,19 +214,19 @@ _EXPECTED = {
     "less_than": "less than {lt}",
 }
 _GOT_CHARS = 80
-_MOST_PROBLEMS = 100  # that pydantic lists; listing all unknown fields could block other requests for half a second
+_MOST_PROBLEMS = 100  # maximum to list; listing all unknown fields could block other requests for half a second
 
 
 def refusal_of(error: ValidationError, body: type[BaseModel]) -> str:
     """Return why a body is rejected, in one line."""
     if error.error_count() > _MOST_PROBLEMS:
-        return f"more than {_MOST_PROBLEMS} unknown fields: allowed are {', '.join(body.model_fields)}"
+        return f"more than {_MOST_PROBLEMS} unknown fields: expected only {', '.join(body.model_fields)}"
     problem = error.errors(include_url=False)[0]
     kind, context = problem["type"], problem.get("ctx", {})
     place = ".".join(str(part) for part in problem["loc"])
     name = json.dumps(place, ensure_ascii=False)
     if kind == "extra_forbidden":
-        return f"unknown field {_got(place)}: allowed are {', '.join(body.model_fields)}"
+        return f"unknown field {_got(place)}: expected only {', '.join(body.model_fields)}"
     if kind == "missing":
         return f"missing field {name}"
     if kind == "json_invalid":

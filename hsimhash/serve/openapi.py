@@ -24,15 +24,15 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DESCRIPTION = (
     f"Each call accepts one body as {JSON}, or a batch as {LINES} with one body per line. The response to a batch has "
     "one line for each line that is not blank, in the same order. A rejected line gets an answer with line and error, "
-    "and the others are processed. Answers are complete, unless a query allows partial ones. Long lists of matches are "
-    "sent in parts, as fast as the client reads them; use limit to shorten them."
+    "and the other lines are processed. Answers are complete unless a query allows partial answers. Long lists of "
+    "matches are sent in parts, as fast as the client reads them; use limit to shorten them."
 )
 _REFUSALS = {
     "400": "The body is invalid.",
     "401": "The bearer token is missing or wrong.",
-    "403": "A page of another site sent the request, its Host is unknown, or the index is read-only.",
+    "403": "A page on another site sent the request, its Host header is unknown, or the index is read-only.",
     "408": "The body did not arrive in time.",
-    "409": "The body is valid, but the profile has no fingerprint for its text, for example because it is too short.",
+    "409": "The body is valid, but its text does not have a fingerprint, for example because it is too short.",
     "413": "The body is too long, or has too many lines.",
     "415": f"The content type is neither {JSON} nor {LINES}, or the body is compressed.",
     "500": "An internal error; the server's log has details.",
@@ -119,10 +119,10 @@ def _post(call: PostCall) -> dict[str, object]:
 def _looks() -> dict[str, object]:
     """Return the endpoints for health checks, which do not need a token."""
     done: dict[str, object] = {"200": {"description": "Yes."}}
-    alive = {"operationId": "healthz", "summary": "Whether the server runs.", "security": [], "responses": done}
+    alive = {"operationId": "healthz", "summary": "Check that the server runs.", "security": [], "responses": done}
     ready = {
         "operationId": "readyz",
-        "summary": "Whether the store answers.",
+        "summary": "Check that the store responds.",
         "security": [],
         "responses": {**done, "503": _refusal(_REFUSALS["503"])},
     }

@@ -23,18 +23,18 @@ from hsimhash.serve.openapi import JSON, METRICS
 
 FORM = "application/x-www-form-urlencoded"
 MATCHES_SHOWN = 20
-_FORM_FIELDS = 8  # more are refused
+_FORM_FIELDS = 8  # maximum number of fields; more are rejected
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _GET = {
     "/healthz": "Check that the server runs.",
-    "/readyz": "Check that the store answers.",
+    "/readyz": "Check that the store responds.",
     METRICS: "Get metrics for Prometheus.",
 }
 _OPENAPI = "/openapi.json"
 
 
 class IndexFacts(NamedTuple):
-    """The facts about the index on the page."""
+    """The facts about the index that the page shows."""
 
     url: str
     profile: str
@@ -70,7 +70,7 @@ class QueryForm:
 
 
 class FormAnswer(NamedTuple):
-    """The result of a form: the answer to the query, or the reason why there is none."""
+    """The result of a form: the answer to the query, or an error."""
 
     answer: Mapping[str, object] | None = None
     error: str = ""
@@ -142,5 +142,5 @@ class FrontPage:
 
 
 def base_of(scheme: str, host: str) -> str:
-    """Return the beginning of the server's URLs; for an invalid host, that of the default address."""
+    """Return the base URL of the server; for an invalid host, the URL of the default address."""
     return f"{scheme}://{host}" if _HOST.fullmatch(host) else "http://127.0.0.1:8343"

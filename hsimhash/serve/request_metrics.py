@@ -1,4 +1,4 @@
-"""Metrics of a server: count requests around the application."""
+"""Metrics of a server: wrap the application to count and time its requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hsimhash.metrics import Meters
 
-LOOK_S = 1.0  # between two counts of a process's connections, which any process may report
+LOOK_S = 1.0  # time between two counts of the open connections of this process
 
 
 class Watched:
@@ -27,7 +27,7 @@ class Watched:
         self._app, self._meters, self._routes, self._skipped = app, meters, routes, skipped
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the application does."""
+        """Run the application, and count the request."""
         if scope["type"] == "lifespan":
             looking = asyncio.create_task(self._look())
             try:

@@ -1,14 +1,15 @@
-"""Run large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with them.
+"""Run large jobs on Spark, from DataFrames to DataFrames; the driver's memory does not grow with the data.
 
-`fingerprints` and `dedup` take texts; `pairs`, `clusters`, `write_tables` and `bulk_load` take what `fingerprints`
-returns. `text=` and `id=` name the columns. `fingerprints` is lazy; all others run jobs when they are called.
+`fingerprints` and `dedup` take texts; `pairs`, `clusters`, `write_tables` and `bulk_load` take the result of
+`fingerprints`. `text=` and `id=` name the columns. `fingerprints` is lazy; all other functions run jobs when they are
+called.
 
-`dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions on
+`dedup_files` and `fitted_to_files` learn from files how rare words are, for profiles such as auto-3. The functions for
 DataFrames do not: write a table with 'hsimhash fit', and pass `profile="auto-3:rarity=TABLE"`. `pairs` and `clusters`
 need the profile that made the keys.
 
 This package needs PySpark 3.5 or newer; hsimhash and pyarrow must be installed on the executors. Work is cut into parts
-that one task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
+that one task holds in memory as arrays; between tasks, parts are sent as bytes, not as rows.
 """
 
 import importlib
@@ -56,7 +57,7 @@ __all__ = [
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import bulk loads on first use, because they need the HBase store, and every task would have to load it."""
+        """Import bulk loads on first use; otherwise every task would load the HBase store, which they need."""
         if name in ("BulkLoadTotals", "bulk_load", "bulk_load_files"):
             return getattr(importlib.import_module("hsimhash.spark.bulk_loading"), name)
         raise AttributeError(f"module 'hsimhash.spark' has no attribute {name!r}")

@@ -1,12 +1,12 @@
 """Load documents into an index on HBase as HFiles made by Spark tasks, as 'hsimhash bulk-load' does on one machine.
 
-The steps are those of `store/hbase/files/load_steps.py`. Their state is in the stage, so that another driver can
-continue: it keeps what was staged completely, and rebuilds the rest. Each load has its own folder in the stage, named
-after its token. Tasks of a killed driver may still be running, but they can only write to that folder:
+`store/hbase/files/load_steps.py` defines the steps. Their state is in the stage, so that another driver can continue:
+it keeps completely staged data, and rebuilds everything else. Each load has its own folder in the stage, named after
+its token. Tasks of a killed driver may still be running, but they can only write to that folder:
 
-| folder | what |
+| folder | content |
 |---|---|
-| `documents` | the documents to write, after comparison with the table, as Parquet so that all readers see the same |
+| `documents` | the documents to write, after comparison with the table; as Parquet, so that every read gets the same |
 | `rows`, `registers` | HFiles, one per part of a region (`region_hfiles.py`) |
 """
 
@@ -50,7 +50,7 @@ from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"
-TASK_BYTES = 200 << 20  # approximate memory for the rows that a task holds
+TASK_BYTES = 200 << 20  # approximate memory for the rows in a task
 _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
 
 
@@ -85,31 +85,31 @@ def bulk_load(
     """Load documents into an index on HBase as HFiles; the same call resumes after any interruption.
 
     Drawer rows and listings are loaded first, then registers. If an id is repeated, the document with the greatest
-    position counts, and among equal positions the one first seen last. Documents that are already in the table with the
-    same values are skipped, and keep the time they were first seen.
+    position is used or, among equal positions, the one with the latest `first_seen`. Documents that are already in the
+    table with the same values are skipped, and keep the time they were first seen.
 
     Args:
-        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, and `first_seen` as a timestamp or
-            ms since 1970, by default now. Rows without an id or a fingerprint are skipped. The DataFrame is read
-            several times, so cache it if it is costly to compute.
-        id: Column of ids, strings or whole numbers.
+        documents: DataFrame with a column of ids, `fingerprint` and optionally `sketch`, `key` and `first_seen`, which
+            is a timestamp or ms since 1970, by default now. Rows without an id or a fingerprint are skipped. The
+            DataFrame is read several times, so cache it if it is costly to compute.
+        id: Column of ids: strings or whole numbers.
         store: URL of the index; executors must be able to reach its gateways.
-        options: Options of the stage, which the driver, the executors and the region servers must be able to open.
+        options: Options for the stage, which the driver, the executors and the region servers must be able to open.
         profile: Profile that made the fingerprints, or its name. Default: the index's profile, without a check.
         position: Column that orders the documents.
         observer: Receives progress.
 
     Returns:
-        The counts; None if the observer received commands for others to run instead.
+        The counts; None if the observer received commands to run elsewhere instead.
 
     Raises:
         ValueError: A column is missing or of another type, or the store is not on HBase; nothing was done.
-        IndexNotFoundError, ProfileMismatchError: There is no such index; nothing was done.
-        HsimhashError: The stage belongs to another load or cannot be written, and nothing was done; or a step failed,
+        IndexNotFoundError, ProfileMismatchError: The index does not exist or has another profile; nothing was done.
+        HsimhashError: The stage belongs to another load or cannot be written, and nothing was done. Or a step failed,
             and the message explains what the same call will do next.
     """
     if LoadsFiles not in backend_of(store).capabilities:
-        raise ValueError(f"{store} is not on HBase, but a bulk load writes HBase files; name an index on HBase")
+        raise ValueError(f"{store} is not on HBase, but a bulk load writes HBase files; pass an index on HBase")
     with opened_index(store, Opening(JOB_DEADLINE_S), profile=profile) as index:
         given = given_rows(documents, id, position, has_signatures=index.store.record.has_signatures)
         place = absolute_place(options.stage)
@@ -129,7 +129,7 @@ def bulk_load_files(
     options: StageOptions,
     observer: Observer = UNWATCHED,
 ) -> BulkLoadTotals | None:
-    """Load the documents of files into an index on HBase; see `bulk_load`. Of repeated ids the last one counts.
+    """Load the documents in files into an index on HBase; see `bulk_load`. If an id is repeated, the last one is used.
 
     Args:
         spark: The session.
@@ -149,7 +149,7 @@ def bulk_load_files(
 
 
 def _job_of(given: DataFrame, store: str) -> tuple[int, str]:
-    """Return the number of documents, and a name that identifies their load by the index and a checksum."""
+    """Return the number of documents, and a name that identifies their load by a checksum and the index."""
     number = F.xxhash64("id", *SIGNATURE, "first_seen").cast("decimal(38,0)")
     count, total = given.agg(F.count("*"), F.sum(number)).first()
     return count, f"{count:,} documents on Spark, {int(total or 0) % (1 << 64):016x}, into {store_name(store)}"
@@ -203,7 +203,7 @@ class _Load:
         return loaded.added
 
     def _staged(self, given: DataFrame, state: LoadState, observer: Observer) -> LoadState:
-        """Write the documents of the load that was begun, then their HFiles."""
+        """Write the documents of the load in `state`, then their HFiles."""
         folder, spark, steps = self._keeper.folder(state.token), given.sparkSession, self._steps
         place = f"{steps.stage.url}/{folder}{DOCUMENTS}"
         task = _Comparing(str(self._address), self._record, self._ttl_s, state, has_documents=steps.has_documents())

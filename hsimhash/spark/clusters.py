@@ -1,4 +1,4 @@
-"""Cluster documents and choose the one to keep in each cluster, as 'hsimhash dedup' does."""
+"""Cluster documents and choose the document to keep in each cluster, as 'hsimhash dedup' does."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ def clusters(
         clusters(fingerprints(pages, text="body"), id="url").where("kept")
 
     Args:
-        documents: As for `pairs`. Documents without a fingerprint are clusters of their own; those without an id are
+        documents: As for `pairs`. A document without a fingerprint is a cluster of its own; documents without an id are
             skipped.
         id: As for `pairs`.
         max_distance: As for `pairs`.
         max_sketch: As for `pairs`.
         profile: As for `pairs`.
-        method: `star`: every document is near the kept one; `components`: documents are connected by a chain of near
-            ones.
-        max_cluster_size: Components of more documents are cut into stars.
-        position: Column by which to choose the kept document: the one with the least value, then with the smallest id.
-            Default: the one with the smallest id.
-        limits: Memory limits for tasks. In addition, one task holds the near pairs within a component.
+        method: `star`: every document is near the kept document; `components`: documents are connected by a chain of
+            near documents.
+        max_cluster_size: Components with more documents are split into stars.
+        position: Column by which to choose the kept document: the document with the least value or, among equal values,
+            with the smallest id. Default: the document with the smallest id.
+        limits: Memory limits for tasks. In addition, one task holds all near pairs within a component.
 
     Returns:
         The column of ids; `cluster`, the smallest id in its cluster; `kept`, whether the document is kept; `kept_id`,
-        the id of the kept document; `distance` to that document, in bits; `size` of the cluster; `diameter`, the
-        greatest distance within it.
+        the id of the kept document; `distance`, from the kept document, in bits; `size`, of the cluster; `diameter`,
+        the greatest distance within the cluster.
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
@@ -83,16 +83,16 @@ def clusters(
 
 
 def clustered(documents: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Return the table of clusters; in each cluster, the document with the least `position`, then id, is kept."""
+    """Return the table of clusters; in each cluster, the document with the least (`position`, id) is kept."""
     vertices = vertices_of(documents, F.col("position"), options, rank=[F.col("position")])
     without = documents.where("fingerprint is null and id is not null").select("id")
     return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
 
 
 def kept_vertices(vertices: Vertices, options: SparkDedupOptions) -> DataFrame:
-    """Compute the kept vertex for each vertex that has a near one: `number`, `kept` and `cut`.
+    """Compute the kept vertex for each vertex that has a near vertex: `number`, `kept` and `cut`.
 
-    `cut` is the least vertex of the component if it was too large and so cut into stars, else null.
+    `cut` is the least vertex of the component if the component was too large and was split into stars, else null.
     """
     return materialized(_kept_vertices(vertices, options))
 
@@ -144,7 +144,7 @@ def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
 
 
 def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Return the table of pairs of each dropped document and the one kept for it, which is `left`."""
+    """Return the pairs of each dropped document and the document kept for it, which is `left`."""
     own = vertices.rows.join(kept.select("number", F.col("kept").alias("centre")), "number", "left")
     own = own.select(*SIGNATURE, F.coalesce("centre", "number").alias("centre"))
     centres = vertices.rows.select(
@@ -170,7 +170,7 @@ def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptio
 
 
 def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:
-    """Return the greatest distance in each cluster of several vertices; one task holds a cluster's fingerprints."""
+    """Return the greatest distance in each cluster with several vertices; one task holds a cluster's fingerprints."""
     several = whole.where("vertices > 1").select("kept")
     members = own.select("kept", "fingerprint").join(several, "kept")
     return grouped_evenly(members, "kept").mapInArrow(_measured, "kept bigint, diameter int")
@@ -188,7 +188,7 @@ def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def alone(ids: DataFrame) -> DataFrame:
-    """Return the rows of documents that cannot have near ones; `ids` has their `id`."""
+    """Return rows for documents that cannot have near documents; `ids` has the column `id`."""
     return ids.select(
         "id",
         F.col("id").alias("cluster"),

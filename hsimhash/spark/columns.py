@@ -1,7 +1,7 @@
 """Work with columns of DataFrames: fingerprints as columns, and steps that several jobs share.
 
-Spark does not have unsigned numbers, so a fingerprint, a sketch or a key is a signed `bigint` with the same 64 bits;
-`hex(fingerprint)` shows its digits. A sketch or a key of 0, or null, means that there is none.
+Spark does not have unsigned numbers, so fingerprints, sketches and keys are signed `bigint` values with the same 64
+bits; `hex(fingerprint)` shows the digits. A value of 0 or null means that a sketch or a key is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hsimhash.fingerprint.keys import COUNT_SHIFT, PART_TAGS, PARTS, SHIFTS, TAG
 from hsimhash.store.urls import holds_password, masked
 
 SIGNATURE = ("fingerprint", "sketch", "key")
-LEAST_ROWS = 1 << 16  # fewest rows worth a task
+LEAST_ROWS = 1 << 16  # minimum number of rows that is worth a task
 SIGN = 1 << 63
 _HASH_SEED = 42  # seed of the hash by which Spark chooses a row's partition
 
@@ -69,7 +69,7 @@ def has_signatures(documents: DataFrame) -> bool:
 
 
 def signature_columns(documents: DataFrame) -> list[Column]:
-    """Return fingerprint, sketch and key as `bigint`; a missing sketch or key is 0."""
+    """Return the columns fingerprint, sketch and key as `bigint`; a missing sketch or key is 0."""
     found = [bits_of(documents, "fingerprint").alias("fingerprint")]
     for name in SIGNATURE[1:]:
         there = name in documents.columns
@@ -120,22 +120,22 @@ def key_parts(key: Column, keying: Keying) -> Column:
 
 
 def by_key_part(rows: DataFrame, keying: Keying) -> DataFrame:
-    """Return each row once for each part of its `key`, with the column `part`; rows without a key are dropped."""
+    """Return each row once for every part of its `key`, in the column `part`; rows without a key are dropped."""
     return rows.where("key <> 0").withColumn("part", F.explode(key_parts(F.col("key"), keying)))
 
 
 def materialized(rows: DataFrame) -> DataFrame:
     """Compute the rows now and only once; readers do not compute them again.
 
-    If the session has a checkpoint folder (`setCheckpointDir`), the rows are written there and survive lost executors.
-    Otherwise executors keep them, and the job fails if one of these is lost.
+    If the session has a checkpoint folder (`setCheckpointDir`), the rows are written to it and survive lost executors.
+    Otherwise, executors keep the rows, and the job fails if an executor with rows is lost.
     """
     has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
 
 
 def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, Any]]:
-    """Return the materialized rows, and aggregates of them by name, without another job."""
+    """Return the materialized rows, and aggregates over them by name, without another job."""
     observation = Observation()
     named = [value.alias(name) for name, value in what.items()]
     return materialized(rows.observe(observation, *named)), observation.get
@@ -148,7 +148,7 @@ def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
 
 
 def absolute_place(place: str) -> str:
-    """Return a path as absolute, so that it does not depend on the working folder; a URL unchanged."""
+    """Return an absolute path, so that it does not depend on the working folder; a URL is returned unchanged."""
     return place if "://" in place else str(Path(place).absolute())
 
 
@@ -163,7 +163,7 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
     """
     for name in (place, *inputs):
         if holds_password(name):
-            raise ValueError(f"{masked(name)} contains a password; remove it, and put it into Spark's configuration")
+            raise ValueError(f"{masked(name)} contains a password; move it to Spark's configuration")
     files, path = reached_path(spark, place)
     own = f"{files.makeQualified(path)}/"
     for name in inputs:
@@ -172,9 +172,7 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
         if own.startswith(other) or other.startswith(own):
             raise ValueError(f"{place} is the input {name}, or one is inside the other; choose another place")
     if not overwrite and files.exists(path):
-        raise ValueError(
-            f"there are already results in {place}, or other files; choose another place, or overwrite them"
-        )
+        raise ValueError(f"{place} already has results or other files; choose another place, or overwrite them")
 
 
 def write_mode(*, overwrite: bool) -> str:
@@ -183,7 +181,7 @@ def write_mode(*, overwrite: bool) -> str:
 
 
 def unsigned(column: pa.Array) -> Uint64s:
-    """Return a column of an Arrow batch as unsigned numbers in numpy."""
+    """Return a column of an Arrow batch as an array of unsigned numbers."""
     values: Uint64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
     return values
 
@@ -194,7 +192,7 @@ def signed(values: Uint64s) -> pa.Array:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iterator[pa.Table]:
-    """Join batches until they have enough rows; by default all batches of a task, if there are any."""
+    """Join batches until they have enough rows; by default, join all batches of a task, if there are any."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -208,7 +206,7 @@ def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iter
 
 
 def partition_keys(count: int) -> list[int]:
-    """Return one key per partition; `repartition(count, key)` moves rows with that key to that partition."""
+    """Return one key per partition; `repartition(count, key)` moves rows with a key to its partition."""
     found: dict[int, int] = {}
     key = 0
     while len(found) < count:
@@ -219,17 +217,17 @@ def partition_keys(count: int) -> list[int]:
 
 
 def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None) -> DataFrame:
-    """Put all rows with the same value of a column into one task, and about the same number of rows into each task.
+    """Put all rows with the same value in a column into one task, and about the same number of rows into each task.
 
-    Spark places groups by their hashes, so a task may get several large groups while most get hardly a row. Here large
-    groups are placed one after the other, each in the task with the fewest rows; only small groups are placed by their
-    hashes. No task is planned for less than half of the largest group, or for so few rows that starting it takes
-    longer.
+    Spark places groups by their hashes, so one task may get several large groups while most tasks get hardly any rows.
+    Here, large groups are placed one after another, each in the task with the fewest rows; only small groups are placed
+    by their hashes. No task is planned for less than half of the largest group, or for so few rows that starting the
+    task takes longer than processing them.
 
     Args:
         rows: Rows to place.
         name: Name of the column, a `bigint`.
-        counted: Rows in which to count the sizes of groups, if that is cheaper than in `rows`; they also have the
+        counted: Rows in which to count the sizes of groups, if that is cheaper than in `rows`; must also have the
             column.
     """
     tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
@@ -254,29 +252,29 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
 
 
 def column_named(name: str) -> Column:
-    """Return the column with that name, which may contain any characters."""
+    """Return the column with a name, which may contain any characters."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")
 
 
 def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *kinds: type[DataType]) -> Column:
-    """Return a column whose name a caller passed.
+    """Return a column whose name the caller passed.
 
     Args:
         documents: DataFrame with the column.
         name: Name of the column.
-        argument: Keyword argument that had the name, for messages.
+        argument: Keyword argument with which the name was passed, for messages.
         wanted: Description of the values, for messages.
         kinds: Types that the column may have.
 
     Raises:
         TypeError: `documents` is not a DataFrame of a Spark session that this process drives.
-        ValueError: There is no such column, there are several, or it has another type.
+        ValueError: There is no such column, there are several such columns, or it has another type.
     """
     check_frame(documents)
     if name not in documents.columns:
         raise ValueError(
-            f"there is no column {name!r}; name the column of {wanted} by {argument}=; "
+            f"there is no column {name!r}; name the column of {wanted} with {argument}=; "
             f"the columns are {columns_of(documents)}"
         )
     if documents.columns.count(name) > 1:
@@ -284,7 +282,7 @@ def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *k
     kind = documents.schema[name].dataType
     if not isinstance(kind, kinds):
         raise ValueError(
-            f"column {name!r} is {kind.simpleString()}: expected {wanted}; cast it, or name another column by "
+            f"column {name!r} is {kind.simpleString()}: expected {wanted}; cast it, or name another column with "
             f"{argument}=; the columns are {columns_of(documents)}"
         )
     return column_named(name)
@@ -296,16 +294,18 @@ def columns_of(documents: DataFrame) -> str:
 
 
 def check_frame(documents: DataFrame) -> None:
-    """Raise `TypeError` if this is not a Spark DataFrame, or is one of Spark Connect."""
+    """Raise `TypeError` if `documents` is not a Spark DataFrame, or if it belongs to Spark Connect."""
     kind = f"{type(documents).__module__}.{type(documents).__qualname__}"
     if not hasattr(documents, "sparkSession"):
-        raise TypeError(f"expected a DataFrame of Spark, got {kind}; make one with spark.createDataFrame(…)")
+        raise TypeError(f"expected a Spark DataFrame, got {kind}; create one with spark.createDataFrame(…)")
     if not hasattr(documents, "_jdf"):
-        raise TypeError(f"got {kind}: Spark Connect is not supported; use a session of SparkSession.builder.master(…)")
+        raise TypeError(
+            f"got {kind}: Spark Connect is not supported; use a session from SparkSession.builder.master(…)"
+        )
 
 
 def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[str] = ()) -> None:
-    """Raise `ValueError` if documents have columns that a result adds; Spark does not distinguish `id` and `ID`."""
+    """Raise `ValueError` if documents already have a column that a result adds; Spark ignores the case of names."""
     added, given = {name.lower() for name in names}, [name for name in documents.columns if name not in besides]
     if taken := [name for name in given if name.lower() in added]:
         shown = ", ".join(map(repr, taken))
@@ -318,7 +318,7 @@ def id_of(documents: DataFrame, name: str) -> Column:
 
 
 def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column]]:
-    """Return the column of ids, and fingerprint, sketch and key as `signature_columns` does.
+    """Return the column of ids, and the columns that `signature_columns` returns.
 
     Raises:
         TypeError: See `check_frame`.
@@ -333,14 +333,14 @@ def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column
 
 
 def signed_documents(documents: DataFrame, id: str, position: str | None) -> DataFrame:
-    """Return `id`, `fingerprint`, `position`, and `sketch` and `key` if there are any; see `id_and_signature`."""
+    """Return `id`, `fingerprint`, `position`, and `sketch` and `key` if either exists; see `id_and_signature`."""
     doc_id, signature = id_and_signature(documents, id)
     there = signature if has_signatures(documents) else signature[:1]
     return documents.select(doc_id, *there, position_of(documents, position).alias("position"))
 
 
 def position_of(documents: DataFrame, name: str | None) -> Column:
-    """Return a column that orders documents, nulls last; without a name it is constant, so only ids decide."""
+    """Return a column that orders documents, nulls last; without a name, it is constant, so that only ids decide."""
     if name is None:
         return F.lit(0)
     own = named_column(documents, name, "position", "values in order", DataType)

@@ -1,8 +1,8 @@
-"""Find connected components of edges by alternating distributed steps, and stars within the components.
+"""Find connected components of edges by alternating two distributed steps, and find stars within the components.
 
 *Large star*: every vertex connects its greater neighbours to the least vertex among itself and its neighbours. *Small
 star*: it connects itself and its smaller neighbours to that vertex. Both steps keep connected vertices connected. They
-repeat until nothing changes; then every component is a star around its least vertex. Source: Kiveris, Lattanzi,
+repeat until nothing changes; then each component is a star around its least vertex. Source: Kiveris, Lattanzi,
 Mirrokni, Rastogi, Vassilvitskii, "Connected Components in MapReduce and Beyond", SoCC 2014.
 """
 
@@ -23,21 +23,21 @@ from hsimhash.pairs.clusters import forest, star_centres
 from hsimhash.pairs.crowds import Crowd, NearRule, links, without_subsets
 from hsimhash.spark.columns import SIGNATURE, gathered, grouped_evenly, materialized, unsigned
 
-EDGES_AT_ONCE = 1 << 22  # edges that one task joins, 16 bytes each
-FEWER = 8  # factor by which the number of tasks is reduced if one task could not hold the remaining edges
+EDGES_AT_ONCE = 1 << 22  # maximum number of edges that one task joins, 16 bytes each
+FEWER = 8  # factor by which to reduce the number of tasks if one task cannot hold the remaining edges
 _MEMBER = ("crowd", "number", *SIGNATURE)
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
     """Return the least vertex in the component of each vertex, as `number` and `root`, from edges (`low` < `high`).
 
-    Every task first drops edges between vertices that are already connected. If few enough edges remain, one task does
-    the rest; otherwise the steps described above do.
+    Every task first drops edges between vertices that are already connected. If few enough edges remain, a single task
+    finds the components; otherwise, the two steps described above find them.
     """
     joined = partial(_spanning, at_once)
     found = materialized(edges.select("low", "high").mapInArrow(joined, "low bigint, high bigint"))
     before, after = None, _summed(found)
-    if after[0] > at_once:  # each task may have found edges that join the same vertices
+    if after[0] > at_once:  # several tasks may have kept edges that join the same vertices
         fewer = found.coalesce(max(2, found.rdd.getNumPartitions() // FEWER))
         found = materialized(fewer.mapInArrow(joined, "low bigint, high bigint"))
         after = _summed(found)
@@ -76,7 +76,7 @@ def _small_star(edges: DataFrame) -> DataFrame:
 
 
 def _spanning(at_once: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a spanning forest: fewer edges that connect the same vertices; about `at_once` edges are held at a time."""
+    """Yield a spanning forest: fewer edges that connect the same vertices; holds about `at_once` edges at a time."""
     held, count = list[pa.RecordBatch](), 0
     for batch in batches:
         held.append(batch)
@@ -95,9 +95,9 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def crowd_links(crowds: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
-    """Return edges (`low` < `high`) that connect the near members of each crowd, at most as many as it has members.
+    """Return edges (`low` < `high`) that connect the near members of each crowd, at most one edge per member.
 
-    One task processes a crowd and takes about 100 bytes for each member.
+    Each crowd is processed by one task, which takes about 100 bytes per member.
     """
     linked = partial(_linked, rule, keying)
     return grouped_evenly(crowds.select(*_MEMBER), "crowd").mapInArrow(linked, "low bigint, high bigint")
@@ -111,7 +111,7 @@ def _linked(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -
 
 
 def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
-    """Return the crowds in some rows, without most of those that are subsets of another one."""
+    """Return the crowds in some rows, without most of the crowds that are subsets of another crowd."""
     named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
     numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
     columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
@@ -125,7 +125,7 @@ def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
 def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
     """Return the kept vertex of each vertex's star, as `number` and `kept`, from edges and crowds.
 
-    One task processes a component and takes about 100 bytes for each of its edges and members.
+    Each component is processed by one task, which takes about 100 bytes per edge and per member of a crowd.
     """
     roots = roots.select(F.col("number").alias("one"), "root")
     rows = edges.join(roots, F.col("low") == F.col("one"))

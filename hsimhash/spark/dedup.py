@@ -1,4 +1,4 @@
-"""Deduplicate files on many machines; writes pairs, clusters and what to keep as folders of Parquet."""
+"""Deduplicate files on many machines; writes pairs, clusters and lists of what to keep as folders of Parquet files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from hsimhash.spark.vertices import SparkDedupOptions, Vertices, pair_rows, vert
 
 TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
 
-ALL_PAIRED = 1 << 12  # most documents of which one task lists all pairs; n documents may have n² / 2
+ALL_PAIRED = 1 << 12  # maximum number of documents for which one task lists all pairs; there may be n² / 2
 WRITERS = 2
 
 
 class SparkDedupSummary(NamedTuple):
-    """The result of a run: the counts, and the documents from which word weights were learnt, as in `DedupSummary`."""
+    """The result of a run: the counts, and what word weights were learnt from, as in `DedupSummary`."""
 
     totals: Totals
     learnt: Learnt | None
@@ -51,24 +51,24 @@ def dedup_files(
     overwrite: bool = False,
     observer: Observer = UNWATCHED,
 ) -> SparkDedupSummary:
-    """Find near-duplicates in files, and write what to keep.
+    """Find near-duplicates in files, and write which documents to keep.
 
     Args:
         spark: The session.
         inputs: Files, folders, globs or URLs of Parquet or JSON lines.
-        folder: Path or URL in which a folder of Parquet is written for each of `TABLES`, `stats` last. `pairs` and
-            `clusters` have the columns of the functions with these names; `keep`, `drop` and `short` have ids;
-            `rejects` has the invalid records and the reasons.
+        folder: Path or URL under which a folder of Parquet files is written for each of `TABLES`, with `stats` last.
+            `pairs` and `clusters` have the columns that the functions with these names return; `keep`, `drop` and
+            `short` have ids; `rejects` has the invalid records and the reasons.
         records: How to read the files, and which document of a cluster to keep.
         options: How to compare and cluster documents.
         overwrite: Whether to replace existing results.
-        observer: Receives the stage of the job.
+        observer: Receives the stage of the job, and warnings.
 
     Returns:
-        The counts, and the documents from which word weights were learnt; `stats` has the same.
+        The counts, and what word weights were learnt from; the table `stats` has the same values.
 
     Raises:
-        ValueError: A column is missing, or there are already results.
+        ValueError: A column is missing, or `folder` already has results.
     """
     check_place(spark, folder, inputs, overwrite=overwrite)
     profile = fitted_to_files(spark, inputs, records, options.fit, observer)
@@ -147,7 +147,7 @@ def _write_few(
 
 
 def _few_counts(is_counted: Column) -> dict[str, Column]:
-    """Return counts over the rows of `cluster_at_once`; `is_counted` marks pairs, except those of equal documents."""
+    """Return counts over the rows of `cluster_at_once`; `is_counted` marks pairs, except pairs of equal documents."""
     return {
         "dropped": F.count_if(~F.col("kept")),
         "clusters": F.count_if(F.col("kept") & (F.col("size") > 1)),
@@ -185,10 +185,10 @@ def _write_many(
 
 
 def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: Observer) -> None:
-    """Warn if so many documents share a key that comparing all of them is not sensible."""
+    """Warn if so many documents share keys that comparing all of them is not sensible."""
     keys = documents.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing"))
     keys = keys.withColumn("pairs", F.expr("sharing * (sharing - 1) div 2"))
-    # Pairs with the same key are counted once; other pairs once for each part that they share.
+    # Pairs with the same key are counted once; all other pairs are counted once for each part that they share.
     parts = (
         by_key_part(keys, keying).groupBy("part").agg(F.sum("sharing").alias("sharing"), F.sum("pairs").alias("same"))
     )
@@ -196,8 +196,8 @@ def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: O
     about = others + (keys.agg(F.sum("pairs")).first()[0] or 0)
     if about > count:
         observer.say(
-            f"up to {about:,} pairs of documents share a key: each is compared, and listed if the sketches agree; "
-            f"--pairs kept lists each dropped document with the one kept for it"
+            f"up to {about:,} pairs of documents share a key: each pair is compared, and listed if the sketches agree; "
+            f"--pairs kept lists only each dropped document and the one kept for it"
         )
 
 
@@ -221,7 +221,7 @@ class _Results:
     mode: str
 
     def write(self, tables: Mapping[str, DataFrame]) -> None:
-        """Write tables, two at a time, so that the driver plans one while the tasks of the other run."""
+        """Write tables, two at a time, so that the driver plans one table while the tasks of the other run."""
         with ThreadPoolExecutor(WRITERS) as pool:
             for _ in pool.map(self._write, tables, tables.values()):
                 pass
@@ -272,7 +272,7 @@ def _totals(
 
 
 def _pair_counts(results: _Results, vertices: Vertices, options: SparkDedupOptions) -> tuple[int, int | None]:
-    """Return the number of near pairs of different documents, or of listed pairs, and how many were found by key."""
+    """Return the number of near pairs, without equal documents or as listed, and how many were found by key."""
     pairs = vertices.edges if options.pairs == "all" else results.read("pairs")
     is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
     near = pairs.where(is_near)

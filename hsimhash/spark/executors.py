@@ -1,4 +1,4 @@
-"""Send work to executors. If an executor's Python lacks hsimhash or a dependency, the error has the remedy."""
+"""Send work to executors. If an executor's Python lacks hsimhash or a dependency, the error explains the remedy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class OnExecutors:
-    """Work for `mapInArrow`, pickled so that an executor without hsimhash raises a clear error."""
+    """Work for `mapInArrow`, pickled in a way that makes an executor without hsimhash raise a clear error."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the work; called only if it was not pickled."""
+        """Do the work; called only if this object was not pickled."""
         return self._work(batches)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Work], tuple[bytes]]:
@@ -26,7 +26,7 @@ class OnExecutors:
 
 
 def _received(pickled: bytes) -> Work:
-    """Unpickle the work. hsimhash may be missing here, so this uses only the standard library."""
+    """Unpickle the work. hsimhash may be missing on the executor, so this uses only the standard library."""
     import pickle
     import socket
     import sys
@@ -36,7 +36,7 @@ def _received(pickled: bytes) -> Work:
     except ModuleNotFoundError as error:
         raise RuntimeError(
             f"the executor on {socket.gethostname()} cannot import {error.name} with {sys.executable}: install "
-            "hsimhash for that Python on every node, or ship an environment (spark.archives), as its guide shows"
+            "hsimhash for that Python on every node, or ship an environment (spark.archives), as the Spark guide shows"
         ) from None
     return work
 

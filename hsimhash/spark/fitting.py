@@ -1,7 +1,7 @@
-"""Fit a rarity table to the texts of files, as 'hsimhash dedup' does: the same documents give the same table.
+"""Fit a rarity table to the texts in files, as 'hsimhash dedup' does: the same documents give the same table.
 
-Each task keeps the texts with the lowest hashes among its records. The texts with the lowest hashes of all form the
-sample.
+Each task keeps the texts with the lowest hashes among its records. Among these texts, those with the lowest hashes
+form the sample.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def fit_files(
         spark: The session.
         inputs: As for `read_documents`.
         records: How to read them; the profile must weigh features by rarity.
-        sample: Most texts in the sample. Default: see `sample_size`.
+        sample: Maximum number of texts in the sample. Default: see `sample_size`.
     """
     reading, profile = replace(records, keep=(Policy("first"),)), records.profile
     least = read_texts(spark, inputs, reading, partial(_least, sample), "hash bigint, text string")
@@ -79,7 +79,7 @@ def fit_files(
 
 
 def _least(sample: int | None, options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the texts of a task that may be in the sample, with hashes as signed numbers that keep their order."""
+    """Yield the texts of a task that may be in the sample, with hashes as signed numbers in the same order."""
     fit = Fit(options.profile, sample)
 
     def sifted() -> Iterator[pa.RecordBatch]:
@@ -112,7 +112,7 @@ def _featured(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _fitted(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the table of the sample, given in order; nothing if no two texts have a feature in common."""
+    """Yield the table for the sample, which is given in order; yield nothing if no two texts share a feature."""
     try:
         table = fitted_table(profile, _features_in(batches))
     except ValueError:

@@ -16,7 +16,7 @@ from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.signatures import signed_rows
 from hsimhash.spark.vertices import SparkDedupOptions, keying_of
 
-_ID = "hsimhash id"  # column by which results are joined; its name is unlikely in documents
+_ID = "hsimhash id"  # column by which results are joined; documents are unlikely to have it
 
 
 def dedup(
@@ -32,19 +32,19 @@ def dedup(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return documents with the cluster of each, and whether to keep it, as 'hsimhash spark dedup' decides.
+    """Return documents with the cluster of each document and whether to keep it, as 'hsimhash spark dedup' decides.
 
-    The call runs Spark jobs. It fingerprints the texts only once, and keeps the signatures; see `materialized`.
+    The call runs Spark jobs. It fingerprints the texts only once and keeps the signatures; see `materialized`.
 
     Example:
         dedup(pages, text="body", id="url").where("keep").drop("cluster", "keep")
 
     Args:
         documents: DataFrame with one row per document. It is read several times and must return the same rows each
-            time, so cache it if it is costly to compute or may change. Documents whose text is null or too short are
-            kept, each as a cluster of its own.
+            time, so cache it if it is costly to compute or may change. A document whose text is null or too short is
+            kept as a cluster of its own.
         text: As for `fingerprints`.
-        id: Column of ids, strings or whole numbers, unique and never null.
+        id: Column of ids: strings or whole numbers, unique and never null.
         profile: As for `fingerprints`.
         max_distance: As for `pairs`.
         max_sketch: As for `pairs`.
@@ -73,7 +73,7 @@ def dedup(
 
 
 def _signed(rows: DataFrame, id: str, profile: Profile) -> DataFrame:
-    """Compute the signatures and check the ids of documents; `id` is the name of the column of ids."""
+    """Compute the signatures and check the ids of documents; `id` is the name of the column with the ids."""
     rows = materialized(rows)
     _check_ids(rows, id)
     return rows if profile.makes_signatures else rows.drop("sketch", "key")

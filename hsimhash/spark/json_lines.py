@@ -18,17 +18,17 @@ _BLANKS = b" \t\r"
 
 
 def read_lines(batch: pa.RecordBatch, options: InputOptions, fields: Sequence[str | None]) -> pa.RecordBatch:
-    """Return the records in the column `line`, without blank lines; the column `place` is unchanged.
+    """Parse the records in the column `line`, and drop blank lines; the column `place` is unchanged.
 
     Args:
         batch: Columns `line`, as bytes, and `place`.
         options: Fields for id and text.
-        fields: Further fields to read: first the field with the time first seen, or None, then those that keep
+        fields: More fields to read: first the field with the time first seen, or None, then the fields that keep
             policies compare.
 
     Returns:
         `id` and `text`, null if missing or invalid; `wrong`, why the record is invalid, else null; `line`, the
-        beginning of an invalid record; `first_seen`, `field_0` and so on, values as strings; `place`.
+        beginning of an invalid record; `first_seen`, `field_0` and so on, their values as strings; and `place`.
     """
     lines = batch.column("line").to_pylist()
     kept = [at for at, line in enumerate(lines) if line.strip(_BLANKS)]
@@ -54,7 +54,7 @@ def _record(line: bytes, options: InputOptions, fields: Sequence[str | None]) ->
 
 
 def _written(value: object) -> str | None:
-    """Return a value as a string; a value that is not a string becomes JSON."""
+    """Return a value as a string; any value that is not a string becomes JSON."""
     if value is None:
         return None
     return (value if isinstance(value, str) else json.dumps(value)).encode(errors="replace").decode()

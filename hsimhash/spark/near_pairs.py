@@ -1,8 +1,8 @@
 """Find all near pairs of distinct fingerprints: cut each sorted drawer into parts that a task searches in memory.
 
-The parts are planned from a sample, so that each has about the same number of values and no bucket is split. A bucket
-that is too large for a part is divided into finer drawers, by the bits that vary in it. A pair is found once, in the
-first drawer where it shares a bucket; see `pairs.neighbours`, whose search runs on each part.
+The parts are planned from a sample, so that each part has about the same number of values and no bucket is split. A
+bucket that is too large for a part is divided into finer drawers by the bits that vary in it. Each pair is found once,
+in the first drawer where its values share a bucket. The search in `pairs.neighbours` runs on each part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hsimhash.pairs.search import fastest_layout
 from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
 from hsimhash.spark.executors import OnExecutors
 
-ROW_NS = 60.0  # cost of a value in addition to the search: it is sorted, written, sent and read
+ROW_NS = 60.0  # cost of a value in ns in addition to the search: it is sorted, written, sent and read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,27 @@ class PairLimits:
 
     part: int = 1 << 20  # values in a part
     spread: int = 1 << 20  # values that are sorted and sent together
-    sample: int = 1 << 17  # values in the sample from which the driver plans
-    depth: int = 3  # how many times large buckets are divided
-    tables: int = 256  # tables in a plan; above that, buckets are divided fewer times
+    sample: int = 1 << 17  # values in the sample from which the driver plans parts
+    depth: int = 3  # how many times a large bucket is divided
+    tables: int = 256  # tables in a plan; with more tables, buckets are divided fewer times
     given_fingerprints: int = 1 << 21  # fingerprints broadcast to every executor; more need a shuffle of all documents
     single_task: int = 1 << 17  # documents that one task clusters by itself, up to 1.5 KB each
-    given_ids: int = 1 << 19  # documents near others that a task holds: 50 MB with ids of 40 bytes
+    given_ids: int = 1 << 19  # documents with near documents that a task holds: 50 MB with ids of 40 bytes
 
 
 PAIR_LIMITS = PairLimits()
-LEAST_SAMPLE = 1 << 9  # values sampled by each task, if it has as many
+LEAST_SAMPLE = 1 << 9  # minimum number of values that each task samples, if it has that many
 
 
 @dataclass(frozen=True)
 class PartTable:
-    """The permuted, sorted values of a drawer, or of one of its buckets, in parts.
+    """The permuted, sorted values of a drawer, or of one bucket in a drawer, in parts.
 
     Attributes:
-        search: The search for its pairs.
-        within: For each drawer above it, the search and the bucket from which the values are.
+        search: The search for pairs of these values.
+        within: For each drawer above this one, the search and the bucket that contains the values.
         left_out: First permuted values of the buckets that have tables of their own, ascending.
-        cuts: First permuted value of every part except the first one, ascending.
+        cuts: First permuted value of every part except the first part, ascending.
     """
 
     search: Search
@@ -68,7 +68,7 @@ class PartTable:
         return len(self.cuts) + 1
 
     def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
-        """Yield (number, permuted and sorted values) of each part into which some of the values fall."""
+        """Yield (number, permuted and sorted values) for each part that some of the values belong to."""
         for search, head in self.within:
             values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
         ordered = self.search.ordered(values)
@@ -93,26 +93,26 @@ class PartPlan:
 
     @cached_property
     def starts(self) -> Int64s:
-        """The number of each table's first part, and last the total number of parts."""
+        """The number of each table's first part, followed by the total number of parts."""
         return np.cumsum([0, *(table.parts for table in self.tables)])
 
     @cached_property
     def keys(self) -> list[int]:
-        """The key of each part, which places it into its own partition."""
+        """The key of each part, which moves the part to its own partition."""
         return partition_keys(int(self.starts[-1]))
 
     @classmethod
     def of(cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits) -> PartPlan:
-        """Return the plan for `count` fingerprints, from a sample of them.
+        """Return the plan for `count` fingerprints, given a sample of them.
 
         Args:
             drawers: Searches of all drawers.
             sample: Some or all of the fingerprints.
             count: Number of fingerprints.
-            limits: Limits; with depth 0 no bucket gets a table of its own.
+            limits: Limits; with depth 0, no bucket gets a table of its own.
         """
         scale = max(1.0, count / max(1, len(sample)))
-        values = np.unique(sample)  # repeated values are soon dropped
+        values = np.unique(sample)  # most repeated values are dropped early
         tables = list[PartTable]()
         for depth in range(limits.depth, -1, -1):
             tables = [
@@ -133,7 +133,7 @@ class PartPlan:
 def _tables(
     search: Search, within: tuple[tuple[Search, int], ...], sample: Uint64s, scale: float, limits: PairLimits
 ) -> list[PartTable]:
-    """Return the tables of a search and of its large buckets; each value of the sample stands for `scale` values."""
+    """Return the tables for a search and its large buckets; each value in the sample stands for `scale` values."""
     ordered = search.ordered(sample)
     heads, counts = np.unique(_heads(search, ordered), return_counts=True)
     inner, left_out = list[PartTable](), list[int]()
@@ -166,10 +166,10 @@ def near_fingerprints(
 
     Args:
         values: One column of fingerprints, `bigint`; read two or three times.
-        max_distance: Largest distance in bits.
+        max_distance: Maximum distance in bits.
         limits: Memory limits.
-        has_crowds: Whether to return the members of a crowd, as `left`, and its number, as `crowd`, instead of the
-            pairs within it.
+        has_crowds: Whether to return the members of a crowd as `left`, and its number as `crowd`, instead of the pairs
+            within it.
     """
     count = values.count()
     sample = sample_of(values, limits.sample)[0] if count > limits.part else np.empty(0, np.uint64)
@@ -177,23 +177,23 @@ def near_fingerprints(
     plan = PartPlan.of(searches(layout.drawers, max_distance, has_crowds=has_crowds), sample, count, limits)
     parts = spread_to_parts(values, plan, limits)
     found = parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint, crowd bigint")
-    return found.repartition("left", "right", "crowd")  # the first drawers find most
+    return found.repartition("left", "right", "crowd")  # the first drawers find most pairs
 
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
     """Distribute values to the parts of a plan, each in its own partition, as blocks; see `parts_in`."""
-    count = len(plan.keys)  # computes the keys here, so that tasks do not have to
+    count = len(plan.keys)  # computed on the driver, so that tasks do not have to compute the keys
     spread = values.mapInArrow(OnExecutors(partial(_spread, plan, limits.spread)), "part int, key int, block binary")
     return spread.repartition(count, F.col("key"))
 
 
 def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
-    """Return a sample of about `size` of a column's numbers, or all of them, and their total number."""
+    """Return a sample of about `size` numbers from a column, or all of them, and the total number of rows."""
     most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
     found = values.mapInArrow(OnExecutors(partial(_sampled, most)), "rows bigint, block binary").collect()
     count = sum(row.rows for row in found)
     blocks = [np.frombuffer(row.block, np.uint64) for row in found]
-    # The same share of each task's rows.
+    # Take the same share of each task's rows.
     share = min([1.0, size / max(1, count), *(len(block) / row.rows for block, row in zip(blocks, found, strict=True))])
     some = [
         block[np.linspace(0, len(block) - 1, max(1, int(row.rows * share))).astype(np.int64)]
@@ -203,7 +203,7 @@ def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
 
 
 def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the number of a task's rows, and every n-th of them."""
+    """Yield the number of a task's rows, and a sample in which these rows are evenly spaced."""
     held, step, rows = np.empty(0, np.uint64), 1, 0
     for batch in batches:
         held = np.append(held, unsigned(batch.column(0))[-rows % step :: step])
@@ -215,7 +215,7 @@ def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a block of values for every part into which some of them fall."""
+    """Yield a block of values for each part that some of the values belong to."""
     for table in gathered(batches, rows):
         values = np.sort(unsigned(table.column(0)))
         is_sent = np.ones(len(values), np.bool_)

@@ -1,7 +1,7 @@
 """Read files into documents with signatures, each id once, as 'hsimhash dedup' does.
 
-The first record with an id is the document. A later record with the same id is only counted as a repeat if its
-signature and length are the same; otherwise it is rejected.
+The first record with an id is the document. A later record with the same id only counts as a repeat if it has the same
+signature and length; otherwise it is rejected.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RecordOptions:
     format: str = "auto"  # one of SPARK_FORMATS; `auto`: JSON lines or Parquet, depending on the suffix
     id_field: str = "id"
     text_field: str = "text"
-    fingerprint_field: str | None = None  # read instead of a text, along with `sketch` and `key` if there are any
+    fingerprint_field: str | None = None  # read instead of a text, along with `sketch` and `key` if they exist
     keep: tuple[Policy, ...] = (Policy("first"),)
     first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
@@ -64,11 +64,11 @@ class RecordOptions:
         if self.format not in SPARK_FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use {', '.join(SPARK_FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
-            raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
+            raise ValueError("keep policy longest needs texts, but fingerprints are read; omit it")
 
     @property
     def text_fields(self) -> list[str]:
-        """The fields with the text; several if the profile has fields."""
+        """The fields with the text; more than one if the profile has several fields."""
         return list(self.profile.field_weights) or [self.text_field]
 
     @property
@@ -79,17 +79,17 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class ReadDocuments:
-    """The documents, computed once.
+    """The documents in files, computed once.
 
     Attributes:
         documents: `id`, the signature (null if the text is too short), `kind`, `length` (characters), `place`, `rank`.
-        rejects: `id`, `file`, `reason`, `record` (its beginning) of each record that is rejected.
+        rejects: `id`, `file`, `reason` and the beginning of the `record` for each rejected record.
         count: Number of documents.
         short: Number of documents without a fingerprint.
-        exact: Number of documents that match only identical ones.
+        exact: Number of documents that match only identical documents.
         signed: Number of documents with a sketch or a key.
         rejected: Number of records in `rejects`.
-        repeated: Number of records that repeat an earlier one.
+        repeated: Number of records that repeat an earlier record.
     """
 
     documents: DataFrame
@@ -107,7 +107,7 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
 
     Args:
         spark: The session.
-        inputs: Files, folders, globs or URLs that Spark can read; their order determines that of the documents.
+        inputs: Files, folders, globs or URLs that Spark can read; documents are in the order of the inputs.
         options: How to read them.
 
     Raises:
@@ -132,7 +132,7 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     again = numbered.where("number > 1")
     how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to be compared")
     how = how.otherwise(", with another text or fingerprint")
-    reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first counts"))
+    reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first is kept"))
     rejects = records.where("reason is not null").unionByName(
         again.where("not is_same").withColumn("reason", reason).select(records.columns)
     )
@@ -146,8 +146,8 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
 def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> DataFrame:
     """Read files and fingerprint their texts, once.
 
-    Returns the columns of `ReadDocuments.documents` and of its rejects, `path`, and `first_seen`, which is null if it
-    is not given. `reason` is null for valid records.
+    Returns the columns of `ReadDocuments.documents` and `ReadDocuments.rejects`, `path`, and `first_seen`, which is
+    null if the record does not have it. `reason` is null for valid records.
     """
     return _observed_records(spark, inputs, options)[0]
 
@@ -239,7 +239,7 @@ def _is_json(name: str) -> bool:
 
 
 def _content_fields(options: RecordOptions) -> list[str]:
-    """Return the fields with a record's fingerprint, or with its text or texts, depending on the profile."""
+    """Return the field with a record's fingerprint, or the fields with its text, which depend on the profile."""
     return [options.fingerprint_field] if options.fingerprint_field else options.text_fields
 
 
@@ -251,7 +251,7 @@ def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
 
 
 def _no_text(text: str | None, options: RecordOptions) -> str:
-    """Return why a record has nothing to fingerprint; empty if it has something."""
+    """Return why a record cannot be fingerprinted; empty if it can be."""
     if text is None:
         return f"no {' or '.join(map(json.dumps, options.text_fields))}"
     try:
@@ -278,9 +278,9 @@ def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> It
 
 
 class BatchTexts(NamedTuple):
-    """The texts of a batch of records, read like those of other commands; `batch` has the other columns.
+    """The texts of a batch of records, read as other commands read them; `batch` has the other columns.
 
-    A record without a text has an empty text, and a reason.
+    A record without a text has an empty text and a reason.
     """
 
     batch: pa.RecordBatch
@@ -289,7 +289,7 @@ class BatchTexts(NamedTuple):
     given: list[str | None]
 
     def of_documents(self) -> list[tuple[str, str]]:
-        """Return (given value, text) of each valid record."""
+        """Return (given value, text) for each valid record."""
         ids, wrong = (self.batch.column(name).to_pylist() for name in ("id", "wrong"))
         why = map(_reason, ids, wrong, self.reasons, [None] * len(ids))
         rows = zip(self.given, self.texts, why, strict=True)
@@ -327,7 +327,7 @@ def _from_fingerprints(options: RecordOptions, batches: Iterable[pa.RecordBatch]
         given = batch.column("digits").to_pylist()
         is_there = batch.column("fingerprint").is_valid().to_pylist()
         reasons = [
-            "" if there else f'"{options.fingerprint_field}" is {digits!r:.80}, not 16 hexadecimal digits'
+            "" if there else f'"{options.fingerprint_field}" must be 16 hexadecimal digits, got {digits!r:.80}'
             for there, digits in zip(is_there, given, strict=True)
         ]
         kinds = pa.array(["voted"] * batch.num_rows, pa.string())
@@ -371,7 +371,7 @@ def _records(
 
 
 def _first_seen(text: str | None, field: str | None) -> int | str | None:
-    """Return a field's time in ms since 1970, None if it is missing, or the reason why it is invalid."""
+    """Return a field's time in ms since 1970, None if it is missing, or why it is invalid."""
     try:
         return None if text is None else first_seen_of(int(text) if text.isdecimal() else text, str(field))
     except ValueError as error:
@@ -394,7 +394,7 @@ def _reason(doc_id: str | None, wrong: str | None, reason: str, seen: int | str 
 def _order(
     policy: Policy, place: int, ids: Sequence[str], lengths: Sequence[int], fields: dict[str, list[Any]]
 ) -> list[float]:
-    """Return the values by which a policy sorts documents; lower ones are preferred, and NaN, for missing, is last."""
+    """Return the values by which a policy sorts documents; lower values come first, and NaN (missing) comes last."""
     match policy.kind:
         case "longest":
             return [float(-lengths[place])]

@@ -1,7 +1,7 @@
 """Write documents as HFiles for a table's regions: rows are cut into parts, and each task sorts and writes one part.
 
-A part has the rows of one kind and one region between two segments. The number of parts is planned from a sample.
-Between tasks, rows travel as blocks of bytes. Every attempt of a task writes the same bytes to a part's file.
+A part has the rows of one kind in one region whose segments are in a range. The number of parts is planned from a
+sample. Between tasks, rows are sent as blocks of bytes. Every attempt of a task writes the same bytes to a part's file.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _BLOCKS = "part int, key int, rows binary, lengths binary, ids binary, values bi
 
 
 class RegionPart(NamedTuple):
-    """Rows of one kind and region whose segments lie in a half-open range; `name` is their file, without its suffix.
+    """Rows of one kind in one region whose segments are in a half-open range; `name` is their file, without a suffix.
 
-    A segment may belong to two regions. The part then also receives rows of the other region, which it drops.
+    A segment may belong to two regions. The part then also receives rows from the other region, which it drops.
     """
 
     kind: int
@@ -75,7 +75,7 @@ class RegionPart(NamedTuple):
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The values that every task needs: the parts by kind and segment, and how and where to write files."""
+    """The values that every task needs: the parts, ordered by kind and segment, and how and where to write files."""
 
     parts: tuple[RegionPart, ...]
     record: Record
@@ -84,12 +84,12 @@ class FilePlan:
 
     @cached_property
     def keys(self) -> list[int]:
-        """The key of each part, which places it into its own partition."""
+        """The key of each part, which moves the part to its own partition."""
         return partition_keys(len(self.parts))
 
     @cached_property
     def ranges(self) -> list[tuple[int, Uint64s]]:
-        """For each kind, the number of its first part and the half-open segment ranges of its parts, (parts, 2)."""
+        """For each kind, the number of its first part, and the half-open segment ranges of its parts, (parts, 2)."""
         found = []
         for kind in range(len(_PLACES)):
             own = [(number, part.segments) for number, part in enumerate(self.parts) if part.kind == kind]
@@ -98,7 +98,7 @@ class FilePlan:
 
 
 def region_parts(regions: Sequence[RegionRows], cuts: Cuts, folder: str) -> tuple[RegionPart, ...]:
-    """Return the parts of all regions; `folder` is their folder in the stage, empty or with a final slash."""
+    """Return the parts of all regions; `folder` is their folder in the stage, either empty or ending with a slash."""
     found = list[RegionPart]()
     for kind, ranges in enumerate((cuts.drawers, cuts.listings, cuts.registers)):
         place, family = _PLACES[kind]
@@ -129,9 +129,9 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
     """Write the files of all parts that have rows; return them sorted by name.
 
     Args:
-        documents: Columns `id`, the signature, `first_seen` and `changes`; must be the same whenever it is read.
+        documents: Columns `id`, the signature, `first_seen` and `changes`; every read must return the same rows.
         plan: Parts, and how and where to write them.
-        part_bytes: Approximate memory for the rows that are cut at once.
+        part_bytes: Approximate memory for the rows that a task cuts at once.
     """
     if not plan.parts:
         return []
@@ -144,7 +144,7 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
 
 
 def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a block of rows for every part into which some of them fall."""
+    """Yield a block of rows for each part that some of the rows belong to."""
     for table in gathered(batches, rows):
         ids = [one.encode() for one in table.column("id").to_pylist()]
         for kind, cells in enumerate(_cells(plan.record, table, ids)):
@@ -161,7 +161,7 @@ def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portion]:
-    """Yield the cells of documents, in no order: drawer rows, listings, registers."""
+    """Yield the drawer rows, the listings and the registers of documents, each as unordered cells."""
     signatures = record.stored(Signatures.of(*(unsigned(table.column(name)) for name in SIGNATURE)))
     rows = encode(record.layout, np.unique(signatures.fingerprints)).reshape(-1, ROWKEY_BYTES)
     yield Portion(np.concatenate([rows, key_rowkeys(signatures)]))
@@ -174,7 +174,7 @@ def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portio
 
 
 def _cut(plan: FilePlan, kind: int, cells: Portion) -> Iterator[tuple[int, Portion]]:
-    """Yield (number, unordered cells) of each part into which some of the cells fall."""
+    """Yield (number, unordered cells) for each part that some of the cells belong to."""
     segments = np.ascontiguousarray(cells.rows[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.uint64)
     order = np.argsort(segments, kind="stable")
     first, ranges = plan.ranges[kind]
@@ -189,7 +189,7 @@ def _cut(plan: FilePlan, kind: int, cells: Portion) -> Iterator[tuple[int, Porti
 
 
 def _packed(portions: Sequence[Portion]) -> list[pa.Array]:
-    """Return portions as columns of blocks: rows, lengths of ids, ids and values; null if a portion lacks them."""
+    """Return portions as columns of blocks: rows, lengths of ids, ids, values; null where a portion lacks them."""
     ids = [portion.qualifiers for portion in portions]
     columns = (
         [portion.rows.tobytes() for portion in portions],
@@ -231,7 +231,7 @@ def _matrix(block: pa.Scalar, width: int, rows: int = -1) -> Uint8s:
 
 
 def _ordered(part: RegionPart, blocks: Sequence[Portion]) -> Portion:
-    """Return the cells of a part in order, without those of other regions."""
+    """Return the cells of a part in order, without cells of other regions."""
     rows = np.concatenate([block.rows for block in blocks])
     prefixes, fingerprints = prefix_numbers_of(rows), fingerprints_of(rows)
     if part.kind == _DRAWERS:

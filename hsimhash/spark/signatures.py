@@ -21,7 +21,7 @@ from hsimhash.processes import NoResult
 from hsimhash.spark.columns import SIGNATURE, check_frame, check_free, column_named, named_column
 from hsimhash.spark.executors import OnExecutors
 
-_TEXT = "hsimhash text"  # column that tasks read; its name is unlikely in documents
+_TEXT = "hsimhash text"  # column that tasks read; documents are unlikely to have it
 SHORT_KIND = "short"
 KIND_NAMES = ("voted", "exact", SHORT_KIND)  # index: the kind's number in `Signatures`
 
@@ -29,21 +29,22 @@ KIND_NAMES = ("voted", "exact", SHORT_KIND)  # index: the kind's number in `Sign
 def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile | str = DEFAULT_PROFILE) -> DataFrame:
     """Return documents with their signatures in place of their texts. Lazy: nothing runs before an action.
 
-    Texts are read as 'hsimhash dedup' reads them. For an HTML page its main text counts, which needs the extra `html`
-    on the executors.
+    Texts are read as 'hsimhash dedup' reads them. For an HTML page, the main text is used, which requires the `html`
+    extra on the executors.
 
     Example:
         fingerprints(pages, text="body")
 
     Args:
         documents: DataFrame with one row per document.
-        text: Column of texts. A profile with several fields names its columns itself.
-        profile: Profile or its name; "auto-3:rarity=TABLE" uses a table that 'hsimhash fit' wrote. The table's file is
-            only read on the driver.
+        text: Column of texts; ignored if the profile has fields, which then name the columns.
+        profile: Profile or its name; "auto-3:rarity=TABLE" uses a table that 'hsimhash fit' wrote. The file of the
+            table is only read on the driver.
 
     Returns:
-        The other columns, unchanged; `fingerprint`, `sketch` and `key` (`bigint`, null if missing); and `kind`:
-        `voted`, `exact` (too few features for a vote: matches only identical texts) or `short` (no fingerprint).
+        All columns except the texts, unchanged; `fingerprint`, `sketch` and `key` (`bigint`, null if missing); and the
+        `kind`: `voted`, `exact` (too few features for a vote: matches only identical texts) or `short` (no
+        fingerprint).
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
@@ -80,14 +81,14 @@ def _checked_text(documents: DataFrame, names: list[str], profile: Profile) -> C
 
 
 def joined_texts(documents: DataFrame, names: Sequence[str]) -> Column:
-    """Return each document's text, joined from several columns like `join_fields` does; null if all are null."""
+    """Return each document's text, joined from several columns as `join_fields` does; null if all columns are null."""
     texts = [_field_text(documents, name) for name in names]
     parts = [F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts]
     return F.when(F.coalesce(*texts).isNotNull(), F.concat_ws(FIELD_SEPARATOR, *parts))
 
 
 def _field_text(documents: DataFrame, name: str) -> Column:
-    """Return one of several fields as a text; an array of texts becomes lines."""
+    """Return the text of one of several fields; an array of texts becomes lines."""
     column, kind = column_named(name), documents.schema[name].dataType
     return F.array_join(column.cast("array<string>"), "\n") if isinstance(kind, ArrayType) else column.cast("string")
 
@@ -102,7 +103,7 @@ def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _contents(profile: Profile, pages: PageTexts, values: list[str]) -> list[str]:
-    """Return the texts to fingerprint; empty for a page whose main text is not found within the limits."""
+    """Return the texts to fingerprint; an empty text for a page whose main text is not found within the limits."""
     if profile.tokens == "features":
         return values
     return ["" if isinstance(one, NoResult) else one for one in pages.texts_of(values)]

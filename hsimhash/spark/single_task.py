@@ -1,6 +1,6 @@
 """Cluster documents in one task, with the functions of `hsimhash dedup`.
 
-For few documents this takes one job, instead of the hundred that find and connect pairs across tasks.
+For few documents, this takes one job instead of about a hundred jobs that find and connect pairs across tasks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hsimhash.spark.columns import SIGNATURE, gathered, unsigned
 from hsimhash.spark.executors import OnExecutors
 
 CLUSTER_ROW = ("id", "cluster", "kept", "kept_id", "distance", "size", "diameter")
-# Rows with a null cluster are pairs of `kept_id` and `id`. `is_equal`: the document, or one of the pair, equals an
-# earlier one. `split`: number of components cut into stars, the same in every row with a cluster.
+# Rows with a null cluster are pairs of `kept_id` and `id`. `is_equal`: whether the document, or one of the pair, equals
+# an earlier document. `split`: number of components split into stars; the same in every row with a cluster.
 _OUT_DDL = (
     "id string, cluster string, kept boolean, kept_id string, distance int, size bigint, diameter int, "
     "similarity double, found_by string, is_equal boolean, split int"
@@ -41,18 +41,18 @@ _TYPES = {
     "bigint": pa.int64(),
     "double": pa.float64(),
 }
-_BATCH = 1 << 16  # rows
+_BATCH = 1 << 16  # rows in a batch
 _OUT = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, _OUT_DDL.split(", "))])
 
 
 def cluster_at_once(documents: DataFrame, rank: Sequence[Column], options: DedupOptions, keying: Keying) -> DataFrame:
     """Return a row for each document: its row in the table of clusters, and how near it is to the kept document.
 
-    If all pairs are listed, each pair is a further row, with a null `cluster`.
+    If all pairs are listed, each pair is an additional row with a null `cluster`.
 
     Args:
         documents: Columns `id`, the signature (null if missing) and `place`, the order. One task holds all rows.
-        rank: Columns that decide which of two documents to keep, before the id; as in `vertices_of`.
+        rank: Columns that decide which of two documents to keep, ahead of the id; as in `vertices_of`.
         options: How to compare and cluster documents.
         keying: Decides when two documents share a key.
     """
@@ -72,7 +72,7 @@ def _clustered(options: DedupOptions, keying: Keying, batches: Iterable[pa.Recor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Documents by number; `among` are those with a fingerprint, to which signatures, pairs and clusters refer."""
+    """Documents by number. Signatures, pairs and clusters refer to `among`, the documents with a fingerprint."""
 
     ids: pa.LargeStringArray
     among: Int64s
@@ -137,9 +137,9 @@ class _Group:
                 )
 
     def _smallest_ids(self, kept: Int64s, members: Int64s) -> Int64s:
-        """Return, for each kept document, the one in its cluster with the smallest id.
+        """Return, for each kept document, the document with the smallest id in its cluster.
 
-        `members` are the documents in clusters of several.
+        `members` are the documents in clusters with several documents.
         """
         found = np.arange(len(kept))
         members = members[pc.sort_indices(self.ids.take(members)).to_numpy()]
@@ -151,7 +151,7 @@ class _Group:
         return self.ids.take(documents).cast(pa.string())
 
     def _measured(self, left: Int64s, right: Int64s) -> tuple[Floats, NDArray[np.object_]]:
-        """Return the similarity of each pair, NaN if a sketch is missing, and how it was found."""
+        """Return the similarity of each pair (NaN if a sketch is missing) and how the pair was found."""
         some, others = self.signatures[left], self.signatures[right]
         return similarities(some.sketches, others.sketches), found_by(some, others, self.options).astype(object)
 

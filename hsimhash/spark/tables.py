@@ -1,4 +1,4 @@
-"""Write tables, a read-only index, in many tasks: each writes one part, and the hash of an id decides its part."""
+"""Write tables, a read-only index, in many tasks: each task writes one part, and the hash of an id selects its part."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hsimhash.store.tables.documents_file import DocumentsName
 from hsimhash.store.tables.folder import Manifest, TablesPart
 from hsimhash.store.tables.write import RUN_DOCUMENTS, sorted_run, write_part
 
-PART_DOCUMENTS = 4_000_000  # approximate documents in a part, which one task writes
+PART_DOCUMENTS = 4_000_000  # approximate number of documents in a part, which one task writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,15 @@ def write_tables(
         write_tables(fingerprints(pages, text="body"), "hdfs:///pages.tables", id="url")
 
     Args:
-        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, and `first_seen` as a timestamp or
-            ms since 1970, by default now. Rows without an id or a fingerprint are skipped.
+        documents: DataFrame with a column of ids, `fingerprint` and optionally `sketch`, `key` and `first_seen`, which
+            is a timestamp or ms since 1970, by default now. Rows without an id or a fingerprint are skipped.
         folder: New or empty folder: a path that all executors share, or a URL that fsspec supports.
-        id: Column of ids, strings or whole numbers. If an id is repeated, the document first seen last counts.
+        id: Column of ids: strings or whole numbers. If an id is repeated, the document with the latest `first_seen` is
+            used.
         layout: Layout of the index. Default: the same as for other new indexes.
-        profile: Profile that made the fingerprints, as for `fingerprints`. The tables keep its lists.
+        profile: Profile that made the fingerprints, as for `fingerprints`. Its lists are stored with the tables.
         compress: Whether to write fewer bytes; queries then take longer.
-        part_documents: Approximate number of documents that a task writes. It needs space for two parts in its
+        part_documents: Approximate number of documents that a task writes. A task needs space for two parts in its
             temporary folder, and about 500 MB of memory.
 
     Raises:
@@ -94,7 +95,9 @@ def write_tables(
     found = parts.mapInArrow(OnExecutors(partial(_written, task)), "part string").collect()
     manifest = Manifest(record, tuple(_part_of(row.part) for row in sorted(found)))
     if manifest.documents != count:
-        raise HsimhashError(f"{folder} has {manifest.documents:,} of {count:,} documents; delete it, and try again")
+        raise HsimhashError(
+            f"{folder} has {manifest.documents:,} of {count:,} documents; delete the folder, and try again"
+        )
     stage = open_stage(place)
     for name, content in manifest.contents().items():
         with stage.writing(name) as stream:

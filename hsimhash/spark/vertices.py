@@ -1,9 +1,10 @@
-"""Build a graph of documents: one vertex for all documents with the same signature, edges between near ones.
+"""Build a graph of documents: one vertex for all documents with the same signature, and edges between near vertices.
 
-Two signatures are near if their fingerprints are within the distance or they share a key, and if in addition their
-sketches differ in few enough bits or one of them does not have a sketch; as in `pairs.signatures`.
+Two signatures are near if their fingerprints are within the distance or they share a key. In addition, their sketches
+must differ in few enough bits, or at least one sketch must be missing. `pairs.signatures` uses the same rule.
 
-The first step compares only fingerprints. Ids and other values are read only for documents with a near or equal one.
+The first step compares only fingerprints. Ids and other values are read only for documents that have a near or an equal
+document.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
-ALIKE = 8  # most signatures with one fingerprint; more form a crowd, and another one with those near them
-CELL = 1 << 12  # signatures with a common part of a key that are compared pairwise in one cell; more are divided
+ALIKE = 8  # maximum number of signatures with one fingerprint; more form a crowd, and one with each near fingerprint
+CELL = 1 << 12  # signatures with a common part of a key that are compared in one cell; more are divided into cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class SparkDedupOptions:
     """Decides which documents are near, and how they are clustered."""
 
     max_distance: int = DEFAULT_DISTANCE  # bits
-    max_sketch: int | None = MAX_SKETCH  # most bits in which sketches may differ; None: any number
-    clusters: str = METHODS[0]  # `star`: all are near the kept one; `components`: connected by a chain of near ones
-    max_cluster_size: int | None = None  # largest component, in documents; larger ones are cut into stars
+    max_sketch: int | None = MAX_SKETCH  # maximum number of bits in which sketches may differ; None: any number
+    clusters: str = METHODS[0]  # `star`: all documents are near the kept one; `components`: linked by near pairs
+    max_cluster_size: int | None = None  # maximum size of a component; larger components are split into stars
     pairs: PairsListed = "kept"  # which pairs are listed; see `DedupOptions`
     limits: PairLimits = PAIR_LIMITS
-    keying: Keying = Keying.WHOLE  # decides when two documents share a key; `dedup_files` uses that of the profile
+    keying: Keying = Keying.WHOLE  # decides when two documents share a key; `dedup_files` takes it from the profile
     fit: str = FIT_AUTO  # rarity table for `dedup_files`; see `DedupOptions`
 
     def __post_init__(self) -> None:
@@ -63,18 +64,18 @@ class SparkDedupOptions:
 
 @dataclass(frozen=True)
 class Vertices:
-    """Documents that have an equal one or may have a near one, and their vertices.
+    """Documents that have an equal document or may have a near document, and their vertices.
 
     Attributes:
         documents: `id`, the signature, `position` and `rank`.
-        repeated: Documents that share their fingerprint with others; None if there are none.
-        others: `id` of all other documents.
+        repeated: Documents that share their fingerprint with another document; None if there are none.
+        others: The `id` of each remaining document.
         rows: The vertices: `number`, the signature, `first` (least position and id of its documents) and `size` (number
             of its documents). If documents have ranks, also `best` (least rank and id; `number` has the same order) and
-            `smallest` (id).
+            `smallest` (the smallest id).
         edges: Near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits in which the sketches differ,
             null if one is missing), `found_by`.
-        crowds: If not all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
+        crowds: Unless all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
         has_signatures: Whether there are sketches or keys.
         is_small: Whether all rows can be broadcast to every executor.
     """
@@ -96,10 +97,10 @@ def vertices_of(
 
     Args:
         documents: Columns `id`, unique, and `fingerprint`; optionally `sketch` and `key`.
-        position: Column that orders the documents; among equal positions the id decides.
-        options: Decides which documents are near.
-        rank: Columns that decide which of two documents to keep: the one with the lower value in the first column that
-            differs, else with the smaller id. Without it the vertices' numbers are arbitrary.
+        position: Column that orders the documents; the id decides among equal positions.
+        options: Defines which documents are near.
+        rank: Columns that decide which of two documents to keep: the document with the lower value in the first column
+            that differs, or else with the smaller id. Without `rank`, the numbers of the vertices are arbitrary.
     """
     given = _given(documents, position, F.lit(0) if rank is None else F.struct(*rank))
     limits, is_signed = options.limits, has_signatures(documents)
@@ -123,7 +124,7 @@ def vertices_of(
     single, several = (ours.where("repeated is null"), ours.where("repeated")) if seen["repeated"] else (ours, None)
     rows = _rows_of(single, several, is_ranked=rank is not None, is_signed=is_signed)
     crowds = None
-    if rank is None and not is_signed:  # no more rows than involved fingerprints, which are their numbers
+    if rank is None and not is_signed:  # numbers are fingerprints, so `count` also bounds the rows
         edges = _plain_edges(near)
     else:
         rows, numbered = observed(rows, count=F.count("number"))
@@ -174,12 +175,12 @@ def _shared(rows: DataFrame, name: str, *, more_than: int) -> DataFrame:
 
 
 def _even_crowds(members: DataFrame) -> DataFrame:
-    """Compute the members of crowds, spread evenly over partitions, because the joined rows may be in only a few."""
+    """Compute the members of crowds, spread evenly over partitions, because a join may leave them in only a few."""
     return materialized(members.repartition("crowd", "number"))
 
 
 def _with_shared_keys(fingerprints: DataFrame, given: DataFrame, keying: Keying) -> DataFrame:
-    """Return fingerprints, and those of documents that share a key with others."""
+    """Return the given fingerprints, and the fingerprints of documents that share a key with another document."""
     filed = by_key_part(given.select("fingerprint", "key"), keying)
     shared = filed.join(_shared(filed, "part", more_than=1), "part", "left_semi")
     return fingerprints.unionByName(shared.select("fingerprint")).distinct()
@@ -188,7 +189,7 @@ def _with_shared_keys(fingerprints: DataFrame, given: DataFrame, keying: Keying)
 def _rows_of(single: DataFrame, repeated: DataFrame | None, *, is_ranked: bool, is_signed: bool) -> DataFrame:
     """Return the rows of the vertices. Numbers are in the order of `best` if `is_ranked`, else arbitrary.
 
-    Only documents whose fingerprint is repeated are grouped; each of the others is a vertex already.
+    Only documents whose fingerprint is repeated are grouped; each of the other documents is already a vertex.
     """
     is_plain = not (is_ranked or is_signed)
     values = {"first": F.struct("position", "id")}
@@ -227,7 +228,7 @@ def _edges(
     alike, sharing = (ALIKE, CROWD) if has_crowds else (None, None)
     found = found.unionByName(_measured_edges(_met(rows, "fingerprint", alike), "distance"))
     met = _met(by_key_part(rows, options.keying), "part", sharing)
-    if options.keying.most_parts > 1:  # two keys may share several parts: keep the pair only for the least
+    if options.keying.most_parts > 1:  # two keys may share several parts: keep the pair only for the least part
         common = F.array_intersect(*(key_parts(F.col(f"{side}.key"), options.keying) for side in "ab"))
         met = met.where(F.col("a.met") == F.array_min(common))
     keyed = _measured_edges(met, "key").where(F.col("distance") > options.max_distance)
@@ -242,7 +243,7 @@ def _met(rows: DataFrame, by: str, most: int | None) -> DataFrame:
     """Return all pairs of rows with a common value in a column, as `a` and `b`, with the value as `met`.
 
     Values that occur in more than `most` rows are skipped. If more than CELL rows have a value, they are divided into
-    blocks of about CELL rows, and each two blocks are joined separately, so that no task gets all of them.
+    blocks of about CELL rows, and every two blocks are joined separately, so that no task gets all of them.
     """
     given = rows.select("number", *SIGNATURE, F.col(by).alias("met"))
     counted = given.groupBy("met").agg(F.count("*").alias("count")).where("count > 1")
@@ -278,7 +279,7 @@ def _confirmed(edges: DataFrame, options: SparkDedupOptions) -> DataFrame:
 
 
 def agrees(differing: Column, distance: Column, max_sketch: int) -> Column:
-    """Return a column with whether sketches differ in few enough bits; see `are_alike`."""
+    """Return a column that is true where sketches differ in few enough bits; see `are_alike`."""
     beyond = F.greatest(F.lit(0), distance - FAR)
     return differing <= F.greatest(F.lit(0), F.lit(max_sketch) - beyond)
 
@@ -295,27 +296,27 @@ def pairs(
 ) -> DataFrame:
     """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, except among equal documents.
 
-    If several documents have the same signature, only the first one is paired with other documents, and each of the
-    rest is paired only with the first. The call runs Spark jobs.
+    If several documents have the same signature, only the first of them is paired with other documents; each of the
+    others is paired only with the first. The call runs Spark jobs.
 
     Example:
         pairs(fingerprints(pages, text="body"), id="url")
 
     Args:
-        documents: Columns for ids and `fingerprint`; optionally `sketch` and `key`, as `fingerprints` returns them.
-            Rows without an id or a fingerprint are in no pair. The DataFrame is read several times, so cache it if it
-            is costly to compute.
-        id: Column of ids, strings or whole numbers, unique.
-        max_distance: Largest distance of fingerprints, in bits.
-        max_sketch: Most of their 64 bits in which sketches may differ; fewer if the fingerprints differ in more than 16
-            bits. None: any number.
+        documents: DataFrame with a column of ids, `fingerprint` and optionally `sketch` and `key`, as `fingerprints`
+            returns them. Rows without an id or a fingerprint are skipped. The DataFrame is read several times, so cache
+            it if it is costly to compute.
+        id: Column of ids: strings or whole numbers, unique.
+        max_distance: Maximum distance between fingerprints, in bits.
+        max_sketch: Maximum number of their 64 bits in which sketches may differ; fewer if the fingerprints differ in
+            more than 16 bits. None: any number.
         profile: Profile that made the keys, as for `fingerprints`; it decides when two documents share a key.
         position: Column that orders the documents. Default: order by id.
         limits: Memory limits for tasks.
 
     Returns:
-        `left` and `right`, ids, where `left` comes first in the order; `distance`; and, if there are sketches or keys,
-        `similarity` of the texts, 0 to 1 or null if a sketch is missing, and `found_by`: `distance` or `key`.
+        `left` and `right`, two ids, where `left` comes first in the order; `distance`; and, if there are sketches or
+        keys, `similarity` of the texts (0 to 1, or null if a sketch is missing) and `found_by`: `distance` or `key`.
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
@@ -336,8 +337,8 @@ def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
 
     Args:
         vertices: Vertices of the documents.
-        has_equal: Whether to list all pairs of documents. Otherwise, only pairs of the vertices' first documents, and
-            of each other document with the first one of its vertex.
+        has_equal: Whether to list all pairs of documents. Otherwise, lists only pairs of first documents of two
+            vertices, and pairs of any other document with the first document of its vertex.
     """
     members = vertices.rows.select("number", F.col("first").alias("member"))
     repeated = vertices.repeated

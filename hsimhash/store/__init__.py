@@ -1,4 +1,4 @@
-"""Stores: where an index keeps its rows. A store is named by its URL, and each kind of store has a `Backend`."""
+"""Stores, in which an index keeps its rows. A URL identifies a store, and each kind of store has a `Backend`."""
 
 from __future__ import annotations
 

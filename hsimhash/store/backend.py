@@ -1,8 +1,8 @@
-"""A kind of store before an index is opened: URLs, defaults, prices, and special abilities.
+"""Kinds of stores: their URLs, defaults, read costs and capabilities, all known before an index is opened.
 
-A *backend* is everything that the rest of hsimhash knows about a kind of store. `registry.py` finds the one for a URL.
-Each store folder defines its own in `backend.py`, which does not import a client library, so a command can query a
-backend about a URL cheaply.
+A *backend* is everything that the rest of hsimhash knows about a kind of store. `registry.py` finds the backend for a
+URL. Each store folder defines its backend in `backend.py`, which does not import a client library, so using a backend
+without opening an index is cheap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Opening:
     """Options for opening an index, beyond its URL; each backend uses those that apply to it.
 
     Args:
-        deadline_s: How long a call is retried without a reply, in seconds, unless the URL sets it.
+        deadline_s: How long a call is retried if there is no reply, in seconds, unless the URL sets it.
         password: The user's password, unless the URL names a password file.
     """
 
@@ -36,7 +36,7 @@ class Opening:
 
 
 class Instead(NamedTuple):
-    """What to do if a kind of store lacks a capability: an explanation, lines to run, and a message for afterwards."""
+    """What to do if a kind of store lacks a capability: an explanation, commands, and a message to print after them."""
 
     said: str
     lines: Sequence[str] = ()
@@ -44,27 +44,27 @@ class Instead(NamedTuple):
 
 
 class Backend(ABC):
-    """A kind of store; stateless. See the module.
+    """A kind of store; stateless. See the module docstring.
 
     `layout` and `distance` are the defaults of a new index; a `distance` of None means the layout's own. The defaults
-    were measured at a million documents: five rows per document instead of eleven with layout 10, and twice
-    as many near-duplicates found, within 6 bits instead of 3.
+    come from measurements with a million documents: compared with layout 10, they take five rows per document instead
+    of eleven, and find twice as many near-duplicates, within 6 bits instead of 3.
     """
 
     name: str  # in options and JSON
-    title: str  # in sentences: an index on …
+    title: str  # in sentences, after "an index on"
     schemes: Collection[str]
-    example: str  # an example of an index's URL
+    example: str  # an example URL
     prices: Prices
-    size_note = ""  # what `plan` prints about the bytes that it estimates
+    size_note = ""  # a note that `plan` prints about its size estimates
     layout = "4"
     distance: int | None = DEFAULT_DISTANCE
     is_embedded = False  # in a folder or in this process: no server to wait for, and one writer at a time
     is_lasting = True  # whether an index outlives the process
-    shares_queries = False  # whether threads gain by sharing query calls: measured, only across a network
+    shares_queries = False  # whether sharing query calls makes threads faster; measured: only across a network
     options: frozenset[str] = frozenset()  # options allowed in its URLs: any of deadline, exclusive, lock_timeout
-    capabilities: frozenset[type] = frozenset()  # protocols of `capabilities.py` that its stores implement
-    # Command-line flags that only some kinds of stores support; commands refuse them for the others.
+    capabilities: frozenset[type] = frozenset()  # protocols in `capabilities.py` that its stores implement
+    # Command-line flags that only some kinds of stores support; commands reject them for all other kinds.
     flags: frozenset[str] = frozenset()
 
     @property
@@ -78,29 +78,28 @@ class Backend(ABC):
 
     @abstractmethod
     def name_of(self, url: str) -> str:
-        """Return the store's URL as it is valid from any working folder, without connection options."""
+        """Return the store's URL in a form that is valid in any working folder, without connection options."""
 
     def full_url(self, url: str) -> str:
-        """Return the URL, with its options, as it is valid from any working folder."""
+        """Return the URL, with its options, in a form that is valid in any working folder."""
         return self.name_of(url) if self.is_embedded else url
 
-    def refuse_writes(self, url: str) -> None:  # noqa: B027 (most kinds take writes)
+    def refuse_writes(self, url: str) -> None:  # noqa: B027 (most kinds accept writes)
         """Raise `StoreReadOnlyError`, with the remedy, if indexes of this kind cannot be written to."""
 
     def jobs_of(self, url: str) -> Path:
-        """Return the parent of the index's job folders, which may not exist yet; an embedded index has its own."""
+        """Return the parent of the index's job folders; it may not exist yet. An embedded index has its own parent."""
         return SERVER_JOBS
 
     def is_own_file(self, url: str, path: Path) -> bool:
-        """Whether a path leads to a file of the index itself."""
+        """Whether a path leads to a file that is part of the index."""
         return False
 
     @abstractmethod
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         """Create an empty index and open it; raise `IndexExistsError` if it exists.
 
-        `ttl_s`, for backends with the flag `--ttl`, is the number of seconds after its last insert at which a document
-        expires.
+        `ttl_s` is for backends with the flag `--ttl`: a document expires this many seconds after its last insert.
         """
 
     @abstractmethod
@@ -114,7 +113,7 @@ class Backend(ABC):
         Args:
             url: URL of the index.
             opening: Options for opening it.
-            is_sure: Confirms a question that names what would be deleted.
+            is_sure: Called with a question that names what would be deleted; returns whether to delete it.
             say: Prints a message.
 
         Raises:
@@ -125,24 +124,25 @@ class Backend(ABC):
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        """Check an index from the outside in.
+        """Check an index step by step, from its folder or server to its data.
 
-        `check_record` and `check_read` of `checkup.py` suit every store; `doctor` prints settings next to the former.
+        `check_record` and `check_read` in `checkup.py` work for every store. `doctor` prints settings next to the
+        result of `check_record`.
 
         Args:
             url: URL of the index.
             opening: Options for opening it.
             is_quick: Only check whether the index can be read.
             writes: Also write something and delete it again, for backends with the flag `--write`.
-            processes: Also try the connections of this many processes, for backends with the flag `--load`.
+            processes: Also test the connections of this many processes, for backends with the flag `--load`.
         """
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         """Return a substitute for a capability that the stores lack; `target` is the destination, if there is one."""
         if capability is Collects:
-            return Instead("a document's rows go with it, so nothing is left to collect")
+            return Instead("removing a document also removes its rows, so nothing is left to collect")
         return None
 
     def creation_lines(self, url: str, record: Record) -> list[str]:
-        """Return lines that create an empty index with the store's own tool, for `--print-commands`."""
+        """Return the commands that create an empty index with the store's own tool, for `--print-commands`."""
         return []

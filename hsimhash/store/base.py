@@ -1,8 +1,8 @@
 """The interface between an index and its storage: buckets, documents, registers and a record, in batches.
 
-A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* with
-each document's current fingerprint. The register is the truth. Rows that no register confirms are leftovers of an
-interrupted write: they are never reported, and `check(repair=True)` deletes them.
+A store files every fingerprint once per drawer, lists the documents with each fingerprint, and keeps a *register* with
+each document's current fingerprint. The register is authoritative. Rows that no register confirms are leftovers of an
+interrupted write: queries never return them, and `check(repair=True)` deletes them.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, 
 
 T = TypeVar("T")
 
-# On disk: never reuse a version. Format 2 adds sketches and keys to the registers, and a key drawer. In format 3 the
-# key drawer files the parts of keys.
+# On disk: never reuse a version. Format 2 adds sketches and keys to the registers, and a key drawer. In format 3, the
+# key drawer files fingerprints under the parts of keys.
 RECORD_FORMATS: tuple[dict[str, object], ...] = tuple({"version": version, "rows": "tall"} for version in (1, 2, 3))
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
-DISTANCE_PART = b"distance"  # on disk, before the others; without it, the layout's k applies
-IDENTITY_PART = b"identity"  # on disk with them, if the store can lose an open index; older indexes lack it
+DISTANCE_PART = b"distance"  # on disk, written before `RECORD_PARTS`; if it is missing, the layout's k applies
+IDENTITY_PART = b"identity"  # on disk, if an open index can be dropped or replaced; older indexes do not have it
 LIST_PIECE_BYTES = 1 << 20
-SIGNED_DRAWERS = 251  # maximum with sketches and keys; in format 1, flags 252 and 253 may be drawers
-INSERT_DOCUMENTS = 100_000  # documents written in one step; bounds memory and the wait of other writers
+SIGNED_DRAWERS = 251  # maximum number of drawers with sketches and keys; format 1 also allows drawers 252 and 253
+INSERT_DOCUMENTS = 100_000  # maximum number of documents written in one step; limits memory use and lock times
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process's write
-DEADLINE_S = 30.0  # how long a call to a cluster is retried without a reply
-JOB_DEADLINE_S = 600.0  # the same for jobs that take minutes: recovery from a lost region server takes two
+DEADLINE_S = 30.0  # how long a call to a cluster is retried if there is no reply
+JOB_DEADLINE_S = 600.0  # the same limit for jobs that run for minutes; a lost region server takes two to recover
 
 
-MOST_LOSSES = 10  # maximum of lost rights per call of `resumed`: the work itself may be what stops the server
+MOST_LOSSES = 10  # maximum number of retries per call of `resumed`: the work itself may be what crashes the server
 
 
 def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
-    """Return the error for a call on an index that was dropped or replaced."""
+    """Return the error for a call to an index that was dropped or replaced."""
     if is_replaced:
         return IndexNotFoundError(
-            f"the index at {url} was dropped and created again since this process opened it; open it again"
+            f"the index at {url} has been dropped and recreated since this process opened it; open it again"
         )
-    return IndexNotFoundError(f"no index at {url} any more: {cause}; " + CREATE_ONE)
+    return IndexNotFoundError(f"no index at {url}: {cause}; " + CREATE_ONE)
 
 
 class Document(NamedTuple):
-    """A document according to its register. `first_seen` is in ms since 1970; a sketch or key of 0 means none."""
+    """A document according to its register. `first_seen` is in ms since 1970. A sketch or key of 0 means none."""
 
     doc_id: str
     fingerprint: int
@@ -86,9 +86,9 @@ class Document(NamedTuple):
 class Match(NamedTuple):
     """A document near the query; ordered by distance (bits), then id. `first_seen` is in ms since 1970.
 
-    `similarity` estimates the Jaccard index of the two texts' shingles from their sketches (0 to 1), or is None without
-    sketches. `found_by` is "key" if the distance exceeds the query's and the document matched only because it shares a
-    key.
+    `similarity` (0 to 1) is the Jaccard index of the two texts' shingles, estimated from their sketches, or None
+    without sketches. `found_by` is "key" if the document is farther away than the query's distance and matched only
+    because it shares a key with the query.
     """
 
     distance: int
@@ -99,7 +99,7 @@ class Match(NamedTuple):
     found_by: Literal["distance", "key"] = "distance"
 
     def to_json(self) -> dict[str, object]:
-        """Return JSON values by name; the document's id is `id`, and its fingerprint has 16 hexadecimal digits."""
+        """Return the match as JSON values by name; `id` is the document's id, and the fingerprint is in hex."""
         return {
             "distance": self.distance,
             "id": self.doc_id,
@@ -113,9 +113,9 @@ class Match(NamedTuple):
 class Matches(list[Match]):
     """The matches of a query, nearest first. They are complete unless the query was partial.
 
-    `missing` holds the numbers of the drawers that did not answer a partial query in time: 253 is the key drawer. 255
-    means that the store could not confirm that the index is still the one that was opened. A matching document is
-    absent only if all drawers that would find it are missing. If `missing` is empty, the answer is complete.
+    `missing` holds the numbers of the drawers that did not respond to a partial query in time; 253 is the key drawer.
+    255 means that the store could not confirm that the index is still the one that was opened. A matching document is
+    absent only if all drawers that would find it are missing. If `missing` is empty, the matches are complete.
     """
 
     def __init__(self, matches: Iterable[Match] = (), missing: tuple[int, ...] = ()) -> None:
@@ -132,14 +132,14 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A job's progress, stored in the index under the job's token: how many of its documents are decided."""
+    """A job's progress, stored in the index under the job's token: how many of its documents or slices are done."""
 
     token: str
     count: int = 0
 
     @property
     def key(self) -> bytes:
-        """The name under which it is stored next to the record, whatever its count."""
+        """The name under which the mark is stored next to the record; it does not depend on the count."""
         return f"job:{self.token}".encode()
 
     @property
@@ -153,7 +153,7 @@ class Record:
     """How an index was made: its layout, its profile as JSON values, and the default distance of queries.
 
     Without a distance, the layout's k applies. `assumed` names the parts that were not requested explicitly, so an
-    existing index may differ in them. `identity` distinguishes the index from others at the same URL, past or future;
+    existing index may differ in them. `identity` distinguishes the index from earlier and later ones at the same URL;
     it is empty if none is recorded.
     """
 
@@ -166,13 +166,14 @@ class Record:
     def __post_init__(self) -> None:
         if self.has_signatures and len(self.layout.drawers) > SIGNED_DRAWERS:
             raise ValueError(
-                f"layout {self.layout.name} has {len(self.layout.drawers)} drawers, and an index with sketches and "
-                f"keys has at most {SIGNED_DRAWERS}; choose another layout, or a profile without them"
+                f"layout {self.layout.name} has {len(self.layout.drawers)} drawers, but an index with sketches and "
+                f"keys can have at most {SIGNED_DRAWERS}; choose a layout with fewer drawers, or a profile without "
+                f"sketches and keys"
             )
 
     @property
     def has_signatures(self) -> bool:
-        """Whether its documents have sketches and keys, because the profile makes them."""
+        """Whether the profile makes sketches and keys, so that the documents have them."""
         return any(self.profile.get(name) is not None for name in ("sketch", "key"))
 
     @property
@@ -182,7 +183,7 @@ class Record:
 
     @property
     def keying(self) -> Keying:
-        """The kind of key that its documents have."""
+        """The kind of key that the documents have."""
         return Keying(self.profile.get("keying", Keying.WHOLE.value))
 
     @property
@@ -215,12 +216,12 @@ class Record:
         return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
     def list_parts(self) -> dict[bytes, bytes]:
-        """Return the pieces of the lists by name, as `schema/record.md` defines them.
+        """Return the profile's own lists in pieces by name, as `schema/record.md` defines them.
 
-        They are written before the record.
+        The pieces are written before the record.
 
         Raises:
-            ProfileMismatchError: A list is not known to this process.
+            ProfileMismatchError: The content of a list is not available in this process.
         """
         return {
             _list_part(sha256, number): piece
@@ -229,7 +230,7 @@ class Record:
         }
 
     def learn_lists(self, read: Callable[[bytes], bytes | None], index: str) -> Record:
-        """Load the record's lists into this process from pieces that `read` returns by name; return the record.
+        """Load the profile's own lists into this process from pieces that `read` returns by name; return the record.
 
         Raises:
             CorruptionError: A list is missing or damaged.
@@ -241,7 +242,7 @@ class Record:
                 what = f"is damaged: {len(content):,} bytes were found" if content else "is missing"
                 raise CorruptionError(
                     f"the {kind} of {index}, with SHA-256 {sha256[:16]}…, {what}; restore a backup, or export the "
-                    f"documents and ingest them into an index that is made with it"
+                    f"documents and ingest them into a new index that is created with this list"
                 )
             keep_list(content)
         return self
@@ -251,7 +252,7 @@ class Record:
         """Return the record with these stored values; error messages name `index`.
 
         Raises:
-            FormatVersionError: A release with a format unknown to this one wrote it.
+            FormatVersionError: The format is newer than this release, or does not suit the profile.
             ValueError: The values are not a valid record.
         """
         if lost := [name.decode() for name in RECORD_PARTS if not parts.get(name)]:
@@ -261,12 +262,12 @@ class Record:
             raise ValueError("its layout and its profile must be JSON objects")
         if form not in RECORD_FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads up to {RECORD_FORMATS[-1]}; upgrade hsimhash, or "
-                f"export the index with the release that wrote it"
+                f"{index} has format {form}, but this release reads formats up to {RECORD_FORMATS[-1]}; upgrade "
+                f"hsimhash, or export the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
         if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):
-            raise ValueError(f"its distance is {distance!r}, not a number of bits")
+            raise ValueError(f"its distance must be a number of bits, got {distance!r}")
         record = cls(Layout.from_json(layout), profile, distance, identity=parts.get(IDENTITY_PART, b""))
         if form != record.form:
             raise FormatVersionError(
@@ -281,12 +282,12 @@ class Record:
         return self.layout.max_distance if self.distance is None else self.distance
 
     def check_same(self, asked: Record, url: str) -> None:
-        """Raise `IndexExistsError`, naming the differences, if the index at `url` was made differently."""
+        """Raise `IndexExistsError` with the differences if the index at `url` was created with other settings."""
         parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
         if asked.distance is not None:
             parts["queries"] = ({"distance": self.reach}, {"distance": asked.distance})
         differences = [
-            f"{part}.{name}: the index has {json.dumps(stored.get(name))}, asked for {json.dumps(wanted.get(name))}"
+            f"{part}.{name}: the index has {json.dumps(stored.get(name))}, requested {json.dumps(wanted.get(name))}"
             for part, (stored, wanted) in parts.items()
             if part not in asked.assumed
             for name in sorted(stored.keys() | wanted.keys())
@@ -294,7 +295,7 @@ class Record:
         ]
         if differences:
             raise IndexExistsError(
-                f"the index at {url} was made with other settings; use those, or choose another place: "
+                f"the index at {url} was created with different settings; use the same settings or another URL: "
                 f"{'; '.join(differences)}"
             )
 
@@ -314,12 +315,12 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 class View(ABC):
-    """Reads for a query: buckets, the documents of near fingerprints, registers."""
+    """Read access for a query: to buckets, to the documents with near fingerprints, and to registers."""
 
-    answers = False  # whether `near` is supported: the store itself counts bits
+    answers = False  # whether `near` is supported, because the store itself computes distances
 
     def __str__(self) -> str:
-        """Describe what was read so far, if the view knows more about it than its caller; otherwise an empty string."""
+        """Describe what has been read so far; an empty string if the view does not know more than its caller."""
         return ""
 
     def near(
@@ -327,8 +328,8 @@ class View(ABC):
     ) -> list[Document] | None:
         """Return the documents near the query under 5-byte `prefixes`, and those that share its key, in one call.
 
-        The order is arbitrary, and documents may repeat. Returns None if there may be `most` or more. Only for views
-        whose `answers` is true.
+        The order is arbitrary, and documents may repeat. Returns None if there may be `most` documents or more. Only
+        for views whose `answers` is true.
         """
         raise NotImplementedError
 
@@ -340,16 +341,16 @@ class View(ABC):
     def near_one(
         self, fingerprint: int, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[int] | None:
-        """Return stored fingerprints within `distance` bits of one, in any order, from the buckets read.
+        """Return the stored fingerprints within `distance` bits of `fingerprint` that the chosen buckets hold.
 
-        These may repeat, and other buckets may hold more. Returns None if a bucket may have over `most` rows, or if the
-        view cannot tell. Only for views whose `finds_near` is true.
+        They come in any order and may repeat. Other buckets may hold more of them. Returns None if a bucket may have
+        more than `most` rows, or if the view cannot tell. Only for views whose `finds_near` is true.
 
         Args:
             fingerprint: Unsigned 64-bit fingerprint.
             distance: Distance in bits.
-            numbers: Prefixes of the drawers' buckets to read, as 40-bit numbers; None: the fingerprint's own.
-            most: Maximum number of rows of a bucket.
+            numbers: Prefixes of the drawers' buckets to read, as 40-bit numbers; None: the fingerprint's own prefixes.
+            most: Maximum number of rows in a bucket.
         """
         raise NotImplementedError
 
@@ -366,15 +367,15 @@ class View(ABC):
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order.
 
-        With `most`, a bucket with more rows may be cut to exactly that many, chosen arbitrarily.
+        If a bucket has more than `most` rows, the result may contain exactly `most` of them, chosen arbitrarily.
         """
 
     @abstractmethod
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         """Return the drawer rows in ranges of prefixes, without the key drawer: shape (m, 13), uint8, in any order.
 
-        The ranges are half-open and disjoint, and their ends have 5 bytes. The last range may end at five bytes of
-        0xff, which is not a drawer's prefix and lies after all of them.
+        The ranges are half-open and disjoint, and their bounds have 5 bytes. The last range may end at five 0xff bytes,
+        which sort after the prefixes of all drawers.
         """
 
     @abstractmethod
@@ -385,7 +386,7 @@ class View(ABC):
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         """Return the documents listed under each fingerprint, according to their registers and sorted by id.
 
-        A register may hold a different fingerprint (the document moved a moment ago).
+        If a document has just moved, its register may hold a different fingerprint.
 
         Args:
             fingerprints: Unsigned 64-bit fingerprints.
@@ -398,23 +399,23 @@ class View(ABC):
 
 
 class ViewInPart(View):
-    """A view that leaves out what does not answer in time, and records what is missing."""
+    """A view that skips the parts of an index that do not respond in time, and records what is missing."""
 
     def __init__(self) -> None:
         self.unanswered: list[tuple[bytes, bytes]] = []  # half-open ranges of drawer rows that could not be read
-        self.unread: set[int] = set()  # fingerprints some of whose documents could not be read
-        self.unread_near: dict[int, list[int]] = {}  # unread fingerprints near a query, by the query's index
-        self.is_certain = True  # whether the store confirmed that the index is still the one opened
+        self.unread: set[int] = set()  # fingerprints with documents that could not be read
+        self.unread_near: dict[int, list[int]] = {}  # unread fingerprints near each query, by the query's index
+        self.is_certain = True  # whether the store confirmed that the index is still the one that was opened
 
     def note_unread(self, place: int, near: Sequence[tuple[int, int]]) -> None:
-        """Record which of the fingerprints near query number `place`, given with their distances, were not read."""
+        """Record which fingerprints near query number `place`, given as (distance, fingerprint), were not read."""
         unread = [fingerprint for _, fingerprint in near if fingerprint in self.unread]
         if unread:
             self.unread_near[place] = unread
 
 
 class Claims(ABC):
-    """Documents to be stored only if they are new, numbered from 0; each is compared with those before it."""
+    """Documents to store only if they are new, numbered from 0. Each is also compared with those before it."""
 
     doc_ids: Sequence[bytes]
     signatures: Signatures
@@ -427,9 +428,10 @@ class Claims(ABC):
 
     @abstractmethod
     def look(self, view: View, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
-        """Return which of the next documents, up to `most`, are new unless another writes, and which have a match.
+        """Return which of the next documents (up to `most`) are new, and which have a match.
 
-        No two of the new ones are near each other; documents that depend on any of them are left for a later call.
+        A document is new only if no other writer adds a match in the meantime. No two new documents are near each
+        other; documents whose decision depends on a new one are left for a later call.
         """
 
     @abstractmethod
@@ -448,35 +450,35 @@ class Claims(ABC):
 class Store(View, AbstractContextManager["Store"]):
     """The storage of an index. Thread-safe and fork-safe; closing it twice is harmless.
 
-    Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
-    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for invalid stored bytes, and
-    `IndexNotFoundError` (`gone`) when the index was dropped or replaced since it was opened: `Backend.create` stores a
-    random `IDENTITY_PART` with the record, and every write compares it.
+    Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` if the store cannot be reached or
+    written, `StoreBusyError` if another writer locks it too long, `CorruptionError` for invalid stored bytes, and
+    `IndexNotFoundError` (`gone`) if the index has been dropped or replaced since it was opened. To detect this,
+    `Backend.create` stores a random `IDENTITY_PART` with the record, and every write compares it.
 
-    A process may fork while other threads are inside calls. The child may then use the same store, but it must not use
-    its parent's connections.
+    A process may fork while other threads are inside calls. The child may then use the same store, so implementations
+    must not use the parent's connections in the child.
 
-    `hsimhash/rowkey.py` has what every store needs: `bucket_range`, `filed_rowkeys`, `last_occurrences`; see also
-    `Record.stored`.
+    `hsimhash/rowkey.py` has functions that every store needs: `bucket_range`, `filed_rowkeys`, `last_occurrences`. See
+    also `Record.stored`.
     """
 
     url: str
     record: Record
-    is_atomic = True  # whether a kill during `insert` leaves all documents and the mark, or none
+    is_atomic = True  # whether `insert` stores all documents and the mark, or nothing, if the process is killed
 
     @abstractmethod
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
-        """Return a view for one query: it misses no document that is near before, during and after the block.
+        """Return a view for one query. It never misses a document that is near the query for the whole block.
 
-        On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
-        document moves, so successive reads miss none.
+        On LMDB, PostgreSQL and in memory, the block sees one state of the index. On HBase and Redis, the old listing of
+        a document stays when the document moves, so successive reads do not miss it.
 
-        If the view loses its state, the block ends with `LostRightError` and the view can be entered again; see
+        If the view loses its state, the block raises `LostRightError` and the view can be entered again; see
         `with_view`.
 
         Args:
             timeout_s: Total time that the block's reads may take, in seconds; after that they raise
-                `StoreTimeoutError`. None: no such bound.
+                `StoreTimeoutError`. None: no limit.
         """
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
@@ -496,16 +498,16 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Keep other processes and threads from writing during the block, if the store can; reentrant.
+        """Keep other processes and threads from writing during the block, if the store supports that; reentrant.
 
         This is a lock, not a transaction: an `insert` within the block is durable when it returns. `insert`, `remove`
-        and a repair take it themselves. On HBase it does nothing: its writers never wait for each other.
+        and repairs take the lock themselves. On HBase this does nothing, because writers never wait for each other.
 
         Args:
-            stop: Called repeatedly while another writer holds the lock; true ends the wait.
+            stop: Called repeatedly while another writer holds the lock; returns true to end the wait.
 
         Raises:
-            StoreBusyError: Another writer held the index too long.
+            StoreBusyError: Another writer held the lock too long.
             StopAskedError: `stop` returned true.
         """
 
@@ -513,25 +515,25 @@ class Store(View, AbstractContextManager["Store"]):
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        """Add or change documents; durable on return. Return how many are new or have another signature now.
+        """Add or change documents; durable on return. Return how many are new or now have another signature.
 
-        An unchanged document keeps its `first_seen`. An index of format 1 keeps only the fingerprints. If an id occurs
-        twice, the last occurrence counts. A `mark` replaces the one with the same token: in the same step on LMDB and
-        in memory, after the documents on HBase.
+        An unchanged document keeps its `first_seen`. An index with format 1 keeps only the fingerprints. If an id
+        occurs twice, the last occurrence is used. A `mark` replaces the mark with the same token: in the same step as
+        the documents on LMDB and in memory, after them on HBase.
         """
 
     def insert_in_parts(self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s) -> int:
-        """Insert any number of documents with distinct ids; a kill may leave some of them.
+        """Insert any number of documents with distinct ids; if the process is killed, only some of them may be stored.
 
-        Other processes can write between parts. Up to `INSERT_DOCUMENTS` documents are one `insert`.
+        Each `insert` writes up to `INSERT_DOCUMENTS` documents, and other processes can write between them.
         """
         parts = even_parts(len(doc_ids), INSERT_DOCUMENTS)
         return sum(self.insert(doc_ids[part], signatures[part], first_seen[part]) for part in parts)
 
     def claim(self, claims: Claims) -> None:
-        """Decide all claims, and store the documents without a match; concurrent claimants see all or nothing."""
+        """Decide all claims, and store the documents without a match; concurrent callers see all or nothing."""
 
-        def decide() -> None:  # a claim that was stored but not settled finds itself, and is new again
+        def decide() -> None:  # a document that was stored but not settled matches only itself, so it is new again
             with self.writing():
                 while claims.is_open:
                     with self.view() as view:
@@ -551,15 +553,15 @@ class Store(View, AbstractContextManager["Store"]):
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         """Remove documents; durable on return. Return how many existed.
 
-        With `before` (ms since 1970), remove only those first seen earlier, according to their registers at that
-        moment.
+        With `before` (ms since 1970), remove only those first seen earlier, according to their registers when they are
+        removed.
         """
 
     def count(self, *, before: int | None = None, workers: int = 1, observer: Observer = UNWATCHED) -> int:
         """Return the number of documents; with `before` (ms since 1970), of those first seen earlier.
 
-        On HBase `workers` processes read the registers, and `observer` receives their progress. A store whose
-        `estimate` is not exact must override this.
+        On HBase, `workers` processes read the registers, and `observer` receives their progress. Stores whose
+        `estimate` is not exact must override this method.
         """
         if before is None:
             return self.estimate()
@@ -569,11 +571,11 @@ class Store(View, AbstractContextManager["Store"]):
     def walk(self) -> Iterator[list[Document]]:
         """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
 
-        Ids of over 502 bytes that begin alike may come in another order.
+        Ids longer than 502 bytes that start with the same bytes may come in another order.
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
-        """Yield the documents of one of `shards` disjoint shards, numbered from 0, in pages."""
+        """Yield the documents in one of `shards` disjoint shards, numbered from 0, in pages."""
         low, high = ((number << 64) // shards for number in (shard, shard + 1))
         for page in self.walk():
             yield [document for document in page if low <= document.fingerprint < high]
@@ -584,8 +586,8 @@ class Store(View, AbstractContextManager["Store"]):
     ) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, fix the differences.
 
-        On HBase `workers` processes read the table. Their findings stay in `folder` until the check is complete, and
-        another call with the same folder resumes it.
+        On HBase, `workers` processes read the table. Their findings stay in `folder` until the check is complete, and
+        another call with the same folder resumes the check.
         """
 
     @abstractmethod
@@ -593,13 +595,13 @@ class Store(View, AbstractContextManager["Store"]):
         """Return facts about the storage, such as `drawer_rows` and `file_bytes`; commands print them unchanged."""
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """Return fingerprints that 1,000 documents or more share, most common first, as far as a sample shows.
+        """Return fingerprints that 1,000 documents or more share, as found in a sample, most common first.
 
-        Documents that moved or expired a moment ago may still count. This implementation reads all documents, so stores
-        for large indexes override it.
+        The numbers may still include documents that have just moved or expired. This implementation reads all
+        documents, so stores for large indexes override it.
 
         Args:
-            sampled: Approximate number of documents to read; a smaller index is read completely, on HBase nearly so.
+            sampled: Approximate number of documents to read; a smaller index is read completely (on HBase, almost).
         """
         fingerprints = [document.fingerprint for page in self.walk() for document in page]
         return crowded(fingerprints, lambda value: len(self.documents([value], MOST_LISTED)[0]))
@@ -613,7 +615,7 @@ class Store(View, AbstractContextManager["Store"]):
 
 
 def with_view(store: Store, work: Callable[[View], T], *, timeout_s: float | None = None) -> T:
-    """Call `work` with a view and return its result; repeat the call if the view loses its state meanwhile."""
+    """Call `work` with a view and return its result; repeat the call if the view loses its state."""
     view = store.view(timeout_s=timeout_s)
 
     def read() -> T:
@@ -624,10 +626,10 @@ def with_view(store: Store, work: Callable[[View], T], *, timeout_s: float | Non
 
 
 def resumed(work: Callable[[], T]) -> T:
-    """Call `work` and return its result; repeat the call if it loses its right, so `work` must be able to resume.
+    """Call `work` and return its result; repeat the call after `LostRightError`, so `work` must be able to resume.
 
     Raises:
-        LostRightError: The right was lost too often.
+        LostRightError: `work` raised it again after `MOST_LOSSES` retries.
     """
     for _ in range(MOST_LOSSES):
         try:
@@ -638,12 +640,12 @@ def resumed(work: Callable[[], T]) -> T:
 
 
 def even_parts(count: int, most: int) -> list[slice]:
-    """Return slices of nearly equal length, each at most `most`, that cover `count` items; one if it is 0."""
+    """Return slices of nearly equal length, at most `most`, that cover `count` items; one empty slice for 0 items."""
     parts = max(1, -(-count // most))
     return [slice(count * number // parts, count * (number + 1) // parts) for number in range(parts)]
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return the documents up to and including the limit-th whose register has the fingerprint."""
+    """Return the documents, truncated after the first `limit` whose register has the fingerprint."""
     places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
     return documents[: places[limit - 1] + 1] if len(places) > limit else documents

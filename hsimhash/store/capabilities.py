@@ -1,4 +1,4 @@
-"""Abilities of some stores beyond `Store`. Commands test for a capability, not for a kind of store."""
+"""Capabilities that only some stores have, beyond `Store`. Commands test for a capability, not for a kind of store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hsimhash.store.runs import BulkLoad, StageOptions
 
 @runtime_checkable
 class AnswersInPart(Protocol):
-    """Parts of the index are on different servers, so some may answer while others do not."""
+    """The parts of the index are on different servers, so some parts may respond while others do not."""
 
     def view_in_part(self, *, timeout_s: float | None = None) -> AbstractContextManager[ViewInPart]:
-        """Return a view for one query that leaves out what does not answer in time, and ends by then.
+        """Return a view for one query that skips what does not respond within the time limit.
 
         Args:
-            timeout_s: Total time that the block's reads may take, in seconds; None: the deadline.
+            timeout_s: Total time that the block's reads may take, in seconds; None: the index's deadline.
         """
 
 
@@ -49,7 +49,7 @@ class BacksUp(Protocol):
     """The store can copy itself."""
 
     def backup(self, target: Path) -> None:
-        """Write a copy of the index's current state to the new folder `target`, while others read and write.
+        """Write a copy of the index's current state to the new folder `target`, even while others read and write.
 
         Raises:
             ValueError: `target` is inside the index's own folder.
@@ -63,17 +63,17 @@ class LoadsInBulk(Protocol):
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
         """Return a bulk load with its runs in `folder`.
 
-        A merge writes `step_documents` at a time, which bounds memory and the work repeated after a kill. The default
-        suits the store.
+        A merge writes `step_documents` documents at a time, which limits memory use and the work that is repeated after
+        a kill. The default depends on the store.
         """
 
 
 @runtime_checkable
 class LoadsFiles(Protocol):
-    """Servers can take over files that were written without them."""
+    """hsimhash can write files that the servers load directly."""
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
-        """Return a bulk load through finished files, with its runs in `folder`."""
+        """Return a bulk load that writes files for the servers to load, with its runs in `folder`."""
 
 
 @runtime_checkable
@@ -91,7 +91,7 @@ class HasTable(Protocol):
 
 
 class Shard(NamedTuple):
-    """Shard `number` of the `total` shards of a job, numbered from 1."""
+    """One shard of a job that has `total` shards; `number` counts from 1."""
 
     number: int
     total: int
@@ -100,18 +100,18 @@ class Shard(NamedTuple):
         return f"{self.number}/{self.total}"
 
     def has(self, place: int) -> bool:
-        """Whether the range or file at an index belongs to this shard."""
+        """Whether range or file number `place`, counted from 0, belongs to this shard."""
         return place % self.total == self.number - 1
 
 
 @runtime_checkable
 class WalksRanges(Protocol):
-    """Several processes can walk the large index in ranges and resume; this includes `check` and `count`."""
+    """Several processes can walk a large index range by range, and can resume; `check` and `count` use this too."""
 
     def check_shard(
         self, shard: Shard, *, repair: bool, folder: Path, workers: int = 1, observer: Observer = UNWATCHED
     ) -> tuple[int, int]:
-        """Read a shard's ranges for a check; return how many ranges all shards have read, and the total.
+        """Read a shard's ranges for a check; return how many ranges all shards have read so far, and the total.
 
         A `check` with the same folder and the same `repair` then compares what all shards have read.
         """
@@ -121,22 +121,22 @@ class WalksRanges(Protocol):
     ) -> int:
         """Remove documents first seen before a time (ms since 1970) with worker processes; return their number.
 
-        Progress is kept in `folder`, and a call for the same time with the same folder resumes it. If a range was
-        interrupted, only its documents that were still left are counted.
+        Progress is kept in `folder`, and another call with the same time and folder resumes it. If a range was
+        interrupted, only the documents that remained in it are counted.
         """
 
     def check_sample(self, documents: int, seed: int, *, observer: Observer = UNWATCHED) -> CheckReport:
-        """Check about `documents` documents and as many drawer rows, chosen by the seed; the report counts those."""
+        """Check about `documents` documents and as many drawer rows, chosen by the seed, and count only those."""
 
 
-# The name of each capability in messages about stores that lack it.
+# The name of each capability in messages about stores that do not support it.
 TITLES: dict[type, str] = {
-    AnswersInPart: "partial answer",
-    BacksUp: "backup",
-    Collects: "log of what documents leave behind",
+    AnswersInPart: "partial answers",
+    BacksUp: "backups",
+    Collects: "collecting leftover rows",
     Compacts: "compaction",
     HasTable: "regions",
-    LoadsFiles: "bulk load by files",
-    LoadsInBulk: "bulk load",
-    WalksRanges: "walk by several processes",
+    LoadsFiles: "bulk loads from files",
+    LoadsInBulk: "bulk loads",
+    WalksRanges: "walks by several processes",
 }

@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor`: each is ok, a warning, or a failure with its remedy."""
+"""The checks that `hsimhash doctor` runs. A check passes, warns, or fails with a remedy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store.base import Record, Store
 
 QUERY = 0x5851F42D4C957F2D  # arbitrary; most likely nothing is near it
-READS = 5  # timed round trips, of which the median is reported
+READS = 5  # number of timed round trips; their median is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of a check; a failure has the error that a command would end with, if there was one."""
+    """The result of a check. For a failure, `error` is what a command would raise, if that is known."""
 
     name: str
     status: Literal["ok", "warn", "fail"]

@@ -1,4 +1,4 @@
-"""The store in this process's memory: for tests and small jobs, and the simplest implementation of the contract."""
+"""A store in the memory of a process, for tests and small jobs; the simplest implementation of the contract."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Contents(View):
         found = []
         for fingerprint in fingerprints:
             listed = self.listings.get(fingerprint, ())
-            # Do not sort all documents of a crowded fingerprint to return a few.
+            # Do not sort all documents of a crowded fingerprint just to return a few.
             first = sorted(listed) if limit is None else heapq.nsmallest(limit, listed)
             found.append([self.register[doc_id] for doc_id in first])
         return found
@@ -80,7 +80,7 @@ class _Contents(View):
             self.buckets[prefix].add(document.fingerprint)
 
     def unfile(self, doc_id: bytes) -> None:
-        """Remove a document, and its fingerprint from the buckets that no other document needs."""
+        """Remove a document; remove its fingerprint from each bucket where no other document needs it."""
         document = self.register.pop(doc_id)
         others = self.listings[document.fingerprint]
         others.discard(doc_id)
@@ -98,12 +98,12 @@ class _Contents(View):
 
 
 _named: dict[str, _Contents] = {}
-_lock = threading.RLock()  # for all of them; held during a fork, so that the child's copy is consistent
+_lock = threading.RLock()  # for all indexes in memory; held during a fork, so that the child's copy is consistent
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class MemoryStore(Store):
-    """Buckets, documents and registers in dicts, under one lock; gone when the last store of its URL is closed."""
+    """Buckets, documents and registers in dicts, under one lock; deleted when the last store at a URL is closed."""
 
     def __init__(self, url: str, contents: _Contents) -> None:
         self.url = url
@@ -116,7 +116,7 @@ class MemoryStore(Store):
         """Create an empty index; raise `IndexExistsError` if this process has one open at that URL."""
         with _lock:
             if url in _named:
-                raise IndexExistsError(f"there is an index at {url} already; open it, or choose another name")
+                raise IndexExistsError(f"an index already exists at {url}; open it, or choose another name")
             _named[url] = _Contents(record)
             return cls(url, _named[url])
 
@@ -138,7 +138,7 @@ class MemoryStore(Store):
             yield self._contents
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:  # no read here takes long
+    def view(self, *, timeout_s: float | None = None) -> Iterator[View]:  # no timeout: reads in memory are fast
         with self._open() as contents:
             yield contents
 
@@ -214,7 +214,7 @@ class _MemoryBackend(Backend):
     title = "memory"
     schemes = ("memory",)
     example = "memory://name"
-    prices = EMBEDDED.prices  # never waited for
+    prices = EMBEDDED.prices  # close enough: neither store waits for a server
     is_embedded = True
     is_lasting = False
 
@@ -225,7 +225,7 @@ class _MemoryBackend(Backend):
         return url
 
     def jobs_of(self, url: str) -> Path:
-        raise ValueError(f"{url} does not have a default job folder; name one")
+        raise ValueError(f"{url} does not have a default job folder; specify one")
 
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> MemoryStore:
         return MemoryStore.create(url, record)
@@ -234,12 +234,12 @@ class _MemoryBackend(Backend):
         return MemoryStore.open(url)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
-        raise ValueError(f"{url} ends with the process that created it")
+        raise ValueError(f"cannot drop {url}: it exists only in the process that created it")
 
     def checks(
         self, url: str, opening: Opening, *, is_quick: bool = False, writes: bool = False, processes: int | None = None
     ) -> Iterator[Check]:
-        raise ValueError(f"{url} ends with the process that created it")
+        raise ValueError(f"cannot check {url}: it exists only in the process that created it")
 
 
 BACKEND = _MemoryBackend()

@@ -1,7 +1,7 @@
-"""Find the kind of store for a URL: each scheme has a backend, imported when needed.
+"""Find the backend for a URL. Each scheme has a backend, which is imported when needed.
 
-Other packages add kinds of stores through entry points of the group `hsimhash.stores`: one entry point per scheme,
-which refers to the module's `Backend`.
+Other packages add kinds of stores through entry points in the group `hsimhash.stores`: one entry point per scheme,
+which refers to the package's `Backend`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OWN = {
     "hsimhash.store.memory": ["memory"],
 }
 _MODULES = {scheme: module for module, schemes in _OWN.items() for scheme in schemes}
-_DEFAULT = "lmdb"  # used if no store is named: suits any machine without a server
+_DEFAULT = "lmdb"  # used if no store is named, because it works on any machine without a server
 
 
 def _own_backend(scheme: str) -> Backend:
@@ -51,15 +51,20 @@ def _backend_of_scheme(scheme: str) -> Backend | None:
     try:
         backend = found[0].load()
     except Exception as error:  # whatever the other package raises during import
-        raise HsimhashError(f"the store {scheme}:// of {found[0].value} cannot be imported: {error}") from error
+        raise HsimhashError(f"cannot import the store {scheme}:// from {found[0].value}: {error}") from error
     if not isinstance(backend, Backend):
-        raise HsimhashError(f"the store {scheme}:// of {found[0].value} is not a Backend of hsimhash.store")
+        raise HsimhashError(
+            f"the store {scheme}:// from {found[0].value} must be an instance of hsimhash.store.Backend"
+        )
     return backend
 
 
 @cache
 def backends() -> Mapping[str, Backend]:
-    """Return the backends of persistent indexes by name; those of other packages come last, if they can be imported."""
+    """Return the backends of persistent indexes by name.
+
+    Backends from other packages come last. If one cannot be imported, it is left out and a warning is logged.
+    """
     found = [_own_backend(schemes[0]) for schemes in _OWN.values()]
     for scheme in sorted(one.name for one in entry_points(group=GROUP)):
         try:
@@ -89,12 +94,12 @@ def backend_of(url: str) -> Backend:
     """Return the backend for a URL or path; raise `ValueError` if there is none."""
     backend = _named_backend(url)
     if backend is None:
-        raise ValueError(f"store {masked(url)!r} is not the URL of a store: {_expected(url)}")
+        raise ValueError(f"{masked(url)!r} is not a store URL: {_expected(url)}")
     return backend
 
 
 def check_url(url: str) -> None:
-    """Raise `ValueError`, with the remedy, unless `url` is the URL or path of a store."""
+    """Raise `ValueError`, with the remedy, if `url` is not the URL or path of a store."""
     url.encode()
     backend = _named_backend(url)
     if backend is None:
@@ -110,7 +115,7 @@ def _expected(url: str) -> str:
 
 
 def store_name(url: str) -> str:
-    """Return the store's URL as it is valid from any working folder, without connection options."""
+    """Return the store's URL in a form that is valid in any working folder, without connection options."""
     return backend_of(url).name_of(url)
 
 
@@ -122,7 +127,7 @@ def titles(flag: str) -> str:
 def new_record(
     url: str, profile: dict[str, object], *, layout: Layout | None = None, distance: int | None = None
 ) -> Record:
-    """Return the record of a new index at `url`; the kind of store provides the defaults."""
+    """Return the record of a new index at `url`; its backend provides the defaults."""
     backend = backend_of(url)
     usual = Layout.named(backend.layout)
     assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
@@ -132,40 +137,50 @@ def new_record(
 
 
 def create_store(url: str, record: Record, opening: Opening | None = None, *, ttl_s: int | None = None) -> Store:
-    """Create an empty index at `url`; `IndexExistsError` if it exists, `ValueError` if the URL is not valid.
+    """Create an empty index at `url`.
 
     Args:
         url: URL of the store.
         record: Record of the new index.
         opening: Options for opening it.
-        ttl_s: Seconds after its last insert at which a document expires, if the store supports that; None: never.
+        ttl_s: How many seconds after its last insert a document expires, if the store supports that; None: never.
+
+    Raises:
+        IndexExistsError: The index already exists.
+        ValueError: The URL or `ttl_s` is not valid.
     """
     backend = backend_of(url)
     if ttl_s is not None and ("--ttl" not in backend.flags or not 0 < ttl_s < 1 << 31):
         able = titles("--ttl")
         raise ValueError(
-            f"invalid ttl_s {ttl_s} for {masked(url)}: only {able} takes one, from 1 to 2**31 - 1 seconds; "
-            f"elsewhere, remove old documents with " + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
+            f"invalid ttl_s {ttl_s} for {masked(url)}: only {able} supports it, from 1 to 2**31 - 1 seconds; on "
+            f"other stores, remove old documents with "
+            + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
         )
     return backend.create(url_of(url), record, opening or Opening(), ttl_s)
 
 
 def open_store(url: str, opening: Opening | None = None) -> Store:
-    """Open the index at `url`; `IndexNotFoundError` if it does not exist, `ValueError` if the URL is not valid."""
+    """Open the index at `url`.
+
+    Raises:
+        IndexNotFoundError: The index does not exist.
+        ValueError: The URL is not valid.
+    """
     return backend_of(url).open(url_of(url), opening or Opening())
 
 
 def lacking(capability: type, url: str) -> str:
-    """Return the error message for the store at a URL that lacks a capability."""
+    """Return the error message for a store that lacks a capability."""
     able = " or ".join(backend.title for backend in backends().values() if capability in backend.capabilities)
-    return f"{masked(url)} has no {TITLES[capability]}; an index on {able} has"
+    return f"{masked(url)} does not support {TITLES[capability]}; an index on {able} does"
 
 
 def capable(store: Store, capability: type[Capability]) -> Capability:
     """Return the store if it has a capability.
 
     Raises:
-        HsimhashError: The store lacks it; the message contains the alternative.
+        HsimhashError: The store lacks it; the message explains what to do instead.
     """
     if isinstance(store, capability):
         return store

@@ -12,10 +12,10 @@ from hsimhash.fingerprint.bits import format_fingerprint
 from hsimhash.rowkey import DOCUMENTS_FLAG, ORPHANS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
 
 MOST_EXAMPLES = 20
-CROWDED_DOCUMENTS = 1_000  # documents that make a fingerprint crowded
-SAMPLED_DOCUMENTS = 20_000  # documents read to find crowded fingerprints
-MOST_CROWDS = 5  # crowded fingerprints reported
-MOST_LISTED = 20_000  # documents counted per crowded fingerprint
+CROWDED_DOCUMENTS = 1_000  # a fingerprint with at least this many documents is crowded
+SAMPLED_DOCUMENTS = 20_000  # number of documents read to find crowded fingerprints
+MOST_CROWDS = 5  # maximum number of crowded fingerprints reported
+MOST_LISTED = 20_000  # maximum number of documents counted per crowded fingerprint
 _OTHER_ROWS = {
     DOCUMENTS_FLAG: "documents",
     ORPHANS_FLAG: "log of orphans",
@@ -65,7 +65,7 @@ class CheckReport:
 
 
 class CollectReport(NamedTuple):
-    """The result of `collect`: log entries read, cells deleted, and entries kept because a row is too young."""
+    """The result of `collect`: log entries read, cells deleted, and entries kept because a row is too recent."""
 
     entries: int
     deleted: int
@@ -73,9 +73,9 @@ class CollectReport(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A table's region: half-open [start, stop), where an empty bound is the table's end.
+    """A region of a table: the half-open range [start, stop), where an empty bound means the table's start or end.
 
-    `server` is host:port, or empty while no server hosts the region: it is moving to another, or stuck.
+    `server` is host:port. It is empty while no server hosts the region, because the region is moving or stuck.
     """
 
     start: bytes
@@ -84,7 +84,7 @@ class Region(NamedTuple):
 
     @property
     def segments(self) -> str:
-        """The half-open range in words: from one segment to another, of all drawers unless one is named."""
+        """The half-open range of segments in words; it covers all drawers unless a drawer is named."""
         return f"[{key_in_words(self.start)}, {key_in_words(self.stop) if self.stop else 'end'})"
 
     def to_json(self) -> dict[str, object]:
@@ -108,10 +108,10 @@ def key_in_words(key: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRead:
-    """One probe of a query and its result: a bucket of one drawer, and with a radius also its neighbours.
+    """One probe of a query and its result. It reads a bucket in one drawer and, with a radius, neighbouring buckets.
 
-    `start` and `stop` are the half-open range of the query's own bucket, and `region` contains it. If `probe` is None,
-    this is the bucket of the query's key.
+    `start` and `stop` are the half-open range of the query's own bucket, and `region` is the region that contains it.
+    If `probe` is None, this is the bucket of the query's key.
     """
 
     probe: Probe | None
@@ -123,7 +123,7 @@ class ProbeRead:
     milliseconds: float
 
     def to_json(self) -> dict[str, object]:
-        """Return drawer, radius and bucket count, the own bucket's range its region's start in hex, and the counts."""
+        """Return the result as JSON values; the bounds of the query's own bucket and of its region are in hex."""
         place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
         return {
             "drawer": "key" if self.probe is None else self.probe.drawer if self.probe.bits else "all",
@@ -155,7 +155,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table's regions, and the settings of each family with their deviations if the gateway reports them.
+    """A table's regions and, if the gateway reports them, the settings of each column family and their deviations.
 
     A deviation is a setting that differs from what `create-table` sets.
     """
@@ -182,7 +182,7 @@ class Counted:
 class RegionLoad(NamedTuple):
     """A region server's report about a region. `requests` counts reads and writes since the server opened it."""
 
-    name: str  # the region's name in HBase, for its shell
+    name: str  # the region's name in HBase, which HBase's shell accepts
     families: int
     store_files: int
     compactions_waiting: int
@@ -191,9 +191,9 @@ class RegionLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """A region server's report: this table's regions by start key, and percentages over all its tables.
+    """A region server's report: this table's regions by start key, and percentages over all tables on the server.
 
-    If the server does not answer, only `problem` is set. A percentage is None if there is nothing to count.
+    If the server does not respond, only `problem` is set. A percentage is None if there is nothing to count.
     """
 
     server: str
@@ -211,7 +211,7 @@ class ServerLoad:
 
 
 def load_of(region: Region, servers: Sequence[ServerLoad]) -> RegionLoad | None:
-    """Return the load of a region if its server is among `servers` and answered."""
+    """Return the load of a region if its server is among `servers` and responded."""
     return next((one.regions.get(region.start) for one in servers if one.server == region.server), None)
 
 
@@ -229,11 +229,11 @@ class CrowdedFingerprint:
 
 
 def crowded(sampled: Sequence[int], listed: Callable[[int], int]) -> tuple[CrowdedFingerprint, ...]:
-    """Return the crowded fingerprints among those of sampled documents, most common first.
+    """Return the crowded fingerprints in a sample of documents, most common first.
 
     Args:
         sampled: The fingerprint of each sampled document.
-        listed: Returns the number of documents with a fingerprint; it may stop at `MOST_LISTED`.
+        listed: Returns the number of documents with a fingerprint; it may stop counting at `MOST_LISTED`.
     """
     common = [(value, met) for value, met in Counter(sampled).most_common(MOST_CROWDS) if met > 1]
     found = (CrowdedFingerprint(value, listed(value), met / len(sampled)) for value, met in common)
@@ -249,7 +249,7 @@ class Survey:
     servers: tuple[ServerLoad, ...] = ()
 
     def load(self, region: Region) -> RegionLoad | None:
-        """Return the load of a region if its server answered."""
+        """Return the load of a region if its server responded."""
         return load_of(region, self.servers)
 
     @property
@@ -259,11 +259,11 @@ class Survey:
 
     @property
     def skew(self) -> float | None:
-        """The rows of the fullest region relative to the mean; None for an empty table."""
+        """The number of rows in the fullest region divided by the mean; None for an empty table."""
         return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
 
     def to_json(self, drawers: int) -> dict[str, object]:
-        """Return the totals, `fingerprints` derived from the number of drawers, then the details."""
+        """Return the totals and the details; `fingerprints` is computed from the number of drawers."""
         return {
             "regions": len(self.regions),
             "servers": len({counted.region.server for counted in self.regions} - {""}),

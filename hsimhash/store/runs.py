@@ -1,13 +1,15 @@
-"""Sorted runs: files of documents in the two orders that the embedded store writes; other stores read only one.
+"""Sorted runs: files with documents in the two orders in which the embedded store writes them.
+
+Other stores read only one of the orders.
 
 A run is a folder of arrays in native byte order, except for `registers`. In order of (fingerprint, id): `fingerprints`
-(uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In order of the ids'
+(uint64), `first_seen` (int64), `id_ends` (int64, one item more than there are documents), `ids`. In order of the ids'
 digests: `registers` (key and value as stored in LMDB, 32 bytes or, with sketches and keys, 48), `places` (uint32,
 position in the first order).
 
-A merge adds `keep` (bool, in the first order: whether it writes the document); `permuted`: the kept fingerprints,
-permuted and sorted for each drawer, shape (drawers, m), uint64; and `key_rows`: the rows of the key drawer, sorted,
-shape (m, 13).
+A merge adds `keep` (bool, in the first order: whether the merge writes the document); `permuted`: the kept
+fingerprints, permuted and sorted for each drawer, shape (drawers, m), uint64; and `key_rows`: the rows of the key
+drawer, sorted, shape (m, 13).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
 SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 
-_COUNTED_AT_ONCE = 1_000_000  # registers
+_COUNTED_AT_ONCE = 1_000_000  # approximate number of registers that are counted at a time
 TOKEN_FILE = "token"  # noqa: S105  (next to the runs; not a secret)
 
 Slice = dict[bytes, tuple[Signature, int]]  # document id → signature and first seen
@@ -57,14 +59,14 @@ Slice = dict[bytes, tuple[Signature, int]]  # document id → signature and firs
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """Options of a load through finished files; see `HSimIndex.bulk`.
+    """Options for a bulk load that writes files for the servers to load; see `HSimIndex.bulk`.
 
     Args:
         stage: Folder for the files: a path, or a URL that fsspec supports. Region servers must be able to open it.
         command: Words of the command that runs an HBase class, such as `hbase`; see `load_command`.
-        is_first: Whether the table does not have documents yet; its contents are not read.
-        workers: Number of processes that sort and write; Spark has its own.
-        tell_commands: Receives the commands that load the files, which are then not run.
+        is_first: Whether the table does not have documents yet; if so, its contents are not read.
+        workers: Number of processes that sort and write; Spark uses its own workers.
+        tell_commands: Receives the commands that load the files; hsimhash then does not run them.
         part_bytes: Approximate memory in bytes that a worker, or a task on Spark, uses for one part; None: the default.
     """
 
@@ -77,7 +79,7 @@ class StageOptions:
 
 
 class FiledRows:
-    """Drawer rows in the files of a folder: `permuted` and perhaps `key_rows`; see the module."""
+    """Drawer rows in the files of a folder: `permuted` and optionally `key_rows`; see the module docstring."""
 
     def __init__(self, folder: Path, *, has_signatures: bool) -> None:
         self.folder = folder
@@ -87,7 +89,7 @@ class FiledRows:
     def sort(
         cls, folder: Path, fingerprints: Uint64s, key_rows: Uint8s | None, drawers: tuple[Drawer, ...]
     ) -> FiledRows:
-        """Write the rows of fingerprints, which may repeat, and sorted rows of the key drawer; not durable."""
+        """Write the drawer rows of fingerprints, which may repeat, and sorted rows of the key drawer; not durable."""
         folder.mkdir(parents=True, exist_ok=True)
         filed = distinct_of([np.sort(fingerprints)])
         with (folder / "permuted").open("wb") as file:
@@ -134,7 +136,7 @@ class Run(FiledRows):
     def write(
         cls, folder: Path, signatures: Signatures, ids: list[bytes], first_seen: Int64s, *, has_signatures: bool
     ) -> None:
-        """Sort documents and write them to the new folder `folder`: durable, and completely or not at all."""
+        """Sort documents and write them to the new folder `folder`, completely or not at all; durable on return."""
         order = document_order(signatures.fingerprints, ids)
         signatures, first_seen = signatures[order], first_seen[order]
         fingerprints, ids = signatures.fingerprints, [ids[position] for position in order.tolist()]
@@ -154,12 +156,12 @@ class Run(FiledRows):
         write_array(temporary / "registers", registers[places])
         write_array(temporary / "places", places.astype(np.uint32))
         sync_folder(temporary)
-        shutil.rmtree(folder, ignore_errors=True)  # not a run: remains of a deletion
+        shutil.rmtree(folder, ignore_errors=True)  # not a run, but what an interrupted deletion left
         temporary.rename(folder)
         sync_folder(folder.parent)
 
     def delete(self) -> None:
-        """Remove the run; a kill leaves either the whole run or files that do not count as one."""
+        """Remove the run; if the process is killed, the whole run is left, or files that do not count as a run."""
         shutil.rmtree(self.folder.rename(_emptied(self.folder)))
 
     def ids(self, start: int, stop: int) -> list[bytes]:
@@ -169,7 +171,7 @@ class Run(FiledRows):
         return [blob[begin - ends[0] : end - ends[0]] for begin, end in itertools.pairwise(ends)]
 
     def ids_at(self, places: Int64s) -> list[bytes]:
-        """Return the ids at the given positions of that order."""
+        """Return the ids at the given positions in the order of (fingerprint, id)."""
         ends, ids = self.map("id_ends", np.int64), self.map("ids", np.uint8).data
         edges = zip(ends[places].tolist(), ends[places + 1].tolist(), strict=True)
         return [bytes(ids[start:stop]) for start, stop in edges]
@@ -183,7 +185,7 @@ class Run(FiledRows):
         return start + np.flatnonzero(self.read("keep", np.bool_, start, stop))
 
     def listings(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the kept rows of `documents` whose keys come after `after`, in order."""
+        """Yield the rows of the `documents` database for kept documents, in order, starting after the key `after`."""
         first = 0
         if after:
             first_number = np.uint64(int.from_bytes(after[:FINGERPRINT_BYTES], "big"))
@@ -222,7 +224,7 @@ class Found(NamedTuple):
     places: Int64s  # in the order of (fingerprint, id)
 
     def part(self, part: slice) -> Found:
-        """Return a part of them."""
+        """Return the registers in a slice, with their runs and positions."""
         return Found(self.registers[part], self.runs[part], self.places[part])
 
 
@@ -233,12 +235,12 @@ def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
 
 
 def resolve(runs: Sequence[Run], documents: int, changes: Callable[[Found], Bools]) -> int:
-    """Write each run's `keep`: whether a document is the last with its id and changes anything; return how many do.
+    """Write each run's `keep`: whether a document is the last with its id and changes the index; return how many do.
 
     Args:
         runs: Runs of a bulk load.
         documents: Approximate number of documents compared at a time.
-        changes: Returns for each document whether it changes anything.
+        changes: Returns whether each document changes the index.
     """
     keeps = [np.zeros(run.size, np.bool_) for run in runs]  # one byte per document
     for low, high in digest_ranges(runs, documents):
@@ -262,7 +264,7 @@ def resolve(runs: Sequence[Run], documents: int, changes: Callable[[Found], Bool
 
 
 class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
-    """Sorted runs of documents in a folder, numbered from 1, and merged into the index at the end; see `Store.bulk`."""
+    """Sorted runs of documents in a folder, to be merged into the index at the end; see `HSimIndex.bulk`."""
 
     def __init__(self, folder: Path, *, has_signatures: bool) -> None:
         self.folder = folder
@@ -277,7 +279,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return self.folder / f"run-{number + 1:06d}"
 
     def token(self) -> str:
-        """Return the token by which the index identifies a merge of these runs; it is created and kept if missing."""
+        """Return the token by which the index identifies a merge of these runs; create and save it if needed."""
         path = self.folder / TOKEN_FILE
         with file_errors(self.folder):
             if not path.exists() or not path.read_text():
@@ -290,10 +292,10 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return len(self._runs)
 
     def expect(self, documents: int, id_bytes: int) -> None:
-        """Raise `StoreUnavailableError` if the disk lacks room for about this many documents and id bytes."""
+        """Raise `StoreUnavailableError` if the disk does not have room for about this many documents and id bytes."""
 
     def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
-        """Sort documents and write them as one run; durable on return. If an id occurs twice, the last one counts."""
+        """Sort documents and write them as one run; durable on return. If an id occurs twice, the last one is kept."""
         signatures, ids, times = check_documents(signatures, doc_ids, first_seen)
         last = last_occurrences(ids)
         if len(last) < len(ids):
@@ -325,9 +327,9 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return count
 
     def slice_of(self, number: int, slices: int) -> Slice:
-        """Return the documents of one of `slices` slices, numbered from 0, as the last run has them.
+        """Return the documents in one of `slices` slices, numbered from 0; each as it is in the last run that has it.
 
-        A slice has the documents of every run whose digests lie in one range, so it has every version of each of them.
+        A slice takes the documents in one range of digests from every run, so it includes all versions of a document.
         """
         low, high = (number << 64) // slices, (number + 1 << 64) // slices
         documents: Slice = {}
@@ -340,11 +342,10 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return documents
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
+        """Delete the runs after the first `runs`; raise `CorruptionError` if there are fewer."""
         if runs > len(self._runs):
             raise CorruptionError(
-                f"{self._path(len(self._runs))} is missing, one of the {runs:,} sorted runs that the job wrote; "
-                + START_OVER
+                f"{self._path(len(self._runs))} is missing: the job wrote {runs:,} sorted runs; " + START_OVER
             )
         with file_errors(self.folder):
             if runs < len(self._runs):
@@ -355,14 +356,14 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @abstractmethod
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Bring all runs into the index; return how many documents are new or changed, or None if it was asked to stop.
+        """Merge all runs into the index; return how many documents are new or changed, or None if stopped.
 
-        If a merge is interrupted or killed, the next call finishes it.
+        The observer can stop a merge. If a merge is interrupted or killed, the next call finishes it.
         """
 
     @abstractmethod
     def _forget_merge(self) -> None:
-        """Forget the progress of a merge of these runs."""
+        """Delete the saved progress of a merge of these runs."""
 
     def delete(self) -> None:
         """Remove the runs."""
@@ -386,7 +387,10 @@ def document_order(
 
 
 def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
-    """Sort an order by a key within stretches of equal items; `is_same` compares each item with the previous one."""
+    """Sort an order in place by a key within stretches of equal items.
+
+    `is_same` tells for each item except the first one whether it is equal to the previous item.
+    """
     is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
@@ -395,7 +399,7 @@ def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[i
 
 
 def _emptied(folder: Path) -> Path:
-    """Return the name of a folder that does not count as a run, after deleting anything at that name."""
+    """Delete anything at the path of a run's temporary folder, which does not count as a run, and return the path."""
     temporary = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     return temporary
@@ -403,13 +407,13 @@ def _emptied(folder: Path) -> Path:
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
     """Write an array to a file; durable on return."""
-    with path.open("wb") as file:  # the errors of tofile do not report that the disk is full
+    with path.open("wb") as file:  # the errors that tofile raises do not report a full disk
         file.write(np.ascontiguousarray(array).data)
     sync_file(path)
 
 
 def distinct_of(parts: list[Uint64s]) -> Uint64s:
-    """Return the distinct values of sorted arrays, ascending; np.unique would hash them, at five times the cost."""
+    """Return the distinct values in sorted arrays, ascending; np.unique hashes values and takes five times as long."""
     values = np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
     return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
 
@@ -435,7 +439,7 @@ def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
 
 
 def write_permuted(run: Run, drawers: tuple[Drawer, ...], keying: Keying) -> None:
-    """Write the rows of the documents that the run keeps: `permuted` and, if it has keys, `key_rows`."""
+    """Write the rows of the documents that the run keeps: `permuted` and, if the run has keys, `key_rows`."""
     fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
     keep = run.read("keep", np.bool_, 0, run.size)
     key_rows = None
@@ -478,7 +482,7 @@ def permuted_of(run: FiledRows, drawers: tuple[Drawer, ...]) -> Uint64s:
 
 
 def drawer_rows(runs: Sequence[FiledRows], drawers: tuple[Drawer, ...], low: int, high: int) -> Uint8s:
-    """Return the runs' rowkeys whose segments lie in [low, high), each once, in order: shape (m, 13)."""
+    """Return the runs' distinct rowkeys whose segments lie in [low, high), in order: shape (m, 13)."""
     prefixes, fingerprints = [], []
     permuted = [permuted_of(run, drawers) for run in runs]
     for drawer in drawers:
@@ -502,7 +506,7 @@ def drawer_values(permuted: Sequence[Uint64s], drawer: Drawer, low: int, high: i
 
 def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:
     """Return the sorted permuted fingerprints whose segments lie in [low, high)."""
-    spare = 32 - drawer.segment_bits  # lowest bits of a segment, always zero: the edges are rounded up to a segment
+    spare = 32 - drawer.segment_bits  # the lowest bits of a segment are zero, so edges are rounded up to a segment
     edges = (-(-edge >> spare) << spare for edge in (low, high))
     start, stop = (len(permuted) if edge >> 32 else np.searchsorted(permuted, np.uint64(edge << 32)) for edge in edges)
     return np.array(permuted[start:stop])

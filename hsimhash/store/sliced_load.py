@@ -1,10 +1,10 @@
 """Bulk loads through `insert`: sorted runs on disk, inserted in slices by digest of the document id.
 
-Runs and slices are the same as the embedded store's (`store/runs.py`): a document in several runs is handled once, and
-the last run counts. `merged.json` next to the runs holds the progress of a merge (`_Reached`). After a kill, the merge
-resumes with the slice that it had begun, whose bounds are the same in every release; inserting it again changes
-nothing. The store remembers under the merge's token how many slices it received. If it remembers fewer, it was created
-anew or restored, and receives all of them.
+Runs and slices are the same as in the embedded store (`store/runs.py`): a document in several runs is inserted once, as
+it is in the last run. `merged.json` next to the runs holds the progress of a merge (`_Reached`). After a kill, the
+merge resumes with the slice that was being inserted. That slice has the same bounds in every release, and inserting it
+again changes nothing. The store keeps the number of slices that it received as a mark under the merge's token. If the
+mark is lower than the saved progress, the index was recreated or restored, and all slices are inserted again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Mark, Store
 from hsimhash.store.runs import BulkLoad, Slice
 
-SLICE_DOCUMENTS = 5_000  # documents per slice: on HBase their rows wait for their registers
+SLICE_DOCUMENTS = 5_000  # documents per slice; on HBase, their rows are not valid until the registers are written
 
 Announce = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """The progress of a merge in slices: number of runs and slices, the next slice, and how many documents changed.
+    """The progress of a merge in slices: numbers of runs and slices, the next slice, and how many documents changed.
 
-    `pending` is how many documents of the next slice are new or changed, once its write has begun.
+    `pending` is how many documents in the next slice are new or changed; None until its write has begun.
     """
 
     runs: int
@@ -41,11 +41,11 @@ class _Reached:
     slice: int = 0
     added: int = 0
     pending: int | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # a file without a token belongs to no mark
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # if the file does not have a token, no mark matches
 
 
 class SlicedLoad(BulkLoad):
-    """A bulk load into a store through inserts; see `BulkLoad` and the module."""
+    """A bulk load into a store through inserts; see `BulkLoad` and the module docstring."""
 
     def __init__(self, folder: Path, step_documents: int | None, *, has_signatures: bool) -> None:
         super().__init__(folder, has_signatures=has_signatures)
@@ -67,7 +67,7 @@ class SlicedLoad(BulkLoad):
         state = _Reached(**json.loads(self._state_path.read_text()))
         if state.slice > self._marked(state.token):
             return fresh
-        # A run was added, so its documents may belong to any slice. 0.1.0 did not record how many slices it cut.
+        # An added run may have documents in any slice, so start again. Version 0.1.0 did not save the number of slices.
         return state if state.runs == self.runs and state.slices else replace(fresh, added=state.added)
 
     def _save(self, state: _Reached) -> _Reached:
@@ -100,7 +100,7 @@ class SlicedLoad(BulkLoad):
 
 
 class InsertedLoad(SlicedLoad):
-    """A bulk load through `insert`, for any store without a bulk load of its own."""
+    """A bulk load through `insert`, for stores that do not have their own bulk load."""
 
     def __init__(self, store: Store, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, step_documents, has_signatures=store.record.has_signatures)

@@ -1,7 +1,7 @@
 """Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
-Store URLs do not hold passwords, because they are printed and logged. If a URL has a password all the same, messages do
-not show it: `masked` hides it even if it makes the URL invalid, as a raw `/`, `?`, `#` or `@` does.
+Store URLs must not contain passwords, because they are printed and logged. If a URL contains one anyway, messages do
+not show it: `masked` hides it even if it makes the URL invalid, for example by a raw `/`, `?`, `#` or `@`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
 DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # options of some stores
 
-# `masked` shows the values of these options only. `key`, `auth` and the like are left out: elsewhere they are secrets.
+# `masked` shows the values of these options only. `key`, `auth` and similar names are left out because they are secrets
+# in the URLs of other programs.
 _HARMLESS = frozenset(
     "application_name ca cert connect_timeout connections db dbname deadline exclusive host "  # noqa: SIM905
     "hostaddr info_port lock_timeout passfile password_file path port prefix protocol qop service "
@@ -28,7 +29,7 @@ _HARMLESS = frozenset(
 )
 _HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
 _AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
-_USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # up to the last @, wherever it is
+_USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # up to the last @ anywhere in the URL
 _SEPARATOR = re.compile(r"([?#&;\s]+)")
 _OPTION = re.compile(r"[?#&;\s][^=]*=")
 _HIDDEN_PARTS = re.compile(r"…(?:[?#&;\s]+…)+")
@@ -53,23 +54,23 @@ def url_of(place: str | os.PathLike[str]) -> str:
 
 
 def unknown_option(name: str, known: Iterable[str]) -> ValueError:
-    """Return the error for an option that no URL of a store has."""
+    """Return the error for an option that store URLs do not support."""
     return ValueError(f"unknown option {name}; did you mean {most_like(name, known)}?")
 
 
 def folder_in(url: str, path: str) -> Path:
-    """Return the folder at the path of a URL; raise `ValueError` for the home folder of an unknown user."""
+    """Return the folder at the path in a URL; raise `ValueError` for the home folder of an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{masked(url)} is in an unknown home folder; write the whole path") from error
+        raise ValueError(f"unknown home folder in {masked(url)}; write the full path") from error
 
 
 def masked(text: str) -> str:
     """Return a URL, or a text that was meant as one, with `…` in place of everything that may be secret.
 
-    Everything between the scheme and the last `@` is hidden, and so is every option whose value is not known to be
-    harmless. A message that ends with a URL is masked in the same way.
+    Everything between the scheme and the last `@` is hidden, and so is every option that is not known to be harmless. A
+    message that ends with a URL is masked in the same way.
     """
     head, rest = _cut_head(text)
     after_user = _USER.sub("", rest, count=1)
@@ -87,7 +88,7 @@ def masked(text: str) -> str:
 def user_in(url: str) -> tuple[str, bool]:
     """Return the user and password before a URL's host, and whether it is clear where they end.
 
-    That is unclear if another `@` follows, or if a raw `/`, `?` or `#` seems to cut the password in two.
+    That is unclear if another `@` follows, or if a raw `/`, `?` or `#` seems to split the password.
     """
     rest = _cut_head(url)[1]
     authority = _AFTER_AUTHORITY.sub("", rest)
@@ -100,23 +101,23 @@ def user_in(url: str) -> tuple[str, bool]:
 
 
 def may_be_url(text: str) -> bool:
-    """Whether a text is a URL, or was perhaps meant as one with a password."""
+    """Whether a text is a URL, or may have been meant as a URL with a password."""
     return "://" in text or holds_password(text)
 
 
 def holds_password(url: str) -> bool:
-    """Whether a URL has a password before its host, or an option named like a secret."""
+    """Whether a URL has a password before its host, or an option whose name suggests a secret."""
     names = [unquote(part.partition("=")[0]) for part in _SEPARATOR.split(_cut_head(url)[1])[2::2]]
     return ":" in unquote(user_in(url)[0]) or any(map(_SECRET_NAME.search, names))
 
 
 def parsed_url(url: str, parse: Callable[[str], Parsed], no_password: str) -> Parsed:
-    """Return the result of `parse` for a store's URL; `ValueError` explains what is wrong without showing a secret.
+    """Parse a store's URL with `parse` and return the result; a `ValueError` does not show secrets.
 
     Args:
         url: URL as the user wrote it.
-        parse: Parses it; raises `ValueError`, whose text may repeat parts of the URL.
-        no_password: Message for a URL with a password: where to put it instead.
+        parse: Parses the URL, or raises a `ValueError` whose text may repeat parts of the URL.
+        no_password: Message for a URL with a password, which explains where to put the password instead.
     """
     reason = no_password
     if not holds_password(url):
@@ -124,7 +125,7 @@ def parsed_url(url: str, parse: Callable[[str], Parsed], no_password: str) -> Pa
             return parse(url)
         except ValueError as error:
             reason = f"{no_password}; write an @ in a name as %40" if _may_be_cut(url) else str(error)
-    raise ValueError(f"store {masked(url)!r}: {reason}")  # raised here so that no traceback shows the other error
+    raise ValueError(f"store {masked(url)!r}: {reason}")  # raised here so that no traceback shows the first error
 
 
 def _cut_head(text: str) -> tuple[str, str]:
@@ -134,7 +135,7 @@ def _cut_head(text: str) -> tuple[str, str]:
 
 
 def _may_be_cut(url: str) -> bool:
-    """Whether an `@` may end a password such as 6379/x, whose parts an error message would quote."""
+    """Whether an `@` may end a password such as `6379/x`; an error message would quote parts of that password."""
     rest = _cut_head(url)[1]
     after = rest[len(_AFTER_AUTHORITY.sub("", rest)) :]
     return after != rest and any("@" in part and not _is_harmless(part) for part in _SEPARATOR.split(after))
@@ -146,7 +147,7 @@ def _is_harmless(part: str) -> bool:
 
 
 def hosts_in(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
-    """Return hosts and ports, each pair once; a host without a port gets the last host's port, or the default.
+    """Return distinct pairs of host and port; a host without a port gets the last host's port, or the default.
 
     Raises:
         ValueError: A host or port is invalid.
@@ -159,10 +160,10 @@ def hosts_in(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
 def _host_and_port(text: str) -> tuple[str, int | None]:
     found = _HOST.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is not a host; write host, host:port or [IPv6]:port")
+        raise ValueError(f"invalid host {text!r}: expected host, host:port or [IPv6]:port")
     port = int(found[3]) if found[3] else None
     if port is not None and not 0 < port < 1 << 16:
-        raise ValueError(f"port {port} is outside [1, 65535]")
+        raise ValueError(f"port must be 1 to 65535, got {port}")
     return found[1] or found[2], port
 
 
@@ -172,15 +173,15 @@ def host_text(host: str, port: int) -> str:
 
 
 def options_in(query: str) -> list[tuple[str, str]]:
-    """Return the options of a query string in order; raise `ValueError` if it has other parts."""
+    """Return the options in a query string in order; raise `ValueError` if it has other parts."""
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
-        raise ValueError("its options must be name=value, joined by &") from None
+        raise ValueError("options must be name=value, joined by &") from None
 
 
 def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that differ from `usual`, by name, as query texts; `fields` maps names to attributes."""
+    """Return the options that differ from `usual` as texts for a query string; `fields` maps names to attributes."""
     given = {name: (getattr(options, field), getattr(usual, field)) for name, field in fields.items()}
     return {
         name: f"{value:g}s" if isinstance(value, float) else "yes" if value is True else str(value)
@@ -190,15 +191,15 @@ def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> d
 
 
 def time_option(name: str, value: str) -> float:
-    """Return the seconds of a time option; raise `ValueError` for an invalid text. A lock timeout may be 0."""
+    """Return the value of a time option in seconds; raise `ValueError` if it is invalid. A lock timeout may be 0."""
     seconds, (least, said) = seconds_in(value), (0, "0s") if name == LOCK_TIMEOUT else (_LEAST_S, "1ms")
     if seconds is None or not least <= seconds <= _MOST_S:
-        raise ValueError(f"{name}={value} is not a time from {said} to 1 day; write {name}=5s or {name}=500ms")
+        raise ValueError(f"invalid {name}={value}: expected {said} to 1 day, such as {name}=5s or {name}=500ms")
     return seconds
 
 
 def with_options(url: str, options: Mapping[str, str]) -> str:
-    """Return a store's URL with more options added; options that it already has stay."""
+    """Add options to a store's URL; options that the URL already has are kept."""
     named = "&".join(f"{name}={value}" for name, value in options.items() if not re.search(rf"[?&]{name}=", url))
     has_others = "?" in url and not url.startswith("lmdb:")  # in lmdb: URLs a ? is part of the folder's name
     return f"{url}{'&' if has_others else '?'}{named}" if named else url
@@ -208,6 +209,6 @@ def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:
     """Raise `ValueError` if the TLS files (`ca`, `cert`, `key`) do not suit the URL or each other."""
     ca, cert, key = (getattr(options, name) for name in ("ca", "cert", "key"))
     if not has_tls and (ca or cert or key):
-        raise ValueError(f"ca=, cert= and key= go with {schemes}")
+        raise ValueError(f"ca=, cert= and key= require {schemes}")
     if key and not cert:
         raise ValueError("key= requires cert=")

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Counts numbers in a table with open addressing.
 pub struct Counter {
-    /// A random factor per process, so that nobody can craft texts whose numbers collide.
+    /// A random factor per process, which prevents crafted texts from causing collisions.
     odd: u64,
     slots: Vec<u32>,
     /// The distinct numbers in order of first occurrence, with their counts.

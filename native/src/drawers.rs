@@ -5,16 +5,16 @@ use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use std::ops::Range;
 
-/// Buckets looked up together: while the rows of one are loaded from memory, those of the others are prefetched.
+/// Number of buckets looked up together: while the rows of one are read, the rows of the others are prefetched.
 const TOGETHER: usize = 320;
 const FLAG_BITS: u32 = 8;
-/// Bytes of a row of the key drawer: its segment and its fingerprint.
+/// Bytes of a row in the key drawer: its segment and its fingerprint.
 const KEYED_BYTES: usize = 12;
 /// Number of fences to search on both sides of a segment's expected position.
 const FENCES_AROUND: usize = 64;
 
-/// Where the cells and the rows of a drawer begin, how the index of a cell follows from a fingerprint (which of its
-/// bits, and where they go), and how many rows make a cell wide.
+/// The indices of a drawer's first cell and first row; the shifts and masks that turn a fingerprint into the index of a
+/// cell; and the maximum number of rows in a cell that is not wide.
 #[derive(FromPyObject)]
 struct Drawer(usize, usize, Vec<(u32, u64)>, usize);
 
@@ -29,7 +29,7 @@ struct Read {
 
 /// Why a query could not be answered.
 enum Open {
-    /// A cell has so many rows that only those of the bucket should be read.
+    /// A cell has so many rows that only the rows in the bucket should be read.
     Wide,
     /// These blocks must be verified first.
     Unread(Vec<usize>),
@@ -40,7 +40,7 @@ struct Mapped<'a> {
     drawers: &'a [Drawer],
     values: &'a [u64],
     directory: &'a [u32],
-    /// By block, whether it and the next one are verified.
+    /// By block: whether it and the next block are verified.
     are_whole: &'a [u8],
     block_shift: u32,
     cell_shift: u32,
@@ -68,7 +68,7 @@ impl Mapped<'_> {
         first + self.directory[read.cell] as usize..first + self.directory[read.cell + 1] as usize
     }
 
-    /// Calls `found` with the index of a query and each value within the distance, among the cells that it reads.
+    /// Calls `found` with the index of a query and a value, for each value within the distance in the query's cells.
     fn near(
         &self,
         queries: &[u64],
@@ -105,7 +105,8 @@ impl Mapped<'_> {
     }
 }
 
-/// Returns the first fence that is not below a segment. Segments are hashes, so their value predicts its position.
+/// Returns the index of the first fence that is not below a segment. Segments are hashes, so the value of a segment
+/// predicts this index.
 fn fence_of(fences: &[u32], segment: u32) -> usize {
     let about = ((u64::from(segment) * fences.len() as u64) >> u32::BITS) as usize;
     let (start, end) = (about.saturating_sub(FENCES_AROUND), (about + FENCES_AROUND).min(fences.len()));
@@ -127,20 +128,20 @@ pub struct Drawers {
     cell_shift: u32,
 }
 
-/// The fences of the key drawer, the bytes of its rows, the number of rows per fence, and how many rows make a bucket
-/// wide.
+/// The fences of the key drawer, the bytes of its rows, the number of rows per fence, and the maximum number of rows in
+/// a bucket that is not wide.
 #[derive(FromPyObject)]
 struct Keyed(Py<PyArray1<u32>>, Py<PyArray1<u8>>, usize, usize);
 
-/// Fingerprints under segments, each with the index of its segment; and blocks to verify.
+/// Fingerprints found under segments, with the index of the segment for each; and blocks to verify.
 type UnderKeys = (Vec<(usize, u64)>, Vec<usize>);
 
 type Pairs<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>, Vec<usize>);
 
 impl Drawers {
     fn mapped<'a>(&'a self, py: Python<'a>) -> PyResult<Mapped<'a>> {
-        // SAFETY: nothing writes to the first two. Bytes of the third may change from 0 to 1 at any time; both values
-        // are safe.
+        // SAFETY: nothing writes to the first two arrays. Bytes of the third array may change from 0 to 1 at any time;
+        // both values are safe.
         unsafe {
             Ok(Mapped {
                 drawers: &self.drawers,
@@ -156,9 +157,9 @@ impl Drawers {
 
 #[pymethods]
 impl Drawers {
-    /// Args: the drawers; all rows; the directory; the key drawer; by block, whether it and the next one are verified;
-    /// the number of low bits of a row's position within its block; and the number of low bits of a bucket's number
-    /// within its cell.
+    /// Args: the drawers; all rows; the directory; the key drawer; for each block, whether it and the next block are
+    /// verified; the number of low bits of a row's position within its block; and the number of low bits of a bucket's
+    /// number within its cell.
     #[new]
     fn new(
         drawers: Vec<Drawer>,
@@ -172,7 +173,7 @@ impl Drawers {
         Drawers { drawers, values, directory, keyed, are_whole, block_shift, cell_shift }
     }
 
-    /// Return the fingerprints under segments of the key drawer, each with the index of its segment, and blocks to
+    /// Return the fingerprints under segments of the key drawer, with the index of the segment for each; and blocks to
     /// verify.
     fn under_keys(&self, py: Python<'_>, segments: Vec<u32>) -> PyResult<Option<UnderKeys>> {
         // SAFETY: as in `mapped`.
@@ -217,10 +218,11 @@ impl Drawers {
         })
     }
 
-    /// Return the indices of fingerprints with the values within a distance of each, and blocks to verify.
+    /// Return the values within a distance of fingerprints, with the index of the fingerprint for each; and blocks to
+    /// verify.
     ///
-    /// Args: the fingerprints; the distance; the buckets that they read, the same number for each, or None for their
-    /// own.
+    /// Args: the fingerprints; the distance; the buckets to read, the same number for each fingerprint, or None to read
+    /// the fingerprints' own buckets.
     fn near_many<'py>(
         &self,
         py: Python<'py>,

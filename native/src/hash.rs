@@ -16,7 +16,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Returns the remaining bytes of `size`, at most 8.
+/// Returns up to 8 bytes at `at`, as a number; bytes after `size` are 0.
 #[inline]
 fn rest(bytes: &[u8], at: usize, size: usize) -> u64 {
     match size - at {

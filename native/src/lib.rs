@@ -25,7 +25,7 @@ use std::sync::Arc;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
 const INTERFACE: u32 = 7; // change this whenever functions take or return something else
-const MAYBE_HAN: u32 = 0x2E80; // from here on, characters are Han or may normalise to Han
+const MAYBE_HAN: u32 = 0x2E80; // no code point below this is Han or normalises to Han
 
 type Columns<'py> =
     (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u8>>);
@@ -44,7 +44,7 @@ impl Dictionary {
     }
 }
 
-/// Makes the signatures of a profile.
+/// Computes signatures for a profile.
 #[pyclass(frozen)]
 struct Signer {
     recipe: Recipe,
@@ -63,7 +63,7 @@ impl Signer {
         Ok(())
     }
 
-    /// Returns the results of `each` for the texts, in order.
+    /// Runs `each` on the texts, and returns the results in order.
     fn of_texts<T: Send>(
         &self,
         py: Python<'_>,
@@ -78,7 +78,7 @@ impl Signer {
         }))
     }
 
-    /// Returns the same for normalised texts: code points, in which text i ends at `ends[i]`, followed by a separator.
+    /// Like `of_texts`, for normalised texts given as code points: text i ends at `ends[i]`, where a separator follows.
     fn of_codes<T: Send>(
         &self,
         py: Python<'_>,
@@ -108,7 +108,7 @@ impl Utf8 {
     }
 
     fn as_str(&self) -> &str {
-        // SAFETY: Python encoded it.
+        // SAFETY: Python encoded these bytes as UTF-8.
         unsafe { std::str::from_utf8_unchecked(&self.0) }
     }
 }
@@ -117,7 +117,7 @@ fn may_have_han(text: &str) -> bool {
     text.bytes().any(|byte| byte >= 0xE2) && text.chars().any(|one| u32::from(one) >= MAYBE_HAN)
 }
 
-/// Hashes of all texts, the end of each text's hashes, keys, sketches, and 0 for each text that was not read.
+/// Hashes of all texts, the end of each text's hashes, keys, sketches, and whether each text was read (0 or 1).
 type FeatureColumns<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<i64>>,
@@ -166,7 +166,7 @@ impl Signer {
         Ok(columns(py, self.of_texts(py, &texts, Recipe::signature)?))
     }
 
-    /// Return the same for normalised texts; see `of_codes`.
+    /// Return what `signatures` returns, for normalised texts; see `of_codes`.
     fn signatures_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -181,7 +181,7 @@ impl Signer {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::shingles)?))
     }
 
-    /// Return the same for normalised texts; see `of_codes`.
+    /// Return what `shingles` returns, for normalised texts; see `of_codes`.
     fn shingles_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -191,12 +191,12 @@ impl Signer {
         Ok(feature_columns(py, self.of_codes(py, codes.as_slice()?, ends.as_slice()?, Recipe::shingles)?))
     }
 
-    /// Return the features to fit a rarity table to; see `FeatureColumns`.
+    /// Return the features of texts, for fitting a rarity table; see `FeatureColumns`.
     fn features<'py>(&self, py: Python<'py>, texts: Vec<Bound<'py, PyString>>) -> PyResult<FeatureColumns<'py>> {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
     }
 
-    /// Return the same for normalised texts; see `of_codes`.
+    /// Return what `features` returns, for normalised texts; see `of_codes`.
     fn features_of_codes<'py>(
         &self,
         py: Python<'py>,

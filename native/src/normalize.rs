@@ -1,4 +1,4 @@
-//! `nfkc-casefold-1` and `-2` for texts in which no code point joins the preceding one, or only simple marks do.
+//! `nfkc-casefold-1` and `nfkc-casefold-2`, for texts in which no code point except for simple marks joins another one.
 
 use crate::page::{Page, APOSTROPHE, HAN, NONE, OTHER_HAN, SPACE, SPACED};
 
@@ -13,14 +13,14 @@ const VIRAMA: u32 = 0x94D;
 const ANUSVARA: u32 = 0x902;
 const COMMON_HAN: std::ops::RangeInclusive<u32> = 0x4E00..=0x9FD5;
 
-// What a code point may be before normalisation, in addition to the kinds of a page. The first three are in the order
-// of the special numbers above code points in the table of `hsimhash.fingerprint.normalize`.
+// What a code point may be before normalisation, in addition to the kinds of a page. The first three have the same
+// order as the special numbers above all code points in the tables of `hsimhash.fingerprint.normalize`.
 const DROPPED: u8 = 16;
 const JOINING: u8 = 17;
 const MANY: u8 = 18;
 const MAYBE_BREAK: u8 = 19;
 
-// Flags of marks and of what they follow: see `normalize._marks`.
+// Flags of marks, and of the code points that marks follow: see `normalize._marks`.
 const MOST_JOINING: u32 = 32;
 const IS_BASE: u8 = 1;
 const IS_MARK: u8 = 2;
@@ -117,14 +117,14 @@ impl Tables {
         (self.entries[code as usize] >> KIND_SHIFT) as u8
     }
 
-    /// Returns whether a code point becomes a space or nothing.
+    /// Returns whether a code point becomes a space or is dropped.
     fn is_open(&self, code: u32) -> bool {
         matches!(self.kind(code), SPACE | DROPPED) || code == SOFT_HYPHEN
     }
 
-    /// Returns where the text continues if a hyphen and the line break after it are inside a word.
+    /// Returns where the text continues if a hyphen and the line break after it are inside a word, and None otherwise.
     ///
-    /// Args: the text before the hyphen, and after it.
+    /// Args: the text before the hyphen; the text after the hyphen.
     fn behind_word_break(&self, before: &str, rest: &str) -> Option<usize> {
         let last = before.chars().next_back()?;
         let next = first_code(rest)?;
@@ -139,7 +139,7 @@ impl Tables {
         (is_broken && self.hyphened[solid as usize] == 1).then_some(after)
     }
 
-    /// Reads a text onto a page; returns false if the caller has to normalise it.
+    /// Reads a text into a page; returns false if the caller has to normalise it.
     pub fn read(&self, text: &str, how: Reading, page: &mut Page) -> bool {
         page.open(text.len(), how.has_apostrophes);
         let bytes = text.as_bytes();
@@ -194,7 +194,7 @@ impl Tables {
         size
     }
 
-    /// Reads normalised code points onto a page.
+    /// Reads normalised code points into a page.
     pub fn read_codes(&self, codes: &[u32], how: Reading, page: &mut Page) {
         page.open(codes.len(), how.has_apostrophes);
         for &code in codes {
@@ -207,7 +207,7 @@ impl Tables {
         self.marks.get(code as usize).copied().unwrap_or_default()
     }
 
-    /// Adds a code point that may join the preceding one; returns false if only the caller can normalise them.
+    /// Adds a code point that may join the preceding one; returns false if the caller has to normalise the text.
     fn join(&self, code: u32, page: &mut Page) -> bool {
         let (class, is) = self.mark(code);
         let base = page.last_code();
@@ -243,7 +243,7 @@ impl Tables {
         true
     }
 
-    /// Inserts a mark before those of higher classes at the end of a page.
+    /// Inserts a mark before the marks of higher classes at the end of a page.
     fn put_in_order(&self, code: u32, class: u8, page: &mut Page) {
         let mut later = Vec::new();
         while self.mark(page.last_code()).0 > class {
@@ -266,8 +266,8 @@ impl Tables {
         true
     }
 
-    /// Appends a normalised code point, preceded by a space if one was read; false if it may join what precedes the
-    /// space.
+    /// Appends a normalised code point, preceded by a space if a space was read; returns false if the code point may
+    /// join the code point before the space.
     #[inline]
     fn put(&self, code: u32, kind: u8, how: Reading, page: &mut Page) -> bool {
         if std::mem::take(&mut page.is_spaced) && page.last_kind().is_some() {

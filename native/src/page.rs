@@ -29,19 +29,19 @@ pub struct Page {
     pub text: Vec<u8>,
     runs: Vec<Run>,
     size: usize,
-    /// A bit per kind: whether there is a run of it.
+    /// One bit per kind: whether there is a run of that kind.
     has: u32,
     has_apostrophes: bool,
-    /// Whether spaces were read that are not written yet.
+    /// Whether spaces were read that have not been written yet.
     pub is_spaced: bool,
     /// The number of code points that joined the last base, the combining class of the last of them, and whether one of
-    /// them composes with some that may follow.
+    /// them composes with code points that may follow.
     pub joined: u32,
     pub last_class: u8,
     pub may_compose: bool,
 }
 
-/// A slice of a page, and the bytes that follow it there.
+/// A slice of a page, and the bytes that follow it in the page.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
     pub bytes: &'a [u8],
@@ -169,7 +169,7 @@ impl Page {
         kana > 0 && kana * LEAST_KANA >= kana + han
     }
 
-    /// Treats Han characters like others of scripts without spaces.
+    /// Treats Han characters like other characters of scripts without spaces.
     pub fn take_han_as_kana(&mut self) {
         for run in &mut self.runs {
             if matches!(run.kind, HAN | OTHER_HAN) {

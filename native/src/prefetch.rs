@@ -6,15 +6,15 @@ pub fn prefetch<T>(all: &[T], place: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(one) = all.get(place) {
         use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: it only gives a hint, and every x86-64 processor supports it.
+        // SAFETY: the instruction is only a hint, and every x86-64 processor supports it.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(one).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (all, place);
 }
 
-/// Allocates room for `count` elements, in large pages if possible. The processor caches fewer addresses for them, so
-/// scattered reads over several megabytes are faster.
+/// Allocates room for `count` elements, in large pages if possible. Large pages need fewer entries in the processor's
+/// address cache, so scattered reads over several megabytes are faster.
 pub fn room<T>(count: usize) -> Vec<T> {
     let room = Vec::<T>::with_capacity(count);
     #[cfg(target_os = "linux")]

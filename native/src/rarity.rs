@@ -20,7 +20,8 @@ struct Row([u32; IN_ROW]);
 
 /// A table of features by their tags, the first 32 bits of their hashes.
 ///
-/// A look-up reads one cache line. Scattered lines would make memory access the largest part of the time of signing.
+/// A look-up reads one cache line. If it read several scattered lines, memory access would take most of the time of
+/// signing.
 pub struct Rarities {
     rows: Vec<Row>,
     leading: u32,
@@ -32,7 +33,7 @@ pub struct Rarities {
 }
 
 impl Rarities {
-    /// Args: the ascending tags of features, the rarity of each, and that of all others.
+    /// Args: the ascending tags of features, the rarity of each, and the rarity of all other features.
     pub fn new(tags: &[u32], rarities: &[u8], default: u8) -> Self {
         let leading = (tags.len() / USUAL_IN_ROW).next_power_of_two().trailing_zeros().max(LEAST_LEADING);
         let roots = (0..256).map(|one| (SCALE * f64::from(one)).sqrt()).collect();
@@ -80,7 +81,7 @@ impl Rarities {
         self.more.binary_search_by_key(&tag, |one| one.0).map_or(self.default, |at| self.more[at].1)
     }
 
-    /// Returns the weight in the key of a feature with this count, before rounding.
+    /// Returns the weight of a feature in the key, before rounding.
     #[inline]
     pub fn key_weight(&self, unit: u64, rarity: u8, count: u32) -> f64 {
         let count = f64::from(count);

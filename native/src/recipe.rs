@@ -36,7 +36,7 @@ struct Words<'py> {
     most_common: f64,
 }
 
-/// Ascending tags of features, the rarity of each, and that of all others.
+/// Ascending tags of features, the rarity of each, and the rarity of all other features.
 #[derive(FromPyObject)]
 struct RarityTable<'py> {
     tags: PyReadonlyArray1<'py, u32>,

@@ -1,4 +1,4 @@
-//! Segments Chinese text like rjieba: the most probable words of the dictionary, and the HMM between them.
+//! Segments Chinese text like rjieba: finds the most probable words in the dictionary, and uses the HMM between them.
 
 use crate::hash::hash_of;
 use crate::prefetch::{prefetch, room};
@@ -20,7 +20,7 @@ const KEY_BITS: u32 = NUMBER_BITS + CHARACTER_BITS;
 const IS_WORD: u64 = 1 << (KEY_BITS + NUMBER_BITS);
 const FILTER_SHIFT: u32 = KEY_BITS + NUMBER_BITS + 1;
 const FILTER: u64 = !0 << FILTER_SHIFT;
-/// The first characters of words have a larger filter of their own, because it decides most often.
+/// The first character of a word has a separate, larger filter, because that filter is checked most often.
 const FIRST_FILTER_BITS: u32 = 6;
 
 fn number_of(node: u64) -> u32 {
@@ -75,7 +75,7 @@ struct Candidate {
 pub struct Cutting {
     candidates: Vec<Candidate>,
     spare: Vec<Candidate>,
-    /// By position: the index of the last edge from there plus 1; 0 if there is none.
+    /// By position: 1 plus the index of the last edge that starts there; 0 if there is none.
     last_edges: Vec<u32>,
     edges: Vec<Edge>,
     steps: Vec<Step>,
@@ -84,13 +84,13 @@ pub struct Cutting {
 
 /// The dictionary, shared by all segmenters.
 pub struct Dictionary {
-    /// By character: the number of its node with `IS_WORD`, and its filter.
+    /// By character: its node (the number and `IS_WORD`), and its filter.
     first: Vec<(u64, u64)>,
     slots: Vec<u64>,
     shift: u32,
     /// By node number: the logarithm of the word's probability.
     probabilities: Vec<f64>,
-    /// By node number: the word's hash; 0 if the node only begins words.
+    /// By node number: the word's hash; 0 if the node is only the beginning of words.
     hashes: Vec<u64>,
     /// Logarithm of the probability of a character that is not in the dictionary.
     unknown: f64,
@@ -118,7 +118,8 @@ impl Segmenter {
         self.words[number as usize]
     }
 
-    /// Calls `known` with the number of each word of two or more characters, or `other` with a word without a number.
+    /// Calls `known` with the number of each word of two or more characters, or `other` with a word that does not have
+    /// a number.
     ///
     /// Args: runs of characters, as offsets from `FIRST_HAN`, each run followed by `BREAK`.
     pub fn cut(&self, runs: &[u16], memory: &mut Cutting, mut known: impl FnMut(u32), mut other: impl FnMut(&str)) {
@@ -184,7 +185,7 @@ impl Dictionary {
 
     fn new_number(&mut self) -> u32 {
         let number = self.hashes.len();
-        assert!(number < 1 << NUMBER_BITS && 8 * number < 7 * self.slots.len(), "a dictionary of half a million words");
+        assert!(number < 1 << NUMBER_BITS && 8 * number < 7 * self.slots.len(), "the dictionary has too many words");
         self.hashes.push(0);
         self.probabilities.push(f64::NEG_INFINITY);
         number as u32
@@ -267,7 +268,7 @@ impl Dictionary {
         }
     }
 
-    /// Finds which candidates are nodes, and from these the words and the next candidates.
+    /// Finds which candidates are nodes; adds the words among the nodes, and proposes the next candidates.
     fn find_level(&self, runs: &[u16], candidates: &[Candidate], memory: &mut Cutting) {
         for one in candidates {
             let node = self.slots[self.probe_from(one.slot as usize, one.key)];
@@ -282,7 +283,7 @@ impl Dictionary {
         }
     }
 
-    /// Finds the most probable words from each position on. Ties go to the longer first word.
+    /// Finds the most probable words starting at each position. Ties go to the longer first word.
     fn find_steps(&self, runs: &[u16], memory: &mut Cutting) {
         let Cutting { steps, edges, last_edges, .. } = memory;
         steps.clear();

@@ -18,7 +18,7 @@ pub fn shingle(units: &[u64]) -> u64 {
     mix(hash.rotate_left(23 * (PLACES.len() - units.len()) as u32))
 }
 
-/// By bit: all bits in the order in which it borrows from them.
+/// For each bit, all bits in the order in which it borrows from them.
 pub struct Lenders(Vec<[u8; BITS]>);
 
 impl Lenders {
@@ -46,7 +46,7 @@ impl Least {
         *least = (*least).min(hash & ((1 << VALUE_BITS) - 1));
     }
 
-    /// Returns the sketch; 0 without shingles.
+    /// Returns the sketch; 0 if there are no shingles.
     pub fn sketch(&self, lenders: &Lenders) -> u64 {
         if self.0.iter().all(|&one| one == EMPTY) {
             return 0;

@@ -1,4 +1,4 @@
-//! A table of numbers by the 64-bit hashes of words.
+//! A table of numbers, looked up by the 64-bit hashes of words.
 
 const LEADING: u32 = 16;
 
@@ -12,7 +12,8 @@ pub struct WordTable {
 }
 
 impl WordTable {
-    /// Args: words and their numbers, where the last of equal hashes counts; the number of all other words.
+    /// Args: the hashes of words with their numbers, of which the last is used if hashes are equal; the number of all
+    /// other words.
     pub fn new(mut words: Vec<(u64, f64)>, missing: f64) -> Self {
         words.reverse();
         words.sort_by_key(|word| word.0);

@@ -20,22 +20,22 @@ pub const UNREAD: u8 = 3;
 
 /// Minimum number of occurrences of a name that repeats.
 const OFTEN: u32 = 4;
-/// A word is a name if its text has at most this many distinct features per occurrence of it: with other words that are
-/// found equally often, or without.
+/// A word is treated as a name if its text has at most this many distinct features per occurrence of the word. The
+/// first limit applies if another word occurs equally often, the second in any case.
 const MOST_TO_A_NAME: u64 = 32;
 const MOST_TO_A_WORD: u64 = 5;
-/// A word of such a name votes with this fraction of its weight: 1/4.
+/// Divides the weight of a word in such a name: it votes with 1/4 of its weight.
 const NAME_PARTS: u64 = 4;
 
 const SCALE: f64 = 4096.0;
-/// Pairs found at least this often may be in a key, as far as their count decides.
+/// Pairs of words that each occur at least this often are always considered for the key.
 const MOST_OFTEN: u32 = 64;
 /// Value for a text that is entirely English.
 const WHOLE: i64 = 64;
 
 /// How features are weighted.
 pub enum Weights {
-    /// By their rarity; each feature counts once.
+    /// By their rarity; each feature votes once.
     Rarity(Rarities),
     /// By their number of occurrences; Chinese and English words also by their inverse document frequency.
     Count { english: Option<English> },
@@ -57,7 +57,7 @@ pub struct Recipe {
     pub lenders: Lenders,
     /// Whether each character of a script without spaces is a word.
     pub is_of_words: bool,
-    /// Whether Han characters in Japanese texts count as kana.
+    /// Whether Han characters in Japanese texts are treated as kana.
     pub knows_japanese: bool,
     pub n: usize,
     pub char_n: usize,
@@ -72,7 +72,7 @@ pub struct Recipe {
     pub is_key_in_parts: bool,
 }
 
-/// A text as given, or the code points of a normalised one.
+/// A text as given, or the code points of a normalised text.
 #[derive(Clone, Copy)]
 pub enum Text<'a> {
     Given(&'a str),
@@ -177,14 +177,14 @@ impl Recipe {
         Some(Features { hashes, ..Default::default() })
     }
 
-    /// Reads a page and lets its features vote; returns how it was read, and its sketch.
+    /// Reads a text and adds the votes of its features; returns how it was read, and its sketch.
     fn take(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<(Reading, u64)> {
         let how = self.find_units(text, scratch)?;
         self.add_features(scratch);
         Some((how, self.sketch(scratch)))
     }
 
-    /// Reads a page and finds its units; returns how it was read, or None if the caller has to normalise it.
+    /// Reads a text and finds its units; returns how it was read, or None if the caller has to normalise it.
     fn find_units(&self, text: Text<'_>, scratch: &mut Scratch) -> Option<Reading> {
         let mut how = Reading { is_simplified: true, has_apostrophes: false };
         if !self.read(text, how, &mut scratch.page) {
@@ -199,7 +199,7 @@ impl Recipe {
         Some(how)
     }
 
-    /// Reads a text onto a page; returns false if the caller has to normalise it.
+    /// Reads a text into a page; returns false if the caller has to normalise it.
     fn read(&self, text: Text<'_>, how: Reading, page: &mut Page) -> bool {
         match text {
             Text::Given(text) => self.tables.read(text, how, page),
@@ -245,7 +245,7 @@ impl Recipe {
         least.sketch(&self.lenders)
     }
 
-    /// Votes with all features, and finds the heaviest.
+    /// Adds the votes of all features, and finds the heaviest features.
     fn add_features(&self, scratch: &mut Scratch) {
         scratch.votes = Votes::default();
         scratch.heaviest.clear(self.key.unwrap_or(0));
@@ -282,7 +282,7 @@ impl Recipe {
         if units.han.is_empty() {
             return;
         }
-        let (segmenter, idf) = self.chinese.get().expect("what the caller read before");
+        let (segmenter, idf) = self.chinese.get().expect("`prepare` loads the dictionary first");
         numbers.clear();
         let mut others = Vec::new();
         segmenter.cut(
@@ -300,7 +300,7 @@ impl Recipe {
         found.extend(counter.found.iter().map(|&(hash, count)| Found { hash, count, each: self.each(hash, idf) }));
     }
 
-    /// Finds the counted features; each occurrence weighs `each`, unless features weigh by rarity.
+    /// Finds the counted features; each occurrence has the weight `each`, unless features are weighted by rarity.
     fn find_counted(&self, each: f64, scratch: &mut Scratch) {
         let Scratch { counter, found, .. } = scratch;
         found.clear();
@@ -316,7 +316,7 @@ impl Recipe {
         }));
     }
 
-    /// Adds the found features to the vote, or to those that will vote.
+    /// Adds the found features to the vote, or to the features that will vote later.
     fn add(&self, unit: u64, scratch: &mut Scratch) {
         let Scratch { found, often, votes, heaviest, weighed, listed, .. } = scratch;
         if let Some(listed) = listed {
@@ -339,7 +339,7 @@ impl Recipe {
         }
     }
 
-    /// Adds pairs of the words counted last, which may be in the key.
+    /// Adds pairs of the words that were counted last, if they may be in the key.
     fn add_pairs(&self, rarities: &Rarities, scratch: &mut Scratch) {
         let Scratch { units, counter, numbers, heaviest, listed, .. } = scratch;
         let is_listed = listed.is_some();
@@ -373,7 +373,8 @@ impl Recipe {
         }
     }
 
-    /// Adds English words one by one, and other words as shingles; a text that is partly English adds both in part.
+    /// Adds English words one by one, and other words as shingles; if a text is partly English, adds both, each with a
+    /// share of the weight.
     fn add_counted_words(&self, english: Option<&English>, scratch: &mut Scratch) {
         let start = scratch.weighed.len();
         let part = english.map_or(0, |english| self.add_english(english, scratch));
@@ -392,7 +393,8 @@ impl Recipe {
         }
     }
 
-    /// Adds the words counted last to the extent that the text is English; returns that extent, 0 to `WHOLE`.
+    /// Adds the words that were counted last, weighted by how English the text is; returns how English it is, 0 to
+    /// `WHOLE`.
     fn add_english(&self, english: &English, scratch: &mut Scratch) -> i64 {
         let Scratch { units, counter, weighed, found, .. } = scratch;
         let each = |&(hash, count): &(u64, u32)| Found { hash, count, each: english.words.find(hash) };
@@ -421,7 +423,7 @@ impl Recipe {
     }
 }
 
-/// Merges features with equal hashes from `start` on.
+/// Merges features with equal hashes, starting at the index `start`.
 fn join_equal(weighed: &mut Vec<(u64, u64)>, start: usize) {
     weighed[start..].sort_unstable();
     let mut last = start;
@@ -436,7 +438,7 @@ fn join_equal(weighed: &mut Vec<(u64, u64)>, start: usize) {
     weighed.truncate(last + 1);
 }
 
-/// Returns whether a feature with this count is a word of a repeated name.
+/// Returns whether a feature with this count is a word in a repeated name.
 fn repeats_a_name(count: u32, often: &[u32], different: u64) -> bool {
     let is_alike = || often.partition_point(|&one| one <= count) - often.partition_point(|&one| one < count) > 1;
     let count_as = |most: u64| most * u64::from(count) >= different;

@@ -31,7 +31,7 @@ impl Rows {
         starts.zip(&self.ends).map(|(start, &end)| start..end)
     }
 
-    /// Returns the windows of `n` adjacent hashes; a row of fewer is one window.
+    /// Returns the windows of `n` adjacent hashes; a row of fewer hashes is one window.
     pub fn windows(&self, n: usize) -> impl Iterator<Item = &[u64]> {
         self.spans().flat_map(move |row| self.all[row.clone()].windows(n.min(row.len())))
     }
@@ -40,7 +40,7 @@ impl Rows {
 /// Memory that is reused from text to text.
 #[derive(Default)]
 pub struct Units {
-    /// Words, in rows with only spaces between them.
+    /// Words, in rows of words with only spaces between them.
     pub words: Rows,
     /// Words and characters for the sketch.
     pub units: Rows,

@@ -1,11 +1,11 @@
-//! The vote of weighted features, and the heaviest of them.
+//! The vote of weighted features, and the heaviest features.
 
 use crate::hash::mix;
 
 const LANES: usize = 8; // bits per byte
 const BYTES: usize = 8;
 
-/// By byte value: its bits as masks, lowest first.
+/// By byte value: its bits as masks, lowest bit first.
 static MASKS: [[u32; LANES]; 256] = masks();
 
 const fn masks() -> [[u32; LANES]; 256] {
@@ -22,7 +22,7 @@ const fn masks() -> [[u32; LANES]; 256] {
     all
 }
 
-/// The weights of all features for each bit.
+/// The sums of the features' weights for each bit.
 #[derive(Default)]
 pub struct Votes {
     pub features: usize,
@@ -83,7 +83,7 @@ impl Votes {
 pub struct Heaviest {
     most: usize,
     chosen: Vec<(f64, u64)>,
-    /// Features that are lighter, or equally heavy with a greater hash, are not among them.
+    /// Features that are lighter, or equally heavy with a greater hash, are not among the heaviest.
     least: (f64, u64),
 }
 
@@ -94,7 +94,7 @@ impl Heaviest {
         self.least = (if most == 0 { f64::INFINITY } else { 0.0 }, u64::MAX);
     }
 
-    /// Returns whether a feature of that weight may be among them.
+    /// Returns whether a feature of that weight may be among the heaviest.
     #[inline]
     pub fn may_have(&self, weight: f64) -> bool {
         weight >= self.least.0
@@ -116,7 +116,7 @@ impl Heaviest {
         }
     }
 
-    /// Packs the number of features and a tag for each.
+    /// Returns the key in parts: the number of features, and a tag for each.
     pub fn in_parts(&self) -> u64 {
         let mut key = (self.chosen.len() as u64) << 60;
         for (rank, &(_, hash)) in self.chosen.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Heaviest {
         key
     }
 
-    /// Hashes the set of features.
+    /// Returns the whole key: a hash of the set of features.
     pub fn whole(&self) -> u64 {
         if self.chosen.is_empty() {
             return 0;

@@ -448,7 +448,7 @@ def test_http_mode_with_tls(own_hbase: HBaseServer, table: str, keystore: tuple[
     }
     with own_hbase.gateway("thrift2", settings=HTTP | tls) as served:
         use_over_http(f"hbase+https://localhost:{served.port}/{table}?ca={certificate}&{PATIENCE}")
-        with pytest.raises(StoreUnavailableError, match="set ca=FILE to the certificate of its authority"):
+        with pytest.raises(StoreUnavailableError, match="set ca=FILE to its CA certificate"):
             open_gateway(Address.parse(f"hbase+https://localhost:{served.port}/{table}"))
         with pytest.raises(StoreUnavailableError, match=r"requires TLS; write hbase\+https://"):
             opened(served.port, table, ANSWER)

@@ -58,9 +58,9 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     assert [line[:4] for line in again] == ["= ok"] * 5
     other = run("create-table", "--store", store, "--layout", "10")
     assert other.exit_code == 5
-    assert 'layout.name: the index has "4", asked for "10"' in other.stderr
+    assert 'layout.name: the index has "4", requested "10"' in other.stderr
     longer = run("create-table", "--store", store, "--layout", "4", "--ttl", "2d", "--dry-run")
-    assert "~ alter family f: TTL is 86400, not 172800" in longer.stdout
+    assert "~ alter family f: TTL is 86400, expected 172800" in longer.stdout
     assert f"alter 'default:{Address.parse(store).table}', {{NAME => 'd', TTL => '172800'}}" in longer.stderr
     dropped = run("drop-table", "--store", store, "--yes")
     assert dropped.exit_code == 0
@@ -77,9 +77,9 @@ def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
     result = run("create-table", "--store", store)
     assert result.exit_code == 0
     assert "wrote the index's record" in result.stderr
-    assert "family f: BLOCKSIZE is 65536, not 4096" in result.stderr
+    assert "family f: BLOCKSIZE is 65536, expected 4096" in result.stderr
     told = done("doctor", "--store", store)
-    assert "warn  settings: family d: BLOCKSIZE is 65536, not 16384; in hbase shell: alter" in told
+    assert "warn  settings: family d: BLOCKSIZE is 65536, expected 16384; in hbase shell: alter" in told
     assert "BLOCKSIZE is 65536" in done("describe", "--store", store)
 
 
@@ -91,7 +91,7 @@ def test_a_table_of_others_that_has_the_same_families_is_left_alone(
         for url in stores:
             dropped = run("drop-table", "--yes", "--store", url)
             assert dropped.exit_code == 1
-            assert f"not its record; to delete it, in hbase shell: disable 'default:{table}'" in dropped.stderr
+            assert f"not its record; to delete the table, in hbase shell: disable 'default:{table}'" in dropped.stderr
         plain.disable_table(table)
     for url in stores:
         assert run("drop-table", "--yes", "--store", url).exit_code == 4
@@ -125,9 +125,9 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(stores: tuple[str,
     assert "--allow-plain" in refused.stderr
     assert run("describe", "--store", store).exit_code == 5
     assert "created a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
-    assert "does not report how they are set" in done("describe", "--store", store)
+    assert "does not report their settings" in done("describe", "--store", store)
     told = done("doctor", "--store", store, "--write")
-    assert "answers as Thrift1" in told
+    assert "responds as Thrift1" in told
     assert "fail" not in told
     assert "ok    write" in told
     assert "BLOOMFILTER is ROW, not ROWPREFIX_FIXED_LENGTH" in done("doctor", "--store", through_thrift2)

@@ -100,7 +100,7 @@ def test_a_compaction_is_advised_until_it_is_done(reporting: tuple[HBaseServer, 
     wait_until(lambda: f"at most {2 * FLUSHES + 1} in one" in says(store, "store files"), limit_s=60)
     kind, message = doctor(store)["store files"]
     assert kind == "warn"
-    assert f"in hbase shell: major_compact '{table}' leaves one per family" in message
+    assert f"in hbase shell: major_compact '{table}' leaves one file per family" in message
     assert doctor(store)["block cache"][0] == "ok"
     assert server.shell(message.rpartition("in hbase shell: ")[2].partition(" leaves")[0] + "\n") == 0
     wait_until(lambda: "9 in 4 regions, at most 3 in one" in says(store, "store files"), limit_s=60)
@@ -154,7 +154,7 @@ def test_whatever_is_wrong_with_the_info_port_is_one_warning(store: str, tmp_pat
     ):
         expected = {
             free_ports(1)[0]: "connection refused",
-            int(html.url.rpartition(":")[2].strip("/")): "it does not have JSON metrics at /jmx",
+            int(html.url.rpartition(":")[2].strip("/")): "it does not return JSON metrics at /jmx",
             int(nothing.url.rpartition(":")[2].strip("/")): "HTTP 404",
             silent.port: "no reply within 2 s",
             endless.port: "no reply within 2 s",
@@ -164,7 +164,7 @@ def test_whatever_is_wrong_with_the_info_port_is_one_warning(store: str, tmp_pat
             found = doctor(f"{plain}&info_port={port}")
             kind, message = found["region servers"]
             assert kind == "warn"
-            assert f"1 of 1 do not answer on their info port (localhost:{port}: {reason}" in message
+            assert f"1 of 1 do not respond on their info port (localhost:{port}: {reason}" in message
             assert "info_port= in the URL" in message
             assert not {"store files", "requests", "locality", "block cache"} & found.keys()
             began = time.monotonic()
@@ -205,4 +205,4 @@ def test_another_region_server_on_the_port_is_named(reporting: tuple[HBaseServer
     with new_table(own_hbase) as name:
         url = f"{table_url(own_hbase, name)}&info_port={port}"
         assert run("create-table", "--store", url, "--regions", "1").exit_code == 0
-        assert "answers there" in doctor(url)["region servers"][1]
+        assert "another region server uses this port" in doctor(url)["region servers"][1]

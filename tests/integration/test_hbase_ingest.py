@@ -98,7 +98,7 @@ def test_shards_have_all_documents_and_those_missing_are_written(given: Path, st
     assert [path.name for path in files] == [f"part-{number:05d}-of-00005.{form}" for number in range(5)]
     before = [path.read_bytes() for path in files]
     files[3].unlink()
-    assert "4 files of parts already written, and kept" in run(*command).stderr
+    assert "keeping 4 files already written to parts" in run(*command).stderr
     assert [path.read_bytes() for path in files] == before
     if form == "parquet":
         columns = pq.read_table("parts/" + files[0].name).schema.names
@@ -135,7 +135,7 @@ def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:
         assert message in result.stderr
     assert run("export", "--store", store, "--shards", "2", "--output", "new").exit_code == 0
     result = run("export", "--store", store, "--shards", "3", "--output", "new")
-    assert "has files of another export" in result.stderr
+    assert "contains files from another export" in result.stderr
     result = run("export", "--store", "lmdb://here", "--shards", "2", "--output", "other")
     assert "--shards is for an index on HBase" in result.stderr
 
@@ -170,7 +170,7 @@ def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> No
     sampled = run("check", "--sample", "20000", "--json", "--store", store)
     report = json.loads(sampled.stdout)
     assert (sampled.exit_code, report["documents"], report["problems"]) == (6, 300, 1)
-    assert report["examples"] == ["'d7' (fingerprint 0070000000000000) is not listed, or not filed"]
+    assert report["examples"] == ["'d7' (fingerprint 0070000000000000) is not listed, or not in all drawers"]
     assert run("check", "--store", store).exit_code == 6
     assert run("check", "--repair", "--store", store).exit_code == 0
     assert run("check", "--store", store).exit_code == 0

@@ -66,7 +66,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
     """A KDC that knows the services of localhost, and the user alice, whose ticket is this process's."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing or importlib.util.find_spec("gssapi") is None:
-        pytest.skip(f"no Kerberos here: {', '.join(missing or ['the library gssapi'])}")
+        pytest.skip(f"no Kerberos here: {', '.join(missing or ['the gssapi library'])}")
     folder, port = tmp_path_factory.mktemp("realm"), free_ports(1)[0]
     (folder / "krb5.conf").write_text(KRB5_CONF.format(realm=REALM, port=port))
     given = Path(os.environ.get("KRB5_KDC_PROFILE", os.devnull)).read_text()  # such as where the plug-ins are

@@ -78,7 +78,7 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
         wait_until(server.is_healthy)
         second = subprocess.run([ENTRYPOINT, "run"], env=server.environment(), capture_output=True, check=False)
         assert second.returncode == 1
-        assert b"run already" in second.stderr
+        assert b"are already running" in second.stderr
         container.send_signal(signal.SIGTERM)
         assert container.wait() == 0
         assert not processes(folder)
@@ -122,7 +122,7 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(tmp_path: Path, own_hba
     assert not processes(server.folder)
 
 
-@pytest.mark.parametrize(("missing", "reason"), [("java", "no Java here"), ("mvn", "jars are not in .*/lib")])
+@pytest.mark.parametrize(("missing", "reason"), [("java", "Java is not installed"), ("mvn", "jars are not in .*/lib")])
 def test_a_missing_java_or_jar_is_named_and_nothing_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, reason: str
 ) -> None:

@@ -159,7 +159,7 @@ def test_who_shows_no_certificate_is_told_the_option(port: int, certificates: Ce
 def test_who_shows_a_strange_certificate_is_told_which(port: int, certificates: Certificates) -> None:
     cert, key = certificates.strange.issue("client")
     said = complaint(place(port, certificates, "t", f"&cert={cert}&key={key}"))
-    assert f"it does not accept the certificate of cert={cert}" in said
+    assert f"it does not accept the certificate in cert={cert}" in said
 
 
 def test_a_server_by_a_strange_authority_is_not_believed(port: int, certificates: Certificates) -> None:
@@ -167,7 +167,7 @@ def test_a_server_by_a_strange_authority_is_not_believed(port: int, certificates
     address = Address.parse(
         f"hbase+https://localhost:{port}/t?ca={certificates.strange.certificate}&cert={cert}&key={key}"
     )
-    assert "set ca=FILE to the certificate of its authority" in complaint(address)
+    assert "set ca=FILE to its CA certificate" in complaint(address)
 
 
 def test_a_server_that_cuts_without_an_alert_may_want_a_certificate(certificates: Certificates) -> None:

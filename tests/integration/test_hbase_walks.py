@@ -101,4 +101,4 @@ def test_options_of_a_walk_are_for_hbase(tmp_path: Path) -> None:
     ):
         result = run(*words, "--store", f"lmdb://{tmp_path}")
         assert result.exit_code == 2
-        assert "--workers, --job and --shard are for an index on HBase" in result.stderr
+        assert "--workers, --job and --shard are only for an index on HBase" in result.stderr

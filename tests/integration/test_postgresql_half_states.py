@@ -142,7 +142,7 @@ def test_what_is_of_others_stays(
     refused = created(url)
     assert (refused.exit_code, "choose another name with table=" in refused.stderr) == (5, True), refused.output
     kept = dropped(url)
-    assert (kept.exit_code, "is not an index's" in kept.stderr) == (1, True), kept.output
+    assert (kept.exit_code, "does not belong to an index" in kept.stderr) == (1, True), kept.output
     assert relations(admin, table) == there
 
 

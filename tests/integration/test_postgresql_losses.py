@@ -158,7 +158,7 @@ def test_a_right_that_is_lost_each_time_is_given_up(server: PostgresqlServer, in
         other.execute(f"LOCK TABLE {table_of(index)} IN SHARE MODE".encode())
         ending = thread.submit(end)
         try:
-            with pytest.raises(LostRightError, match=r"right to write was lost.*a job continues where it stopped"):
+            with pytest.raises(LostRightError, match=r"write lock was lost.*a job resumes where it stopped"):
                 index.claim(FAR[0], "b")
         finally:
             is_over.set()

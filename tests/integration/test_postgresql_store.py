@@ -208,7 +208,7 @@ def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: S
 def test_a_writer_whose_connection_is_lost_has_no_right_any_more(postgresql: PostgresqlServer, store: Store) -> None:
     with store.writing():
         end_connections(postgresql)
-        with pytest.raises(StoreUnavailableError, match="right to write was lost"):
+        with pytest.raises(StoreUnavailableError, match="write lock was lost"):
             put(store, ("a", 5))
     assert put(store, ("a", 5)) == 1
 
@@ -318,7 +318,7 @@ def test_check_finds_and_repairs_what_somebody_changed_by_hand(postgresql: Postg
         connection.execute(f"DELETE FROM {table} WHERE doc_id = 'b'".encode())
     report = store.check()
     assert (report.problems, report.leftovers, report.repaired) == (1, 1, 0)
-    assert "0000000000000005, which is in no drawer" in report.examples[0]
+    assert "0000000000000005, which is not in any drawer" in report.examples[0]
     assert store.check(repair=True).repaired == 2
     report = store.check()
     assert (report.problems, report.leftovers, report.documents) == (0, 0, 1)
@@ -378,8 +378,8 @@ def test_who_may_not_write_is_told_so(postgresql: PostgresqlServer, url: str, st
     ("change", "message"),
     [
         (("/postgres?", "/nowhere?"), "database .* does not exist.*createdb"),
-        (("postgres@", "nobody@"), "role .* does not exist.*name the user"),
-        (("127.0.0.1", "no.such.host.invalid"), "is the host spelled right"),
+        (("postgres@", "nobody@"), "role .* does not exist.*specify the user"),
+        (("127.0.0.1", "no.such.host.invalid"), "is the host name spelled correctly"),
     ],
 )
 def test_a_server_that_refuses_is_named_with_the_remedy(
@@ -404,7 +404,7 @@ class _Web(LocalServer):
 
 
 def test_what_is_no_postgresql_is_said_so() -> None:
-    with serving(_Web()) as web, pytest.raises(StoreUnavailableError, match="the server there is not PostgreSQL"):
+    with serving(_Web()) as web, pytest.raises(StoreUnavailableError, match="the server is not PostgreSQL"):
         open_store(f"postgresql://u@127.0.0.1:{web.port}/d?table=pages&deadline=300ms")
     with serving(_Silent()) as silent, pytest.raises(StoreUnavailableError, match="is the host up"):
         open_store(f"postgresql://u@127.0.0.1:{silent.port}/d?table=pages&deadline=300ms&timeout=1s")
@@ -413,7 +413,7 @@ def test_what_is_no_postgresql_is_said_so() -> None:
 def test_an_option_that_libpq_does_not_know_is_named(postgresql: PostgresqlServer) -> None:
     with pytest.raises(ValueError, match=r"unknown option sslmod; did you mean sslmode\?"):
         open_store(postgresql.url("pages", "&sslmod=require"))
-    with pytest.raises(HsimhashError, match=r'"ssl".*its options are table='):  # it takes ssl=true only
+    with pytest.raises(HsimhashError, match=r'"ssl".*its options, which can be table='):  # it takes ssl=true only
         open_store(postgresql.url("pages", "&ssl=maybe"))
 
 

@@ -108,7 +108,7 @@ def test_a_query_that_takes_longer_than_what_moved_stays_is_refused(url: str) ->
         hurried = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=1e-9))
         with hurried.view() as slow:
             slow.scan(RECORD.layout.prefixes(5))
-            with pytest.raises(StoreTimeoutError, match="query fewer at once"):
+            with pytest.raises(StoreTimeoutError, match="query fewer documents at once"):
                 slow.documents([5])
 
 
@@ -259,7 +259,7 @@ def test_a_server_that_is_not_there_or_is_no_redis_is_named(redis_server: RedisS
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert f"Redis at 127.0.0.1:{port}" in message_of(f"redis://127.0.0.1:{port}")
-    assert "nothing listens there" in message_of(f"redis://127.0.0.1:{port}")
+    assert "nothing is listening there" in message_of(f"redis://127.0.0.1:{port}")
 
     class Web(LocalServer):
         def talk(self, connection: socket.socket) -> None:

@@ -555,7 +555,7 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert "[Stage" not in done.stderr  # Spark's own bars
     again = dedup()
     assert again.returncode == 2
-    assert "there are already results in" in again.stderr
+    assert "already has results or other files" in again.stderr
     unfitted = dedup("--overwrite", "--fit", "none.rarity")
     assert unfitted.returncode == 2
     assert "none.rarity: No such file" in unfitted.stderr

@@ -113,16 +113,16 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
     columns = "the id smallint, other string, the.body string, score double"
     renamed = signed.withColumnRenamed("the id", "kept")
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: fingerprints(few), f"no column 'text'; name the column of texts .* by text=; .* {columns}"),
+        (lambda: fingerprints(few), f"no column 'text'; name the column of texts .* with text=; .* {columns}"),
         (lambda: fingerprints(few, text="score"), "column 'score' is double: expected texts .* text="),
         (lambda: fingerprints(signed, text="other"), "adds a column 'fingerprint', 'sketch', 'key', 'kind'"),
-        (lambda: dedup(few, text="the.body"), f"no column 'id'; name the column of ids .* by id=; .* {columns}"),
+        (lambda: dedup(few, text="the.body"), f"no column 'id'; name the column of ids .* with id=; .* {columns}"),
         (lambda: dedup(few, text="the.body", id="score"), "column 'score' is double: expected ids .* id="),
         (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which already exists"),
         (lambda: dedup(few, **named, position="n"), "no column 'n'; .* position="),
-        (lambda: dedup(few, **named, profile="auto-9"), "no profile 'auto-9'"),
-        (lambda: pairs(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
-        (lambda: clusters(signed, id="the id", profile="auto-9"), "no profile 'auto-9'"),
+        (lambda: dedup(few, **named, profile="auto-9"), "unknown profile 'auto-9'"),
+        (lambda: pairs(signed, id="the id", profile="auto-9"), "unknown profile 'auto-9'"),
+        (lambda: clusters(signed, id="the id", profile="auto-9"), "unknown profile 'auto-9'"),
         (lambda: dedup(few, **named, max_distance=64), "distance 64"),
         (lambda: dedup(pd.DataFrame({"id": [1]})), r"got pandas\..*DataFrame; .* spark.createDataFrame"),
         (lambda: pairs(few, id="the id"), rf"no column 'fingerprint', which fingerprints\(\) adds; .* {columns}"),

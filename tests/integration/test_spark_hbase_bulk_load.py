@@ -184,7 +184,7 @@ def test_a_load_that_collection_no_longer_waits_for_is_staged_again(own_hbase: H
     with HSimIndex.open(store) as index:
         for token in loads_begun(gateway_of(index)):
             end_load(gateway_of(index), token)
-    assert "older than the index's last collection" in bulk_load(own_hbase, store, given, code=1)
+    assert "too old: collection stopped waiting for it" in bulk_load(own_hbase, store, given, code=1)
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
 
 
@@ -201,7 +201,7 @@ def test_nothing_as_young_as_a_load_is_collected(own_hbase: HBaseServer, store: 
     ("options", "message"),
     [
         (("--store", "lmdb://here"), "is not on HBase"),
-        (("--hbase-command", "no-such-program"), "there is no program 'no-such-program'"),
+        (("--hbase-command", "no-such-program"), "no such program: 'no-such-program'"),
         (("--stage", "/proc/stage"), "cannot use"),
         (("--stage", ""), "cannot be a stage"),
         (("--stage", "memory://x"), "cannot be a stage"),

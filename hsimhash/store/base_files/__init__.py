@@ -1,1 +1,1 @@
-"""Memory-mapped files of sorted drawer rows that never change: the base of an embedded index, and tables."""
+"""Immutable memory-mapped files of sorted drawer rows: the base of an embedded index, and tables."""

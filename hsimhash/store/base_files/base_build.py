@@ -1,7 +1,7 @@
 """Build a base: sorted rows from runs, an older base, or registers, merged drawer by drawer in one pass.
 
-Memory is bounded by `ROWS_AT_ONCE`, unless one bucket has more rows, and by the directory. The file is durable once it
-is finished; it takes effect when a transaction names it in the record.
+Memory use is limited to the directory and `ROWS_AT_ONCE` rows, or one bucket if it has more rows. The file is durable
+once it is finished; it takes effect when a transaction names it in the record.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from hsimhash.store.base_files.base_format import (
 )
 from hsimhash.store.runs import KEY_ROW, FiledRows, distinct_of, drawer_values, permuted_of, ranges_of
 
-ROWS_AT_ONCE = 1 << 21  # rows merged in memory
-CELL_ROWS, PACKED_CELL_ROWS = 4, 32  # minimum on average
-PACKED_ROW_BYTES = range(5, FINGERPRINT.itemsize)  # bytes of a packed row; with fewer the vectors would be large
-_SAMPLED = 1024  # rows sampled from each source
+ROWS_AT_ONCE = 1 << 21  # number of rows merged in memory at a time
+CELL_ROWS, PACKED_CELL_ROWS = 4, 32  # minimum average number of rows per cell
+PACKED_ROW_BYTES = range(5, FINGERPRINT.itemsize)  # sizes of a packed row; with smaller rows, vectors would be large
+_SAMPLED = 1024  # number of rows sampled from each source
 _SEGMENT_SHIFT = np.uint64(64 - SEGMENT_BITS)
 
 
@@ -52,16 +52,16 @@ def build_base(
     like: Path | None = None,
     is_packed: bool = False,
 ) -> BaseName:
-    """Write the base of the rows of `filed` and of an older base to the new file `path`; durable on return.
+    """Write a base with the rows of `filed` and of an older base to the new file `path`; durable on return.
 
     Args:
-        path: Path of the file; it is deleted if it cannot be finished.
+        path: Path of the file; the file is deleted if it cannot be finished.
         layout: Layout of the index.
         filed: Sources of rows, which may overlap.
         old: A base whose rows are included.
-        advance: Called repeatedly with the number of drawer rows written since the last call; an exception ends the
-            work.
-        like: A file whose owner and mode the new file gets, if it exists: users of one must be able to read both.
+        advance: Called repeatedly with the number of drawer rows written since the last call; an exception stops the
+            build.
+        like: A file whose owner and mode the new file gets, if it exists, so that the same users can read both files.
         is_packed: Whether to write a packed base.
 
     Raises:
@@ -81,21 +81,21 @@ def build_base(
 
 
 def unmap(rows: NDArray[np.generic]) -> None:
-    """Release the memory of a mapped array, which the system otherwise counts as the process's."""
+    """Release the memory of a mapped array; otherwise the system counts it as used by this process."""
     mapped = getattr(rows, "_mmap", None)
     if mapped is not None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class _Vector:
-    """The vector of leading bits of a drawer's values, which are added in ascending order; see `base_format.py`."""
+    """The vector of the leading bits of a drawer's values; add values in ascending order. See `base_format.py`."""
 
     def __init__(self, most: int, row_bytes: int) -> None:
         self._row_bytes, self._shift = row_bytes, np.uint64(8 * row_bytes)
         self._bytes, self._rows = np.zeros(vector_bytes(most, row_bytes), np.uint8), 0
 
     def add(self, values: Uint64s) -> None:
-        """Add permuted values, at least one."""
+        """Add at least one permuted value."""
         places = (values >> self._shift).astype(np.int64) + np.arange(self._rows, self._rows + len(values))
         first = int(places[0]) & ~7
         bits = np.zeros(int(places[-1]) + 1 - first, np.uint8)
@@ -105,12 +105,12 @@ class _Vector:
         self._rows += len(values)
 
     def packed(self) -> Uint8s:
-        """Return the bytes for the values that were added."""
+        """Return the bytes of the vector for the values added so far."""
         return self._bytes[: vector_bytes(self._rows, self._row_bytes)]
 
 
 class _Writer:
-    """One base that is being written."""
+    """Writes one base."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class _Writer:
         self.pending = bytearray()  # bytes of the block that is not yet full
 
     def write(self) -> BaseName:
-        """Write the file; return its description for the record."""
+        """Write the file; return the description of the base for the record."""
         drawers = self.layout.drawers
         self.file.write(bytes(HEADER_BYTES))
         directory = np.zeros((len(drawers), (1 << self.cell_bits) + 1), NUMBER)
@@ -199,7 +199,7 @@ class _Writer:
             self._put(vector.packed())
 
     def _write_key_rows(self) -> tuple[NDArray[np.uint32], int]:
-        """Write the key drawer's rows; return every `FENCE_ROWS`-th segment, and the number of rows."""
+        """Write the key drawer's rows; return the segment of every `FENCE_ROWS`-th row, and the number of rows."""
         fences, written, old = [np.empty(0, NUMBER)], 0, self.old
         with_keys = [one for one in self.filed if one.key_row_count]
         count = sum(one.key_row_count for one in with_keys) + (old.key_rows if old else 0)
@@ -226,7 +226,7 @@ class _Writer:
         return np.concatenate(fences), written
 
     def _put(self, rows: NDArray[np.generic]) -> None:
-        """Write rows, and record the checksums of the blocks that they complete."""
+        """Write rows, and save the checksums of the blocks that become full."""
         data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         start = 0
         if self.pending:

@@ -1,4 +1,4 @@
-"""Compare the drawers of a base with each other, and sets of rows by sums of hashes."""
+"""Compare the drawers in a base with each other. Sets of rows are compared by the sums of their hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.murmur3 import mix
 from hsimhash.store.base_files.base_file import Base
 
-GLANCE_ROWS = 1 << 17  # rows at a time; bounds memory
+GLANCE_ROWS = 1 << 17  # number of rows read at a time; limits memory use
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class RowSum:
 
 
 def mixed_rows(seed: np.uint64, *columns: Uint64s) -> Uint64s:
-    """Return a hash of each row of columns."""
+    """Return a hash of each row in the given columns."""
     mixed = np.full(len(columns[0]), seed)
     for column in columns:
         mixed = mix(mixed ^ column) + seed
@@ -35,7 +35,7 @@ def mixed_rows(seed: np.uint64, *columns: Uint64s) -> Uint64s:
 
 
 def misfiled(base: Base) -> list[str]:
-    """Return faults of a base with correct checksums: drawers out of order, or with other rows than the first one."""
+    """Return the faults of a base with correct checksums: drawers that are unsorted or differ from the first one."""
     seed, sums, faults = np.uint64(randbits(64) | 1), list[RowSum](), []
     for drawer in base.drawers:
         found, last = RowSum(), np.empty(0, np.uint64)
@@ -43,7 +43,7 @@ def misfiled(base: Base) -> list[str]:
             values = base.part(drawer, start, min(start + GLANCE_ROWS, base.rows))
             permuted = np.concatenate([last, drawer.permute(values)])
             if (permuted[1:] <= permuted[:-1]).any():
-                faults.append(f"{base.path.name}: drawer {drawer.number} is not in order")
+                faults.append(f"{base.path.name}: drawer {drawer.number} is out of order")
                 break
             last = permuted[-1:]
             found.add(mixed_rows(seed, values))

@@ -1,4 +1,4 @@
-"""Look up rows in a base: fingerprints near others, buckets, parts of a drawer."""
+"""Look up rows in a base: near fingerprints, buckets, and parts of a drawer."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 _BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
 _BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
 _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
-_WIDE_ROWS = 128  # rows of a cell; in larger ones only the bucket is read
-_MET_AT_ONCE = 1 << 20  # rows compared at a time; bounds memory
+_WIDE_ROWS = 128  # a cell with more rows is wide: only the requested bucket in it is read
+_MET_AT_ONCE = 1 << 20  # maximum number of rows compared at a time; limits memory use
 FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
 _KEY_FLAGS = bytes([KEY_FLAG])
@@ -53,8 +53,9 @@ _FEW_BUCKETS = 8
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
 
-# The start of a drawer's cells, and of its rows; the moves from a fingerprint to its cell, the first one separately;
-# the number of rows above which a cell is wide; the drawer.
+# How to find a fingerprint's cell in a drawer. The items are: the position of the drawer's first cell, the position of
+# its first row, the first move from a fingerprint's bits to its cell, the other moves, the number of rows above which a
+# cell is wide, and the drawer.
 _Step = tuple[int, int, tuple[int, int], list[tuple[int, int]], int, Drawer]
 
 
@@ -67,7 +68,7 @@ class Base:
         layout: The index's layout.
 
     Raises:
-        DamagedBaseError: It is not the file that the record names, or its header or directory is damaged.
+        DamagedBaseError: The record names another file, or the header or the directory is damaged.
         FileNotFoundError: The file does not exist.
     """
 
@@ -92,7 +93,7 @@ class Base:
         self._directory, self._fences, checksums = np.split(tail, [header.cells, header.cells + header.fences])
         self._row_bytes = memoryview(mapped)[HEADER_BYTES:at]
         self.blocks = CheckedBlocks(path.name, self._row_bytes, checksums)
-        self._are_whole = self.blocks.are_whole  # for each block and the next, which a cell may extend into
+        self._are_whole = self.blocks.are_whole  # covers a block and the next one, because a cell may extend into it
         self._is_read = np.frombuffer(self._are_whole, np.uint8)
         self._spare = SEGMENT_BITS - header.cell_bits
         numbers_in_file = memoryview(mapped)[at:].cast("I")
@@ -101,7 +102,7 @@ class Base:
         # A cell that is a bucket is wide only if it may extend beyond two blocks.
         is_bucket = [drawer.segment_bits == header.cell_bits for drawer in self.drawers]
         self._wide_rows = np.where(is_bucket, _BLOCK_ROWS, _WIDE_ROWS)
-        # By drawer number: the start of its cells and of its rows.
+        # The position of each drawer's first cell and first row, by drawer number.
         numbers = np.maximum(np.arange(len(self.drawers) + 1) - 1, 0)
         self._first_cells = (numbers * ((1 << header.cell_bits) + 1)).astype(np.uint64)
         self._first_rows, self._cell_shift = numbers * header.rows, np.uint64(FLAG_BITS + self._spare)
@@ -115,7 +116,7 @@ class Base:
         self._native = self._native_drawers()
 
     def _native_drawers(self) -> Any:
-        """Return the object that looks up fingerprints in hsimhash-native; None without it."""
+        """Return the hsimhash-native object that looks up fingerprints, or None if the package is not installed."""
         package = native_package()
         if package is None:
             return None
@@ -125,10 +126,10 @@ class Base:
         return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, *shifts)
 
     def _steps_of(self, drawer: Drawer) -> _Step:
-        """Return the steps that find a fingerprint's cell; for one, Python's integers take less time than numpy's."""
+        """Return the steps that find a fingerprint's cell; for a single one, Python integers are faster than numpy."""
         place, moves = drawer.number - 1, []
         for right, mask, left in drawer.moves:
-            lost = max(0, self._spare - left)  # bits below the cell's
+            lost = max(0, self._spare - left)  # bits below those of the cell
             target = max(left - self._spare, 0)
             moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
         own = [move for move in moves if move[1]] or [(0, 0)]
@@ -137,12 +138,15 @@ class Base:
 
     @property
     def row_count(self) -> int:
-        """The number of rows of all drawers and of the key drawer."""
+        """The number of rows in all drawers and the key drawer."""
         return len(self.drawers) * self.rows + self.key_rows
 
     @property
     def fingerprints(self) -> Uint64s:
-        """The fingerprints, ascending: the first drawer's segments are their leading bits. They are not verified."""
+        """The fingerprints in ascending order, as the first drawer has them, because its segments are leading bits.
+
+        They are not verified.
+        """
         return self._values[: self.rows]
 
     @property
@@ -151,15 +155,15 @@ class Base:
         return memoryview(self._map)
 
     def unmap(self) -> None:
-        """Release the memory into which the file was read, which the system otherwise counts as the process's."""
+        """Release the memory into which the file was read; otherwise the system counts it as used by this process."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
     # One fingerprint.
 
     def near(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
-        """Return the fingerprints within `distance` bits that share a bucket with one; there may be others within it.
+        """Return the fingerprints within `distance` bits of `fingerprint` that share a bucket with it.
 
-        Returns None if a bucket has over `most` rows.
+        The result may include others within that distance. Returns None if a bucket has more than `most` rows.
         """
         if self._native is not None:
             answer = self._native.near(fingerprint, distance)
@@ -184,13 +188,13 @@ class Base:
             parts.append(rows[start << _ROW_SHIFT : stop << _ROW_SHIFT])
         values = np.frombuffer(b"".join(parts), FINGERPRINT)
         distances = np.bitwise_count(values ^ np.uint64(fingerprint))
-        if not distances.tobytes().translate(None, _BEYOND[distance]):  # usual case; numpy's any takes twice the time
+        if not distances.tobytes().translate(None, _BEYOND[distance]):  # usual case; numpy's any takes twice as long
             return []
         found: list[int] = values[distances <= distance].tolist()
         return found
 
     def _bucket(self, drawer: Drawer, start: int, stop: int, segment: int) -> tuple[int, int]:
-        """Verify a cell's rows; if there are many, return the range of those with the segment."""
+        """Verify a cell's rows and return their range; in a large cell, return only the range with the segment."""
         self._verify_rows(start, stop)
         if stop - start <= _WIDE_ROWS or drawer.segment_bits == self.header.cell_bits:
             return start, stop
@@ -199,7 +203,7 @@ class Base:
         )
 
     def _first(self, drawer: Drawer, start: int, stop: int, segment: int) -> int:
-        """Return the position of the first of some sorted, verified rows whose segment is not less."""
+        """Return the position of the first row in [start, stop), sorted and verified, with a segment >= `segment`."""
         return bisect_left(self._values, segment, start, stop, key=lambda value: drawer.segment(int(value)))
 
     # Many fingerprints.
@@ -207,7 +211,7 @@ class Base:
     def near_among(
         self, numbers: Uint64s, fingerprint: int, distance: int, most: int | None = None
     ) -> list[int] | None:
-        """Run `near` on the buckets under some prefixes, given as 40-bit numbers."""
+        """Run `near` on the buckets with the given prefixes, which are 40-bit numbers."""
         if self._native is not None:
             pairs = self.near_many(np.array([fingerprint], np.uint64), distance, numbers[None], most)
             return None if pairs is None else [value for _, values in pairs for value in values.tolist()]
@@ -221,12 +225,12 @@ class Base:
     def near_many(
         self, fingerprints: Uint64s, distance: int, numbers: Uint64s | None = None, most: int | None = None
     ) -> list[tuple[Int64s, Uint64s]] | None:
-        """Return pairs as `near` finds them: positions in `fingerprints`, and fingerprints of the base.
+        """Run `near` for many fingerprints; return positions in `fingerprints` with the near fingerprints in the base.
 
         Args:
             fingerprints: Fingerprints, shape (n,).
             distance: Distance in bits.
-            numbers: Buckets that each one reads, as 40-bit numbers, shape (n, reads); None: its own.
+            numbers: Buckets to read for each fingerprint, as 40-bit numbers, shape (n, reads); None: its own buckets.
             most: As for `near`.
         """
         if self._native is not None:
@@ -248,7 +252,7 @@ class Base:
         return pairs
 
     def _answered(self, ask: Callable[[], Any]) -> Any:
-        """Repeat a call of hsimhash-native until all blocks that it reads are verified; None if a cell is wide."""
+        """Repeat a call to hsimhash-native until all blocks that it reads are verified; None if a cell is wide."""
         while (answer := ask()) is not None and answer[-1]:
             self.blocks.verify(np.array(answer[-1]))
         return answer
@@ -256,7 +260,7 @@ class Base:
     def _near(
         self, starts: Int64s, lengths: Int64s, asking: Int64s, fingerprints: Uint64s, distance: int
     ) -> Iterator[tuple[Int64s, Uint64s]]:
-        """Yield pairs of `near_many` among rows, in parts, so that memory stays bounded."""
+        """Yield the pairs that `near_many` finds in ranges of rows, in parts, to limit memory use."""
         met = np.cumsum(lengths)
         cuts = np.searchsorted(met, np.arange(_MET_AT_ONCE, int(met[-1]) if len(met) else 0, _MET_AT_ONCE))
         for part in np.split(np.arange(len(met)), cuts) if len(cuts) else [slice(None)]:
@@ -267,7 +271,7 @@ class Base:
                 yield places[near], values[near]
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        """Return the starts and lengths of the cells of drawers' prefixes, or of the bucket if a cell is wide.
+        """Return the starts and lengths of the cells for drawers' prefixes, or of the bucket if a cell is wide.
 
         All rows are verified. The prefixes are 40-bit numbers.
         """
@@ -280,22 +284,25 @@ class Base:
         return starts, lengths
 
     def _cells(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        """Return the starts and lengths of the cells of drawers' prefixes."""
+        """Return the starts and lengths of the cells for drawers' prefixes."""
         flags = numbers & _FLAGS
         cells, first = (numbers >> self._cell_shift) + self._first_cells[flags], self._first_rows[flags]
         starts = self._directory[cells] + first
         return starts, self._directory[cells + _ONE] + first - starts
 
     def _taken(self, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return the verified rows of several ranges, with positions counted over all drawers."""
+        """Return the verified rows in several ranges, whose positions count across all drawers."""
         return self._values[spans(starts, lengths)]
 
     def _cut(self, lengths: Int64s, most: int) -> Int64s:
-        """Return how many rows of each extent to read for up to `most` of its bucket; a wide extent is the bucket."""
+        """Return how many rows of each extent to read for up to `most` rows of its bucket.
+
+        A wide extent contains only rows of the bucket.
+        """
         return np.where(lengths > _WIDE_ROWS, np.minimum(lengths, max(most, _WIDE_ROWS)), lengths)
 
     def _narrow(self, numbers: Uint64s, starts: Int64s, lengths: Int64s) -> None:
-        """Replace the starts and lengths of wide cells by those of the buckets."""
+        """Replace the starts and lengths of wide cells with those of the buckets."""
         places = (numbers & _FLAGS).astype(np.int64) - 1
         for at in np.flatnonzero(lengths > self._wide_rows[places]).tolist():
             start, segment = int(starts[at]), int(numbers[at]) >> FLAG_BITS
@@ -343,7 +350,7 @@ class Base:
 
     @cached_property
     def _buckets(self) -> tuple[Uint64s, Uint64s]:
-        """Fingerprint bits set by each byte of a segment, by place, drawer and value; and the mask of all such bits."""
+        """The fingerprint bits for each byte of a segment, by place, drawer and value; and each drawer's mask."""
         values = np.arange(256, dtype=np.uint64)
         shifts = [np.uint64(FINGERPRINT_BITS - 8 * place - 8) for place in range(SEGMENT_BYTES)]
         tables = np.array([[drawer.restore(values << shift) for drawer in self.drawers] for shift in shifts])
@@ -356,7 +363,7 @@ class Base:
         return tables, np.concatenate(masks)
 
     def _native_key_rows(self, prefixes: Sequence[bytes]) -> list[bytes] | None:
-        """Return the rows of buckets of the key drawer; None if one has many."""
+        """Return the rows of buckets in the key drawer, or None if a bucket has many rows."""
         segments = [int.from_bytes(prefix[:SEGMENT_BYTES], "big") for prefix in prefixes]
         answer = self._answered(partial(self._native.under_keys, segments))
         if answer is None:
@@ -364,7 +371,7 @@ class Base:
         return [prefixes[place] + value.to_bytes(FINGERPRINT_BYTES, "big") for place, value in answer[0]]
 
     def _few_key_rows(self, prefix: bytes, most: int | None) -> list[bytes]:
-        """Return the rows of a bucket of the key drawer; for few buckets this takes a third of numpy's time."""
+        """Return the rows of a bucket in the key drawer; for few buckets, this is three times as fast as numpy."""
         segment, fences = int.from_bytes(prefix[:SEGMENT_BYTES], "big"), self._fence_segments
         place = bisect_left(fences, segment)
         start, stop = max(place - 1, 0) * FENCE_ROWS, min(place * FENCE_ROWS, self.key_rows)
@@ -399,15 +406,15 @@ class Base:
         edges = [(int.from_bytes(start, "big"), int.from_bytes(stop, "big")) for start, stop in ranges]
         found = [np.empty((0, ROWKEY_BYTES), np.uint8)]
         for drawer in self.drawers:
-            # A prefix is a segment and the drawer's number, so look for the first segment whose prefix is not below the
-            # edge.
+            # A prefix is a segment followed by the drawer's number, so find the first segment whose prefix is not below
+            # the edge.
             at = [[self.place(drawer, edge - drawer.number + 255 >> FLAG_BITS) for edge in one] for one in edges]
             values = np.concatenate([np.empty(0, np.uint64), *(self.part(drawer, *ends) for ends in at)])
             found.append(_rows(drawer.segments(values), drawer.number, values))
         return np.concatenate(found)
 
     def place(self, drawer: Drawer, segment: int) -> int:
-        """Return the position in a drawer of its first row whose segment is not less; `segment` may be 2**32."""
+        """Return the position of a drawer's first row with a segment >= `segment`, which may be 2**32."""
         first, at = self._steps[drawer.number - 1][1], self._steps[drawer.number - 1][0]
         if segment >> SEGMENT_BITS:
             return self.rows
@@ -425,7 +432,7 @@ class Base:
         return self._values[first + start : first + stop]
 
     def place_of(self, fingerprint: int) -> int:
-        """Return a fingerprint's position in the first drawer, which is in their order; -1 if the base lacks it."""
+        """Return a fingerprint's position in the first drawer, which is sorted by fingerprint; -1 if it is missing."""
         cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
         start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
         self._verify_rows(start, stop)
@@ -433,7 +440,7 @@ class Base:
         return place if place < stop and self._ordered[place] == fingerprint else -1
 
     def first_place(self, fingerprint: int) -> int:
-        """Return the position of the first fingerprint that is not less; `fingerprint` may be 2**64."""
+        """Return the position of the first fingerprint >= `fingerprint`, which may be 2**64."""
         if fingerprint >> FINGERPRINT_BITS:
             return self.rows
         cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
@@ -455,7 +462,7 @@ class Base:
         return np.where(is_there, low, -1)
 
     def sample(self, drawer: Drawer, places: Int64s) -> Uint64s:
-        """Return rows of a drawer, not verified."""
+        """Return a drawer's rows at some positions, not verified."""
         return self._values[places + (drawer.number - 1) * self.rows]
 
     def key_sample(self, step: int) -> NDArray[np.uint32]:
@@ -471,7 +478,7 @@ class Base:
         return self._keyed[start:stop]
 
     def key_place(self, segment: int) -> int:
-        """Return the position in the key drawer of its first row whose segment is not less."""
+        """Return the position of the key drawer's first row with a segment >= `segment`."""
         if segment >> SEGMENT_BITS:
             return self.key_rows
         start = max(int(np.searchsorted(self._fences, np.uint32(segment))) - 1, 0) * FENCE_ROWS
@@ -500,6 +507,6 @@ def segments_of(packed: Uint8s) -> NDArray[np.uint32]:
 
 
 def first_of_each(grouped: NDArray[np.integer[Any]], most: int) -> Int64s:
-    """Return the positions of the first `most` of each run of equal numbers."""
+    """Return the positions of the first `most` items in each run of equal numbers."""
     begins = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(grouped)]
     return spans(begins, np.minimum(np.diff(begins, append=len(grouped)), most))

@@ -1,22 +1,23 @@
-"""The format of a base: a mapped file of all drawers that never changes. Embedded indexes and tables use it.
+"""The format of a base: an immutable memory-mapped file with all drawers. Embedded indexes and tables use it.
 
 | from | contents |
 |---|---|
 | 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
-| `HEADER_BYTES` | each drawer's fingerprints (8 bytes), the same in all, in the order of their permuted values |
+| `HEADER_BYTES` | each drawer's fingerprints (8 bytes each), sorted by permuted value; the same in all drawers |
 | then | the rows of the key drawer (`KEYED`, 12 bytes each), sorted by segment, then fingerprint |
-| then | the directory: for each drawer the start of each *cell*, and the end of the last one (4 bytes each) |
-| then | the segment of every `FENCE_ROWS`-th row of the key drawer, beginning with the first (4 bytes each) |
+| then | the directory: for each drawer the start of each *cell*, and the end of the last cell (4 bytes each) |
+| then | the segment of every `FENCE_ROWS`-th row of the key drawer, starting with the first (4 bytes each) |
 | then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to the directory (4 bytes each) |
 
-A cell has the fingerprints whose permuted values begin with the same bits, so a look-up reads one entry of the
-directory and a few adjacent rows. The header has the CRC-32 of all that follows the rows, which is compared when the
-file is opened. A block's CRC-32 is compared when the block is first read. Numbers are little-endian, because they are
-used directly in the mapped file.
+A cell contains the fingerprints whose permuted values start with the same bits, so a look-up reads one entry in the
+directory and a few adjacent rows. The header contains the CRC-32 of everything after the rows, which is verified when
+the file is opened. A block's CRC-32 is verified when the block is first read. Numbers are little-endian, because they
+are used directly in the mapped file.
 
-In a *packed* base each drawer has only the last `row_bytes` bytes of its permuted values, in their order, followed by
-the leading bits of all values as an Elias-Fano vector: bit i + v, counted from the lowest bit of the first byte, is set
-for the i-th value if its leading bits are the number v. The directory determines where the part for a cell begins.
+In a *packed* base, each drawer stores only the last `row_bytes` bytes of its permuted values, in order. They are
+followed by the leading bits of all values as an Elias-Fano vector: bit i + v, counted from the lowest bit of the first
+byte, is set for value number i if its leading bits are the number v. The directory determines where the part of the
+vector for a cell begins.
 
 Source of the vector: Elias, "Efficient storage and retrieval by content and address of static files", J. ACM 21, 1974.
 """
@@ -43,18 +44,18 @@ FileHeader = TypeVar("FileHeader")
 
 
 class DamagedBaseError(Exception):
-    """A base is missing or differs from what was written; becomes a `CorruptionError` that names the index."""
+    """A base is missing or damaged. Callers replace this error with a `CorruptionError` that names the index."""
 
 
 def packed_header(magic: bytes, version: int, fields: Mapping[str, object]) -> bytes:
-    """Return the bytes of a header: the magic bytes, the length and the CRC-32 of JSON, and the JSON itself."""
+    """Return the bytes of a header: the magic bytes, the length and the CRC-32 of the JSON, and the JSON itself."""
     text = json.dumps({"version": version, **fields}).encode()
     checked = len(text).to_bytes(4, "little") + zlib.crc32(text).to_bytes(4, "little")
     return (magic + checked + text).ljust(HEADER_BYTES, b"\x00")
 
 
 def header_fields(packed: bytes, magic: bytes, version: int) -> dict[str, Any]:
-    """Return the fields of a header; raise `DamagedBaseError` if the bytes are not a valid one."""
+    """Return the fields of a header; raise `DamagedBaseError` if the bytes are not a valid header."""
     start = len(magic) + 8
     text = packed[start : start + int.from_bytes(packed[start - 8 : start - 4], "little")]
     if packed[: len(magic)] != magic or zlib.crc32(text) != int.from_bytes(packed[start - 4 : start], "little"):
@@ -79,7 +80,7 @@ def read_header(file: BinaryIO, unpack: Callable[[bytes], FileHeader]) -> tuple[
 
 
 def vector_bytes(rows: int, row_bytes: int) -> int:
-    """Return the size of the vector of leading bits of a drawer in a packed base."""
+    """Return the size in bytes of a drawer's vector of leading bits in a packed base."""
     return (rows + (1 << 64 - 8 * row_bytes)) // 8 + 1
 
 
@@ -88,7 +89,7 @@ class BaseName:
     """The record's description of the current base: its file, its numbers of rows, and the CRC-32 of its header."""
 
     file: str
-    rows: int  # of each drawer
+    rows: int  # per drawer
     key_rows: int
     header: int
 
@@ -102,7 +103,7 @@ class BaseName:
         try:
             return cls(**json.loads(text))
         except TypeError as error:
-            raise ValueError(f"its base is {text[:100]!r}") from error
+            raise ValueError(f"its base description is invalid: {text[:100]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,45 +112,45 @@ class BaseHeader:
 
     layout: str
     drawers: int
-    rows: int  # of each drawer
+    rows: int  # per drawer
     key_rows: int
     cell_bits: int
-    tail: int  # the CRC-32 of all that follows the rows
-    row_bytes: int = FINGERPRINT.itemsize  # in a drawer
+    tail: int  # the CRC-32 of everything after the rows
+    row_bytes: int = FINGERPRINT.itemsize  # size of a row in a drawer
 
     @property
     def is_packed(self) -> bool:
-        """Whether the leading bits of rows are in vectors."""
+        """Whether the leading bits of rows are stored in vectors."""
         return self.row_bytes < FINGERPRINT.itemsize
 
     @property
     def drawer_bytes(self) -> int:
-        """The bytes of a drawer."""
+        """The size of a drawer in bytes."""
         return self.rows * self.row_bytes + self.is_packed * vector_bytes(self.rows, self.row_bytes)
 
     @property
     def rows_bytes(self) -> int:
-        """The bytes of all rows."""
+        """The size of all rows in bytes."""
         return self.drawers * self.drawer_bytes + self.key_rows * KEYED.itemsize
 
     @property
     def blocks(self) -> int:
-        """The number of blocks that the rows take."""
+        """The number of blocks that the rows take up."""
         return -(-self.rows_bytes // BLOCK_BYTES)
 
     @property
     def cells(self) -> int:
-        """The number of entries of the directory."""
+        """The number of entries in the directory."""
         return self.drawers * ((1 << self.cell_bits) + 1)
 
     @property
     def fences(self) -> int:
-        """The number of rows of the key drawer whose segments are stored a second time."""
+        """The number of key drawer rows whose segments are also stored after the directory."""
         return -(-self.key_rows // FENCE_ROWS)
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file."""
+        """The size of the file in bytes."""
         return HEADER_BYTES + self.rows_bytes + (self.cells + self.fences + self.blocks) * NUMBER.itemsize
 
     def packed(self) -> bytes:
@@ -158,5 +159,5 @@ class BaseHeader:
 
     @classmethod
     def unpack(cls, packed: bytes) -> BaseHeader:
-        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid one."""
+        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid header."""
         return cls(**header_fields(packed, MAGIC, VERSION))

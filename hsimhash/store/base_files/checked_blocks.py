@@ -1,4 +1,4 @@
-"""Blocks of a mapped file with a checksum each, which is compared when a block is first read."""
+"""Blocks of a mapped file. Each block has a checksum, which is verified when the block is first read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hsimhash.store.base_files.base_format import BLOCK_BYTES, HEADER_BYTES, Dam
 
 
 class CheckedBlocks:
-    """The blocks between a file's header and its tail; thread-safe. Reads raise `DamagedBaseError` for damaged ones.
+    """The blocks between a file's header and its tail; thread-safe. Reads of damaged blocks raise `DamagedBaseError`.
 
     Attributes:
-        are_whole: For each block one byte: whether it and the next block are known to be intact.
+        are_whole: One byte per block: whether the block and the next one are known to be intact.
 
     Args:
         name: Name of the file, for messages.
@@ -33,7 +33,7 @@ class CheckedBlocks:
         self._is_read = np.frombuffer(self.are_whole, np.uint8)
 
     def verify(self, blocks: Int64s) -> None:
-        """Compare the checksums of blocks, and of the block after each, that were not read before."""
+        """Verify the checksums of the given blocks, and of the block after each, unless they were already verified."""
         for block in set(blocks[self._is_read[blocks] == 0].tolist()):
             for one in (block, block + 1):
                 if not self._is_whole[one]:
@@ -43,7 +43,7 @@ class CheckedBlocks:
             self.are_whole[block] = 1
 
     def verify_bytes(self, start: int, stop: int) -> None:
-        """Verify the blocks that contain bytes [start, stop)."""
+        """Verify the blocks that contain the bytes [start, stop)."""
         if start < stop and not (stop - start <= BLOCK_BYTES and self.are_whole[start // BLOCK_BYTES]):
             self.verify(np.arange(start // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES + 1))
 
@@ -67,7 +67,7 @@ class CheckedBlocks:
         return DamagedBaseError(f"{self.name} is damaged at byte {at:,}")
 
     def damaged(self) -> Iterator[int]:
-        """Read all blocks again; yield the offset in the file of each damaged one."""
+        """Read all blocks again; yield the file offset of each damaged block."""
         for block in range(self.count):
             if not self._has_checksum(block):
                 yield HEADER_BYTES + block * BLOCK_BYTES

@@ -24,7 +24,7 @@ _BYTE_BITS = 8
 
 
 class PackedBase(Base):
-    """A mapped packed base; see `Base`. It takes 5 to 6 bytes per row instead of 8, and its queries take longer."""
+    """A mapped packed base; see `Base`. It takes 5 to 6 bytes per row instead of 8, but queries are slower."""
 
     def _map_rows(self) -> None:
         header = self.header
@@ -34,11 +34,11 @@ class PackedBase(Base):
         self._native = None
         self._drawer_bytes = header.drawer_bytes
         self._directory_size = (1 << self.header.cell_bits) + 1
-        self._cell_values = 1 << self._top_bits - self.header.cell_bits  # of leading bits
+        self._cell_values = 1 << self._top_bits - self.header.cell_bits  # number of values of leading bits in a cell
 
     @cached_property
     def _lows(self) -> list[Uint64s]:
-        """Each drawer's rows as 8-byte numbers whose lowest bytes are the row; other bytes follow the last row."""
+        """Each drawer's rows as overlapping 8-byte numbers, of which only the lowest bytes belong to the row."""
         size = self.header.row_bytes
         return [
             np.ndarray(self.rows, FINGERPRINT, self._map, HEADER_BYTES + number * self.header.drawer_bytes, (size,))
@@ -61,13 +61,13 @@ class PackedBase(Base):
     def _near_in(
         self, cells: Sequence[tuple[int, int]], permuted: Sequence[int], distance: int, most: int | None
     ) -> list[int] | None:
-        """Return the fingerprints in cells within `distance` bits of one, compared in permuted form; see `near`.
+        """Return the fingerprints in some cells that are within `distance` bits of a fingerprint; see `near`.
 
         Args:
-            cells: Pairs of a drawer's number, from 0, and a cell's number in it.
+            cells: Pairs of a drawer's number, from 0, and a cell's number in that drawer.
             permuted: The fingerprint as each drawer permutes it.
             distance: Distance in bits.
-            most: Maximum number of rows of a cell.
+            most: Maximum number of rows in a cell.
         """
         starts = self._cell_starts
         met = list[tuple[int, int, int, int]]()
@@ -86,10 +86,10 @@ class PackedBase(Base):
         return [self.drawers[number].restore_one(value) for number, value in found]
 
     def _decoded(self, cells: Sequence[tuple[int, int, int, int]]) -> tuple[Uint64s, Int64s]:
-        """Return the permuted values in cells, and the drawer's number of each.
+        """Return the permuted values in some cells, and the drawer's number of each value.
 
         Args:
-            cells: Number of the drawer, from 0, number of the cell in it, its first row, and the row after its last.
+            cells: For each cell: the drawer's number, from 0, the cell's number, its first row, and its end.
         """
         content, size, span, drawer_bytes = (
             self._row_bytes,
@@ -107,7 +107,7 @@ class PackedBase(Base):
             low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
             begin, end = first + vector_at + (low_bit >> 3), first + vector_at + (high_bit + 7 >> 3)
             verify(begin, end)
-            # Only the bits of this cell, from its first one on: as many of them are set as it has rows.
+            # Keep only the bits of this cell, of which as many are set as the cell has rows.
             count = high_bit - low_bit
             its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << count) - 1
             vectors.append(its.to_bytes(count + 7 >> 3, "little"))
@@ -165,7 +165,7 @@ class PackedBase(Base):
         return found
 
     def _taken_of(self, number: int, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return permuted values of a drawer in non-empty ranges of its rows."""
+        """Return a drawer's permuted values in non-empty ranges of its rows."""
         size, at = self.header.row_bytes, number * self.header.drawer_bytes
         self.blocks.verify_spans(at + starts * size, lengths * size)
         lows = self._lows[number][spans(starts, lengths)] & ((np.uint64(1) << self._low_bits) - np.uint64(1))
@@ -174,26 +174,27 @@ class PackedBase(Base):
         return values
 
     def _tops(self, number: int, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return the leading bits of ranges of rows, from the part of the vector for their cells."""
+        """Return the leading bits of the rows in ranges, read from the part of the vector for their cells."""
         cells, cell_bits = 1 << self.header.cell_bits, self.header.cell_bits
         directory = self._directory[number * (cells + 1) : (number + 1) * (cells + 1)]
-        edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # directory's dtype avoids a copy
+        edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # the directory's dtype avoids a copy
         first, last = np.split(np.searchsorted(directory, edges, "right") - 1, 2)
         shift = self._top_bits - cell_bits
         zeros, skipped = first << shift, starts - directory[first]
-        begin = zeros + directory[first]  # in bits of the vector, like the end
+        begin = zeros + directory[first]  # a bit offset in the vector, like `end`
         end = (last + 1 << shift) + directory[last + 1].astype(np.int64)
         at = number * self.header.drawer_bytes + self.rows * self.header.row_bytes
         begin_byte, byte_count = begin >> 3, (end + 7 >> 3) - (begin >> 3)
         self.blocks.verify_spans(at + begin_byte, byte_count)
         read = self._bytes[at + spans(begin_byte, byte_count)]
         bits_set = np.flatnonzero(np.unpackbits(read, bitorder="little"))
-        # A range's set bits come after those of other ranges, of its first byte, and of its cell's earlier rows.
+        # A range's set bits come after those of earlier ranges, of earlier cells in the first byte that was read, and
+        # of earlier rows in its cell.
         byte_places = np.cumsum(byte_count) - byte_count
         earlier = np.append(0, np.cumsum(np.bitwise_count(read), dtype=np.int64))[byte_places]
         lead = np.bitwise_count(read[byte_places] & (1 << (begin & 7)) - 1).astype(np.int64)
         places = bits_set[spans(earlier + lead + skipped, lengths)]
-        before = spans(skipped, lengths)  # rows from the first cell on, which are set bits of that part as well
+        before = spans(skipped, lengths)  # earlier rows since the start of the first cell; each is a set bit too
         origin = np.repeat(byte_places * _BYTE_BITS + (begin & 7) - zeros, lengths)
         tops: Uint64s = (places - origin - before).astype(np.uint64)
         return tops

@@ -1,6 +1,6 @@
-"""Tests that every store must pass, including stores of other packages.
+"""Tests that every store must pass, including stores in other packages.
 
-A pytest module imports them all, and defines in a fixture where they create their stores:
+A pytest module imports all tests, and defines a fixture that determines where they create stores:
 
     from hsimhash.store.conformance import *
 
@@ -9,7 +9,7 @@ A pytest module imports them all, and defines in a fixture where they create the
         numbers = itertools.count()
         return StorePlace(lambda: f"sqlite://{tmp_path / str(next(numbers))}")
 
-They need pytest, which hsimhash itself does not require.
+The tests need pytest, which hsimhash itself does not require.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the promises of `Store.claim`; the stores are those of `contract.py`."""
+"""Tests of what `Store.claim` guarantees. The stores come from a fixture in `contract.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsimhash.store.conformance.place import StorePlace
 
 
 def claimed(store: Store, *documents: tuple[str, int]) -> list[str | None]:
-    """Claim documents; return for each the id of its match, or None if it is new."""
+    """Claim documents; return the id of each document's match, or None if the document is new."""
     profile = Profile.named("auto-1")
     claims = HSimIndex(store, profile).claim_many([value for _, value in documents], [one for one, _ in documents])
     assert all(claim.is_new == (claim.match is None) for claim in claims)

@@ -15,11 +15,11 @@ class StorePlace:
 
     Args:
         url: Returns a URL at which nothing exists.
-        create: Creates an empty index there.
-        open: Opens it.
+        create: Creates an empty index at a URL.
+        open: Opens the index at a URL.
         settle: Waits until the leftovers of earlier documents can be collected, and collects them.
-        expire: Lets documents expire, if the store has a TTL.
-        is_quick: Whether to leave out tests that take long.
+        expire: Makes documents expire, if the store supports a TTL.
+        is_quick: Whether to leave out slow tests.
     """
 
     url: Callable[[], str]

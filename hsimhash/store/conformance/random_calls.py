@@ -1,8 +1,8 @@
-"""Random calls on an index, whose answers are compared with brute force over a dict of the stored documents.
+"""Random calls to an index. Their results are compared with brute force over a dict of the stored documents.
 
-The calls look for trouble: crowds of one fingerprint whose sketches disagree, documents that move by 1 to k + 1 bits
-and back, ids that are removed and added again, sketches on both sides of a bound, limits of 1 to 5, queries that
-exclude their nearest match, distances from 0 to the greatest that the index allows, and crowded buckets.
+The calls include difficult cases: many documents with one fingerprint but different sketches, documents that move by 1
+to k + 1 bits and back, ids that are removed and added again, sketches on both sides of a limit, limits of 1 to 5,
+queries that exclude their nearest match, distances from 0 to the maximum that the index allows, and crowded buckets.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Given = tuple[str, Signature]
 
 WEIGHTS = {"query": 40, "query_many": 8, "tasks": 4, "get": 2, "add": 12, "add_many": 4, "claim": 8, "remove": 6}
 RARE = {"remove_before": 2, "expire": 2, "settle": 0.3}  # these change many documents at once
-QUERIES, CLAIMS = (1, 2, 6, 20), (1, 2, 6)  # per call; few sizes and distances, because each needs a cover of its own
+QUERIES, CLAIMS = (1, 2, 6, 20), (1, 2, 6)  # per call; few sizes and distances, because each needs its own cover
 MOST_DOCUMENTS, MOST_LIMIT = 8, 5
 MAX_SKETCHES = (MAX_SKETCH, MAX_SKETCH, None, 0, 1, 14, 64)
-CENTRES = 3  # fingerprints of crowds
+CENTRES = 3  # number of fingerprints that many documents share
 ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
 
 
@@ -55,7 +55,7 @@ def share_a_key(one: int, other: int, keying: Keying) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def plain_parts(key: int, keying: Keying) -> frozenset[tuple[int, ...]]:
-    """Return what a key files a document under: itself, or each set of three of its tags; nothing for 0."""
+    """Return what a key files documents under: the key itself, or each set of three of its tags; nothing for 0."""
     if not key or keying is Keying.WHOLE:
         return frozenset([(key,)] if key else [])
     tags = [key >> 48 - 12 * place & 0xFFF for place in range(max(3, min(key >> 60, 5)))]
@@ -92,11 +92,11 @@ class Trial:
     seed: int
     calls: int
     documents: int = 40
-    crowded_rows: int = CROWDED_ROWS  # of a bucket; beyond them a limit does not guarantee the nearest
+    crowded_rows: int = CROWDED_ROWS  # in a bucket; with more rows, a limit does not guarantee the nearest
 
 
 class TrialRun:
-    """Makes the calls of a trial; `documents` is what the index must contain."""
+    """Makes the calls of a trial; `documents` holds the documents that the index must contain."""
 
     def __init__(self, place: StorePlace, index: HSimIndex, trial: Trial) -> None:
         self._place, self._index, self._trial = place, index, trial
@@ -119,7 +119,7 @@ class TrialRun:
         self._ids = [*map(str, range(numbers)), *ODD_IDS][: trial.documents]
 
     def _some_keys(self) -> list[int]:
-        """Draw keys: whole ones with the same prefix, or one of five features and variants in which some changed."""
+        """Draw keys: whole keys with the same prefix, or a key of five features and variants with changed features."""
         (key,) = self._numbers(1)
         if self._index.store.record.keying is Keying.WHOLE:
             return [key, key ^ 1]
@@ -129,7 +129,7 @@ class TrialRun:
         return [packed_key(one) for one in (tags, *changed, *others)]
 
     async def run(self) -> None:
-        """Make all calls; the index is closed at the end. `AssertionError` names the first wrong answer."""
+        """Make all calls; the index is closed at the end. `AssertionError` reports the first wrong result."""
         names = {**WEIGHTS, **RARE}
         names["expire"] *= self._place.expire is not None
         weights = np.array(list(names.values()))
@@ -209,7 +209,7 @@ class TrialRun:
         self.done["queries"] += len(asked)
 
     def _expected(self, found: list[Match], query: Signature, rule: Rule, exclude: str | None) -> list[Match]:
-        """Return what a query must return; if buckets may be crowded, return `found` if it is as good."""
+        """Return what a query must return; if buckets may be crowded, return `found` if it is also correct."""
         whole = plain_matches(self.documents.values(), self._stored(query), rule._replace(limit=None), exclude)
         self.done["matches"] += len(whole[: rule.limit])
         if self._trial.crowded_rows < CROWDED_ROWS and found == sorted(set(found) & set(whole)):
@@ -275,7 +275,7 @@ class TrialRun:
         return [(doc_id, self._signature(doc_id)) for doc_id in self._rng.choice(self._ids, count).tolist()]
 
     def _signature(self, doc_id: str) -> Signature:
-        """Draw a document's next signature: in a crowd, the earlier one, near the current one, or near another's."""
+        """Draw a document's next signature: crowded, its earlier one, near its current one, or near another one."""
         drawn, own = self._rng.random(), self.documents.get(doc_id)
         if drawn < 0.2 and doc_id in self._were:
             return self._were[doc_id]
@@ -288,7 +288,7 @@ class TrialRun:
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _asked(self) -> Signature:
-        """Draw a query: like a document's current or earlier signature, in a crowd, near a document, or anywhere."""
+        """Draw a query: a document's current or earlier signature, one in a crowd or near a document, or any other."""
         drawn, known = self._rng.random(), [*self._were.values()]
         if drawn < 0.2 and self.documents:
             return self._one_of([*self.documents.values()]).signature
@@ -301,7 +301,7 @@ class TrialRun:
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _centre(self) -> int:
-        """Draw a centre: the first half of the time, the second a quarter of it, and so on."""
+        """Draw a centre: the first one half of the time, the second one a quarter of the time, and so on."""
         return self._centres[min(int(self._rng.geometric(0.5)), len(self._centres)) - 1]
 
     def _near(self, most: int) -> int:
@@ -335,7 +335,7 @@ class TrialRun:
 
 
 def _options(rule: Rule) -> dict[str, Any]:
-    """Return the options of a query; the kind of its keys is the index's."""
+    """Return the options of a query, without the kind of keys, which depends on the index."""
     return {name: value for name, value in rule._asdict().items() if name != "keying"}
 
 

@@ -25,7 +25,7 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, masked
 
 
 def _operations() -> ModuleType:
-    from hsimhash.store.hbase import operations  # here because importing thriftpy2 is slower than opening LMDB
+    from hsimhash.store.hbase import operations  # imported here because importing thriftpy2 is slow
 
     return operations
 
@@ -35,10 +35,10 @@ class _HBaseBackend(Backend):
     title = "HBase"
     schemes = tuple(DEFAULT_PORTS)
     example = "hbase://gateway:9091/namespace:table"
-    # Derived from differences between layouts and between candidates, measured on HBase 2.6 with everything in memory
-    # and one client: ten and four scans; 5, 64 and 900 candidates; 81 and 838 buckets; documents added by
-    # compare-and-set into ten and four drawers. Bytes are with FAST_DIFF and without compression; a listing and a
-    # register each take 30 bytes and the id.
+    # Derived from measurements on HBase 2.6 with one client and everything in memory. They compare ten scans with four,
+    # 5, 64 and 900 candidates, 81 buckets with 838, and documents added by compare-and-set to ten drawers with
+    # documents added to four. Bytes include FAST_DIFF encoding but not compression; a listing and a register each take
+    # 30 bytes plus the id.
     prices = Prices(
         read_us=145,
         candidate_us=2.9,
@@ -50,11 +50,11 @@ class _HBaseBackend(Backend):
         swept_us=2.9,
     )
     size_note = (
-        "Bytes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if the "
+        "Sizes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if the "
         "ids are URLs."
     )
     layout = "10"
-    distance = None  # the layout's own: on HBase, a query within 6 bits takes five times as long
+    distance = None  # the layout's, because a query within 6 bits takes five times as long on HBase
     shares_queries = True
     options = frozenset({DEADLINE, EXCLUSIVE})
     capabilities = frozenset({AnswersInPart, Collects, HasTable, LoadsFiles, LoadsInBulk, WalksRanges})
@@ -86,7 +86,7 @@ class _HBaseBackend(Backend):
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         if ttl_s is not None:
             raise ValueError(
-                f"leave ttl_s out for {masked(url)}; 'hsimhash create-table --ttl' creates a table with a TTL"
+                f"ttl_s does not apply to {masked(url)}; create a table with a TTL with 'hsimhash create-table --ttl'"
             )
         made: Store = _operations().create_at(url, record)
         return made
@@ -98,7 +98,7 @@ class _HBaseBackend(Backend):
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         def is_sure_without(snapshot_line: str) -> bool:
             say(f"to keep a copy, take a snapshot first; in hbase shell: {snapshot_line}")
-            say("a table restored from it needs 'hsimhash check --repair' before use: its rows are from many moments")
+            say("after a restore, run 'hsimhash check --repair' before use: snapshot rows are not from the same time")
             return is_sure(f"Drop {url} and everything in it?")
 
         return bool(_operations().drop_at(url, is_sure_without))
@@ -115,13 +115,13 @@ class _HBaseBackend(Backend):
 
         address = Address.parse(url)
         if capability is Compacts:
-            return Instead("a table is compacted by its servers; in hbase shell:", [compact_line(address)])
+            return Instead("HBase compacts tables itself; in hbase shell:", [compact_line(address)])
         if capability is BacksUp:
             last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
             name = f"{address.table}-{last}"
             tool = f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}"
-            said = "a table is backed up by its servers; in hbase shell:"
-            return Instead(said, [snapshot_line(address, name)], f"and to copy it: {tool}")
+            said = "HBase backs up tables itself; in hbase shell:"
+            return Instead(said, [snapshot_line(address, name)], f"and to copy the snapshot: {tool}")
         return super().instead(capability, url, target)
 
 

@@ -1,4 +1,4 @@
-"""Bulk loads through HBase's gateways: sorted runs on disk, inserted in slices; see `store/sliced_load.py`."""
+"""Bulk loads through HBase's gateways: sorted runs on disk that are inserted in slices; see `store/sliced_load.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The checks of `hsimhash doctor` on HBase: each gateway, then the table.
+"""The checks that `hsimhash doctor` runs on HBase: first each gateway, then the table.
 
-A gateway gives each connection its own thread. It has 1,000 threads unless it was started with `-w`, and lets another
-1,000 connections wait without an answer. With a framed transport it can be started with `-threadedselector`, so that
-connections do not need threads. So `--load N` opens the connections of N processes at once, and times the last one.
+A gateway uses a separate thread for each connection. It has 1,000 threads unless it was started with `-w`, and lets
+another 1,000 connections wait without a reply. With the framed transport, it can be started with `-threadedselector`,
+so that connections do not need threads. Because of this limit, `--load N` opens the connections of N processes at once,
+and times the last one.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from hsimhash.store.hbase.region_checkup import region_server_checks
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.reports import Region
 
-WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the write protocol requires clocks that are right to 10 minutes
-_PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
-_MANY_REGIONS = 200  # regions per server
+WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the write protocol requires clocks that are correct to within 10 minutes
+_PROBE = b"doctor"  # qualifier of a cell that is written and then deleted
+_MANY_REGIONS = 200  # maximum regions per server without a warning
 WORKERS, MOST_FULL = 1_000, 0.8  # threads of a gateway started without -w, and the maximum share of them in use
 SLOW_S = 1.0
 _SPARE_FILES = 64
 ADVICE = (
-    "processes x connections should be at most 0.8 x threads x gateways: start gateways with -w 4000, or with "
-    "-threadedselector and transport=framed, add gateways, or lower connections="
+    "processes x connections should be at most 0.8 x threads x gateways: add gateways, lower connections=, start the "
+    "gateways with -w 4000, or start them with -threadedselector and set transport=framed"
 )
 
 
 def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
-    """Check everything; skip a check if one that it depends on failed.
+    """Run all checks, except those that depend on a failed one.
 
     With `processes`, also check whether the gateways can handle the connections of this many processes.
     """
@@ -92,14 +93,16 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         yield Check(name, "ok", f"resolves to {', '.join(found)}")
         kind = server_type_at(endpoint, address)
         milliseconds = median_ms(lambda: server_type_at(endpoint, address))
-    except Exception as error:  # a service that is not a gateway may answer anything
+    except Exception as error:  # a service that is not a gateway may return anything
         yield Check.failed(name, StoreUnavailableError(explain_failure(endpoint, address, error)))
         return
     spoken[endpoint] = kind
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"
-    said = f"connects and answers as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
+    said = f"connects and responds as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
     if kind == 1:
-        yield Check(name, "warn", f"{said}; Thrift2 is faster, and can create the table: 'hbase thrift2 start'")
+        yield Check(
+            name, "warn", f"{said}; Thrift2 is faster and can create the table; start it with 'hbase thrift2 start'"
+        )
     else:
         yield Check(name, "ok", said)
 
@@ -111,14 +114,16 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
     check_enabled(gateway, address)
     yield Check(name, "ok", "exists")
     if not table.is_complete:
-        yield Check("settings", "warn", "the gateway does not report the table's settings; in hbase shell: describe")
+        yield Check(
+            "settings", "warn", "the gateway does not report the table's settings; run 'describe' in hbase shell"
+        )
         return
     differing = [step for step in compared(address, table, TableSettings()) if step.sign != "="]
     for step in differing:
         status: Literal["warn", "fail"] = "warn" if step.sign == "~" else "fail"
         yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")
     if not differing:
-        yield Check("settings", "ok", "are as create-table sets them")
+        yield Check("settings", "ok", "match what create-table sets")
 
 
 def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
@@ -141,11 +146,13 @@ def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, write
 
 
 def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
-    """Compare the table's TTL with the record's, which decides when documents that are added again are rewritten."""
+    """Compare the table's TTL with the record's, which determines when re-added documents are rewritten."""
     recorded_s = recorded_ttl_s(gateway)
     if ttl_s is not None and recorded_s != ttl_s:
         said = "none" if recorded_s is None else f"{recorded_s} s"
-        message = f"the table has {ttl_s} s (0: never), the record {said}; run the same 'hsimhash create-table' again"
+        message = (
+            f"is {ttl_s} s in the table (0: never) but {said} in the record; run the same 'hsimhash create-table' again"
+        )
         yield Check("ttl", "warn", message)
 
 
@@ -157,7 +164,7 @@ def _check_regions(regions: Sequence[Region]) -> Check:
     if len(regions) < servers or len(regions) == 1:
         return Check("regions", "warn", f"{said}: a few servers have the whole load; see create-table --regions")
     if len(regions) > _MANY_REGIONS * servers:
-        return Check("regions", "warn", f"{said}: over {_MANY_REGIONS} per server; merge some in hbase shell")
+        return Check("regions", "warn", f"{said}: more than {_MANY_REGIONS} per server; merge some in hbase shell")
     return Check("regions", "ok", said)
 
 
@@ -167,13 +174,17 @@ def check_stamps(gateway: Gateway) -> Check:
     ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
     if ahead_s > WORRYING_SKEW_S:
         return Check(
-            "clock", "warn", f"the record's timestamps are {ahead_s:.0f} s ahead of this clock; set clocks by NTP"
+            "clock",
+            "warn",
+            f"the record's timestamps are {ahead_s:.0f} s ahead of this clock; synchronize clocks with NTP",
         )
-    return Check("clock", "ok", "no timestamp of the record is ahead of this clock; --write measures every server's")
+    return Check(
+        "clock", "ok", "no timestamp in the record is ahead of this clock; --write checks every server's clock"
+    )
 
 
 def write_checks(gateway: Gateway) -> Iterator[Check]:
-    """Write a cell to one region of each server, in a row that an index does not use, and delete it."""
+    """On each server, write a cell to one region, in a row that an index does not use, and delete it."""
     rows = {one.server: one.start.ljust(ROWKEY_BYTES, b"\x00") for one in gateway.regions() if one.server}
     skews = []
     for server, row in rows.items():
@@ -200,11 +211,13 @@ def _check_skew(who: str, skew_s: float) -> Check:
     said = f"{abs(skew_s):.2f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) < WORRYING_SKEW_S:
         return Check(f"clock {who}", "ok", said)
-    return Check(f"clock {who}", "fail" if abs(skew_s) > WRONG_SKEW_S else "warn", f"{said}; set all clocks by NTP")
+    return Check(
+        f"clock {who}", "fail" if abs(skew_s) > WRONG_SKEW_S else "warn", f"{said}; synchronize all clocks with NTP"
+    )
 
 
 def load_checks(address: Address, processes: int) -> Iterator[Check]:
-    """Open the connections of `processes` processes; report how long the last one waited for its answer."""
+    """Open the connections of `processes` processes; report how long the last one waited for a reply."""
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
     said = (
@@ -227,11 +240,11 @@ def _open_all(address: Address, count: int) -> Check:
                 connection = Connection(endpoint, address, context, timeout_s=timeout_s)
                 opened.enter_context(closing(connection))
                 connection.server_type()
-            except Exception as error:  # a gateway that is full may answer anything
-                why = f"does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"
+            except Exception as error:  # an overloaded gateway may return anything
+                why = f"does not respond on connection {number + 1} of {count}: {reason(error, timeout_s)}"
                 return Check("load", "fail", f"gateway {endpoint} {why}; {ADVICE}")
             seconds = time.perf_counter() - began
-    said = f"connections at once: {count}, all answered, the last after {1_000 * seconds:.1f} ms"
+    said = f"connections at once: {count}, all got a reply, the last one after {1_000 * seconds:.1f} ms"
     return Check("load", "ok" if seconds < SLOW_S else "warn", said)
 
 

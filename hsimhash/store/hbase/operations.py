@@ -1,7 +1,7 @@
 """Open, plan, create and drop an index on HBase, by its URL.
 
 Opening takes one connection and two calls. The table's state and settings are read only to explain why the record
-cannot be read, and for an index of release 0.1.0, whose record does not have a TTL.
+cannot be read, and for an index created by release 0.1.0, whose record does not have a TTL.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
 _UNFIT = "this gateway cannot create the table with all of its settings; see --print-commands and --allow-plain"
 _PLAIN = (
     "created a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but more "
-    "slowly, and one server has the whole load until HBase splits it"
+    "slowly, and one server has the whole load until HBase splits the table"
 )
 _UNREPORTED = (
     "Thrift1 can neither report nor alter a table's settings: --ttl, --compression and --family-option apply only to a "
-    "new one"
+    "new table"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -59,7 +59,7 @@ def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
 
     Args:
         url: URL of the index. A deadline in it takes precedence over `deadline_s`.
-        deadline_s: How long a call without an answer is retried.
+        deadline_s: How long a call without a reply is retried.
     """
     address = Address.parse(url)
     gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
@@ -80,12 +80,12 @@ def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
 
 
 def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
-    """Whether the table is disabled, which explains a time-out; False if the gateway does not answer."""
+    """Whether the table is disabled, which explains a time-out; False if the gateway does not respond."""
     try:
-        with gateway.one_deadline(), gateway.ending(timeout_s):  # a separate deadline, as the caller's may be over
+        with gateway.one_deadline(), gateway.ending(timeout_s):  # separate, because the caller's deadline may be over
             return gateway.is_disabled()
     except HsimhashError as error:
-        _log.info("cannot find out whether the table is disabled: %s", error)
+        _log.info("cannot determine whether the table is disabled: %s", error)
         return False
 
 
@@ -117,10 +117,10 @@ class Plan:
 
 
 def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
-    """Return what `create` would do, and which steps need hbase shell; change nothing.
+    """Return what `create` would do, and which steps need hbase shell, without changing anything.
 
     Raises:
-        IndexExistsError: The table is not an index's, or has an index with other settings.
+        IndexExistsError: The table does not belong to an index, or has an index with other settings.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -131,8 +131,8 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
     """Create the index, and its table if that is missing; return what was done and what was found.
 
-    An existing index is left as it is. If the gateway cannot create the full table, a plain one is created if that is
-    allowed.
+    An existing index is not changed. If the gateway cannot create the full table, a plain table is created, provided
+    that this is allowed.
 
     Raises:
         IndexExistsError: See `plan`.
@@ -151,10 +151,10 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
 
 
 def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> HBaseStore:
-    """Create an index as `create` does, by default with `AUTO_REGIONS`, and open it.
+    """Create an index as `create` does, with `AUTO_REGIONS` regions by default, and open it.
 
     Raises:
-        IndexExistsError: The table is not an index's, or already has a record, even an equal one.
+        IndexExistsError: The table does not belong to an index, or already has a record, even an identical one.
         HsimhashError: The table is missing, and the gateway cannot create it. The message has the remedy.
     """
     address = Address.parse(url)
@@ -177,7 +177,7 @@ def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is
     except IndexExistsError:
         if not gateway.exists():
             raise
-        return replace(found, notes=())  # another process has created it; the first record to be written decides
+        return replace(found, notes=())  # another process has created it; the record that is written first is kept
     return replace(found, notes=() if gateway.makes_tables == "whole" else (_PLAIN,))
 
 
@@ -189,8 +189,8 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
     missing = {family.name for family in families(wanted)} - {family.name for family in table.families}
     if table.families and missing:
         raise IndexExistsError(
-            f"table {address.full_table.decode()} exists and is not hsimhash's: it lacks the column families "
-            f"{', '.join(sorted(missing))}; choose another name"
+            f"table {address.full_table.decode()} already exists, but does not belong to an index: it lacks the column "
+            f"families {', '.join(sorted(missing))}; choose another table name"
         )
     check_enabled(gateway, address)
     is_special = replace(wanted, splits=()) != TableSettings()
@@ -199,7 +199,7 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
 
 
 def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: bool = False) -> None:
-    """Create a gateway's table; a plain one only if that is allowed and the gateway cannot create the full one.
+    """Create a gateway's table, or a plain one if that is allowed and the gateway cannot create the full one.
 
     Raises:
         IndexExistsError: The table exists.
@@ -208,9 +208,9 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
     is_plain = gateway.makes_tables == "plain"
     if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
         raise HsimhashError(
-            f"this gateway cannot create the table with all of its settings: that needs Thrift2, and not framed, which "
-            f"garbles split keys; run the output of 'hsimhash create-table --print-commands' in hbase shell, then this "
-            f"command again{'; or accept a plain table with --allow-plain' if is_plain else ''}"
+            f"this gateway cannot create the table with all of its settings: that requires Thrift2, and a transport "
+            f"other than framed; run the output of 'hsimhash create-table --print-commands' in hbase shell, and then "
+            f"this command again{'; or accept a plain table with --allow-plain' if is_plain else ''}"
         )
     gateway.create_table(Table(families(wanted), TABLE_ATTRIBUTES), wanted.splits)
 
@@ -218,7 +218,7 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
 def check_enabled(gateway: Gateway, address: Address) -> None:
     """Raise `StoreUnavailableError` if the table is disabled.
 
-    Other calls on a disabled table time out through Thrift2; through Thrift1 they report it.
+    On a disabled table, other calls through Thrift2 time out; those through Thrift1 report that it is disabled.
     """
     if gateway.is_disabled():
         raise disabled(address.full_table.decode())
@@ -233,7 +233,7 @@ def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
-    """Whether the table has a complete index; raise `IndexExistsError` if that has other settings."""
+    """Whether the table has a complete index; raise `IndexExistsError` if the index has other settings."""
     try:
         HBaseStore.open(url, gateway).record.check_same(record, url)
     except (IndexNotFoundError, CorruptionError):
@@ -258,7 +258,7 @@ def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
 
 
 def _check_index(gateway: Gateway, address: Address) -> None:
-    """Raise unless a table is an index: it has an index's exact settings, or (if enabled) at least part of a record."""
+    """Raise unless the table has exactly the settings of an index, or (if enabled) at least part of a record."""
     name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
@@ -272,6 +272,6 @@ def _check_index(gateway: Gateway, address: Address) -> None:
     check_enabled(gateway, address)
     if not has_record(gateway):
         raise HsimhashError(
-            f"table {name} has the column families of an index, but not its record; to delete it, in hbase shell: "
-            f"{'; '.join(drop_lines(address))}"
+            f"table {name} has the column families of an index, but not its record; to delete the table, in hbase "
+            f"shell: {'; '.join(drop_lines(address))}"
         )

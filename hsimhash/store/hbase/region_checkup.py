@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` on what region servers report: store files, locality, cache, hot regions."""
+"""The `hsimhash doctor` checks of what region servers report: store files, locality, cache, hot regions."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.table import compact_line
 from hsimhash.store.reports import Region, RegionLoad, ServerLoad, load_of
 
-FILES_WORTH_A_COMPACTION = 2.0  # store files per family of a region; each one costs a query another seek
+FILES_WORTH_A_COMPACTION = 2.0  # store files per family of a region; each file costs a query another seek
 LEAST_LOCAL_PERCENT = 70.0
 HOT_TIMES, HOT_REQUESTS = 4, 10_000  # minimum requests of a hot region: as a multiple of the median, and absolute
 LEAST_REGIONS = 4  # with fewer regions, the median is not meaningful
 
 
 def region_server_checks(address: Address, regions: Sequence[Region], loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Check the table's regions and their servers; for servers that do not answer, report only that."""
+    """Check the table's regions and their servers; for servers that do not respond, report only that."""
     silent = [load.problem for load in loads if load.problem]
     answering = [load for load in loads if not load.problem]
     if silent:
         message = (
-            f"{len(silent)} of {len(loads)} do not answer on their info port ({silent[0]}), so their files, locality, "
-            f"cache and requests are unknown; set info_port= in the URL to hbase.regionserver.info.port, and open this "
+            f"{len(silent)} of {len(loads)} do not respond on their info port ({silent[0]}), so their files, locality, "
+            f"cache and requests are unknown; set info_port= in the URL to hbase.regionserver.info.port, and open that "
             f"port to this machine"
         )
         yield Check("region servers", "warn", message)
     known = [(region, load) for region in regions if (load := load_of(region, answering))]
     if answering and not known:
-        message = "unknown, like requests: its regions are new, or this user may not read hbase:meta"
+        message = "unknown, like the requests: the regions are new, or this user may not read hbase:meta"
         yield Check("store files", "ok", message)
     if known:
         yield _check_files(address, [load for _, load in known])
@@ -44,7 +44,9 @@ def _check_files(address: Address, loads: Sequence[RegionLoad]) -> Check:
     said = f"{files:,} in {len(loads):,} regions, at most {most:,} in one; compactions waiting: {waiting:,}"
     if files <= families:
         return Check("store files", "ok", said)
-    said += f"; in hbase shell: {compact_line(address)} leaves one per family; after bulk loads it halves query times"
+    said += (
+        f"; in hbase shell: {compact_line(address)} leaves one file per family, which halves query times after loads"
+    )
     return Check("store files", "warn" if files > FILES_WORTH_A_COMPACTION * families else "ok", said)
 
 
@@ -62,14 +64,16 @@ def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
 
 
 def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Report what servers count for all of their tables together; only a low locality is a warning."""
+    """Report the numbers that servers give for all of their tables together; warn only about a low locality."""
     local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
     if local:
         said = f"{_range_of(local)} of each server's store files, for all tables, are on its own machine"
         if max(local)[0] == 0:
             yield Check("locality", "ok", f"{said}: normal on an object store, or if DataNodes run elsewhere")
         elif min(local)[0] < LEAST_LOCAL_PERCENT:
-            remedy = f"in hbase shell: {compact_line(address)} rewrites its files where their regions are"
+            remedy = (
+                f"in hbase shell: {compact_line(address)} rewrites the table's files on the servers of their regions"
+            )
             yield Check("locality", "warn", f"{said}; {remedy}")
         else:
             yield Check("locality", "ok", said)

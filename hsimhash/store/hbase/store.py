@@ -95,7 +95,7 @@ class HBaseStore(Store):
         gateway: Gateway to the table, closed with the store.
         record: The table's index record; see `create` and `open`.
         ask_times: Returns the time limits; called once they are needed.
-        exclusive: Nobody else writes this store's documents, so new registers can be written faster.
+        exclusive: Whether no other process writes this store's documents, so that new registers can be written faster.
     """
 
     is_atomic = False
@@ -122,13 +122,13 @@ class HBaseStore(Store):
 
     @classmethod
     def create(cls, url: str, gateway: Gateway, record: Record) -> HBaseStore:
-        """Write the record into a table without one; raise `IndexExistsError` if it has one."""
+        """Write the record into a table; raise `IndexExistsError` if it already has one."""
         values, found = {IDENTITY_PART: token_hex(16).encode(), **record.to_parts()}, _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
-            raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
+            raise IndexExistsError(f"an index already exists at {url}; open it, or choose another table")
         for name, piece in record.list_parts().items():  # the name of a piece identifies its contents
             gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, name, piece)])
-        # Part by part, each only if it is missing: of two concurrent creations, one finds the other's part.
+        # Write each part only if it is missing, so that of two concurrent creations, one finds the other's part.
         for part in values:
             for _ in range(CREATE_TRIES):
                 if part not in found:
@@ -136,14 +136,14 @@ class HBaseStore(Store):
                     found = _record_cells(gateway)
             if part not in found:
                 raise CorruptionError(
-                    f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
-                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not answer; correct "
+                    f"the cell i:{part.decode()} in row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
+                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not respond; correct "
                     f"the clocks and run a major compaction, or drop the table"
                 )
             if part != IDENTITY_PART and found[part] != values[part]:
                 raise IndexExistsError(
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
-                    f"differs; if nobody creates it now, delete it with 'hsimhash drop-table'"
+                    f"differs; if no process is creating it, delete it with 'hsimhash drop-table'"
                 )
         record = replace(record, identity=found[IDENTITY_PART])
         return cls(url, gateway, record, ask_times=partial(Times, ttl_s=_ttl_in(found) or None))
@@ -157,7 +157,7 @@ class HBaseStore(Store):
         Args:
             url: `hbase://…`, for messages.
             gateway: Gateway to the table.
-            ask_times: Returns the time limits if the record lacks a TTL, as those written by release 0.1.0 do.
+            ask_times: Returns the time limits if the record lacks a TTL, as records written by release 0.1.0 do.
             exclusive: See `HBaseStore`.
         """
         try:
@@ -167,7 +167,7 @@ class HBaseStore(Store):
         except CorruptionError as error:  # the table lacks the record's column family
             raise IndexNotFoundError(f"no index at {url}: " + error.args[0]) from error
         if not found.keys() - {TTL}:
-            raise IndexNotFoundError(f"no index at {url}: the table has no record; " + CREATE_ONE)
+            raise IndexNotFoundError(f"no index at {url}: the table does not have a record; " + CREATE_ONE)
         ttl_s = _ttl_in(found)
         if ttl_s is not None:
             ask_times = partial(Times, ttl_s=ttl_s or None)
@@ -204,7 +204,7 @@ class HBaseStore(Store):
                 yield view
             except StoreTimeoutError as error:
                 raise StoreTimeoutError(
-                    f"a query of {self.url} did not finish in time, after reading {view}: {error}; allow more time, or "
+                    f"a query on {self.url} did not finish in time, after reading {view}: {error}; allow more time, or "
                     f"set a limit"
                 ) from error
 
@@ -254,7 +254,7 @@ class HBaseStore(Store):
         return self._sum(f"expire before {before}", work, workers, observer, folder)
 
     def _sum(self, purpose: str, work: RangeWork, workers: int, observer: Observer, folder: Path | None = None) -> int:
-        """Return the sum of the work's results over all ranges; without a folder, no progress is kept."""
+        """Return the sum of the work's results over all ranges; without a folder, progress is not saved."""
         is_small = workers == 1 or rows_about(self.gateway, self.record) <= RANGE_ROWS  # faster than starting workers
         if folder is None and is_small:
             return int(work(self.gateway, RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), 0)))
@@ -262,7 +262,7 @@ class HBaseStore(Store):
             with TemporaryDirectory(prefix="hsimhash-walk-") as own:
                 return self._sum(purpose, work, workers, observer, Path(own))
         job = RangeJob(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
-        with job.alone(f"works on '{purpose}'"):
+        with job.alone(f"is running '{purpose}'"):
             return sum(job.run(purpose, work, observer))
 
     def walk(self) -> Iterator[list[Document]]:
@@ -293,7 +293,7 @@ class HBaseStore(Store):
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
                 return self.check(repair=repair, observer=observer, workers=workers, folder=Path(own))
         job = RangeJob(self.url, self.gateway, self.record, folder / WALK, workers)
-        with job.alone("checks the index"):
+        with job.alone("is checking the index"):
             results = job.run(*self._survey(repair=repair), observer)
             full_check = FullCheck(self.gateway, self.record, job.seed, surveyed_in(job.folder, results))
             return self._judge(full_check, repair=repair)
@@ -310,7 +310,7 @@ class HBaseStore(Store):
         return purpose, partial(survey_to_files, removed_before=self._removed_before(repair=repair))
 
     def _removed_before(self, *, repair: bool) -> int:
-        """Return the time in ms since 1970 before which a removed document's register is suspect in any case."""
+        """Return the time in ms since 1970 before which the register of a removed document is always suspect."""
         return round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000) if repair else -1
 
     def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
@@ -370,14 +370,16 @@ class HBaseStore(Store):
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
-    """Return the record's TTL in seconds, 0: never; None if it lacks one, as in release 0.1.0."""
+    """Return the record's TTL in seconds (0: never); None if it lacks one, as in release 0.1.0."""
     return _ttl_in(_record_cells(gateway))
 
 
 def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
     value = found.get(TTL)
     if value is not None and not value.isdigit():
-        raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' rewrites it")
+        raise CorruptionError(
+            f"the record's ttl must be in seconds, got {value!r}; run 'hsimhash create-table' to rewrite it"
+        )
     return None if value is None else int(value)
 
 

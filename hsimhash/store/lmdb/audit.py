@@ -2,21 +2,21 @@
 
 | finding | meaning | repair |
 |---|---|---|
-| a register whose id is listed nowhere | problem: the id is lost | the register is deleted; add the document again |
-| a register whose id is listed only under another fingerprint | problem: queries miss it | it is listed |
-| a register whose fingerprint or key lacks drawer rows | problem: queries may miss it | they are written |
+| a register whose id is not listed | problem: the id is lost | the register is deleted; add the document again |
+| a register whose id is listed only under another fingerprint | problem: queries miss it | the id is listed |
+| a register whose fingerprint or key lacks drawer rows | problem: queries may miss it | the rows are written |
 | a drawer row whose key does not match its contents | problem | deleted |
-| a listing without a register, or one that its register contradicts | leftover of an interrupted bulk load | deleted |
+| a listing without a register, or with a register that contradicts it | left by an interrupted bulk load | deleted |
 | a drawer row without any listing | leftover | deleted |
 | a block of the base with a wrong checksum, or a missing base | problem | the base is rebuilt from the registers |
-| a row of the base that no document needs | leftover of a change | the base is rebuilt from the registers |
-| a row of the key drawer whose key no document of its fingerprint has | leftover of a change | deleted |
+| a row in the base that no document needs | leftover of a change | the base is rebuilt from the registers |
+| a row in the key drawer with a key that no document with its fingerprint has | leftover of a change | deleted |
 
 Each page is read, and repaired, in one transaction; others may write between two pages.
 
-Before that, a quick comparison of one state of the index (`glance`) uses counts and sums of hashes to find whether it
-has exactly the rows that its registers require. It takes a quarter of the time, so only an index that is not sound is
-read page by page.
+Before that, `glance` compares counts and sums of hashes in one state of the index, to see whether it has exactly the
+rows that its registers require. This takes a quarter of the time, so the index is read page by page only if it is not
+sound.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import CheckReport
 
-CROWD_ROWS = 64  # rows of a key from which they may have their own LMDB pages
-PAGE_ROWS = 20_000  # rows read in one transaction; bounds memory and the wait of a writer
+CROWD_ROWS = 64  # a key with at least this many rows may have its own LMDB pages
+PAGE_ROWS = 20_000  # rows read in one transaction; limits memory use and how long a writer waits
 _MARK_BYTES = 8  # bytes of a listed id's digest kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
@@ -77,7 +77,7 @@ _log = logging.getLogger("hsimhash.store")
 def audit(
     session: Session, *, repair: bool = False, observer: Observer = UNWATCHED, page_rows: int = PAGE_ROWS
 ) -> CheckReport:
-    """Compare registers, documents and drawer rows of an index; see the module."""
+    """Compare the registers, documents and drawer rows of an index; see the module docstring."""
     report = _Audit(session, repair=repair, observer=observer, page_rows=page_rows).run()
     if report.repaired:
         _log.info("index %s: %d rows repaired", session.path, report.repaired)
@@ -85,11 +85,11 @@ def audit(
 
 
 class _UnsoundError(Exception):
-    """Something is wrong with the index; the page-by-page check finds out what."""
+    """The index is not sound; the page-by-page check finds the reason."""
 
 
 class LeftOver(NamedTuple):
-    """Rows that documents left behind: rows of the key drawer in LMDB, and the number of rows in the base."""
+    """Rows that documents left behind: key drawer rows in LMDB, and the number of such rows in the base."""
 
     rows: list[bytes]
     in_base: int = 0
@@ -99,7 +99,7 @@ def glance(view: LmdbView, record: Record) -> LeftOver | None:
     """Check whether an index has exactly the rows that its registers require, up to 64-bit hash collisions.
 
     Returns:
-        The rows that documents left behind, which is normal; None if anything else is wrong.
+        The rows that documents left behind, which are normal; None if anything else is wrong.
     """
     try:
         return _left_over(view, record)
@@ -143,7 +143,7 @@ def _left_over(view: LmdbView, record: Record) -> LeftOver:
 
 
 def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) -> int:
-    """Mark the rows of the key drawer that the base has; return how many unneeded ones it has."""
+    """Mark the needed key drawer rows that the base has; return how many unneeded key drawer rows it has."""
     left = 0
     for start in range(0, base.key_rows, GLANCE_ROWS):
         rows = base.key_part(start, min(start + GLANCE_ROWS, base.key_rows))
@@ -158,9 +158,9 @@ def _keys_in_base(base: Base, seed: np.uint64, by_key: Uint64s, has_key: Bools) 
 def _left_in_drawers(
     view: LmdbView, record: Record, seed: np.uint64, needed: RowSum, by_key: Uint64s, has_key: Bools
 ) -> list[bytes]:
-    """Return the unneeded rows of the key drawer, if the drawers have exactly the needed rows.
+    """Return LMDB's unneeded key drawer rows; raise `_UnsoundError` unless the drawers have exactly the needed rows.
 
-    Rows that are also in the base are not a fault: their documents left and came back.
+    Rows that are also in the base are not a fault: their documents were removed and added again.
     """
     drawers, base = record.layout.drawers, view.base
     sums, left_over = [RowSum() for _ in drawers], list[bytes]()
@@ -193,7 +193,7 @@ def _left_in_drawers(
 
 
 def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
-    """Yield the rows of a database in order, after checking that each is also found by its key."""
+    """Yield the rows of a database in order, after checking that a search by key finds each of them."""
     rows = view.transaction.cursor(view.databases[name]).iternext()
     while batch := list(islice(rows, GLANCE_ROWS)):
         if not _are_found(view.transaction.cursor(view.databases[name]), batch):
@@ -202,7 +202,7 @@ def _batches(view: LmdbView, name: str) -> Iterator[list[Row]]:
 
 
 def _are_found(cursor: lmdb.Cursor, rows: Sequence[Row]) -> bool:
-    """Whether each row is found from the root: a walk in order does not notice a page that leads elsewhere."""
+    """Whether a search from the root finds each row; a walk in order does not detect a page with wrong links."""
     sizes = Counter(key for key, _ in rows)
     keys = list(sizes)
     shuffle(keys)  # otherwise LMDB would first look on the page of the previous key
@@ -231,7 +231,7 @@ class _Audit:
         self.is_base_damaged = False
         self.listed = np.zeros(0, np.uint64)  # marks of listed ids, ascending, with the maximum at the end
         self.keyed = array("Q")  # marks of the key drawer rows that listed documents need
-        self.known_keys = np.empty(0, np.uint64)  # the same, ascending
+        self.known_keys = np.empty(0, np.uint64)  # the marks in `keyed`, ascending
 
     def run(self) -> CheckReport:
         names = ("register", "documents", "drawers")
@@ -251,17 +251,17 @@ class _Audit:
             return self.report
         begun = self.session.last_transaction()
         self._each_page("documents", self._check_listings)
-        # The counts prove that every register is listed only if nobody wrote meanwhile.
+        # Only if nobody wrote in the meantime do the counts prove that every register is listed.
         if self.confirmed < registers or self.session.last_transaction() != begun:
             self.listed = self._marks_of_listed()
             self._each_page("register", self._check_registers)
-        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place: there are as many as documents
+        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place, as there are as many as documents
         self.known_keys.sort()
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
 
     def _check_base(self) -> None:
-        """Compare all checksums of the base; if one is wrong and this is a repair, rebuild it."""
+        """Verify all checksums of the base; if the base is damaged and this is a repair, rebuild it."""
         with LmdbView(self.session) as view:
             damages = [str(view.base_damage)] if view.base_damage else []
             if view.sound_base is not None:
@@ -279,7 +279,7 @@ class _Audit:
             self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
         if left_over.in_base:
             self.report.leftover(
-                f"{left_over.in_base:,} rows of the base have no document; 'hsimhash compact' drops them"
+                f"{left_over.in_base:,} rows in the base do not have a document; 'hsimhash compact' removes them"
             )
             self.report.leftovers += left_over.in_base - 1
             if self.is_repair:
@@ -331,7 +331,7 @@ class _Audit:
         return self.is_repair
 
     def _check_listings(self, rows: Rows, listings: Sequence[Row]) -> None:
-        """Compare each listing with its register, and check the drawer rows of confirmed ones."""
+        """Compare each listing with its register, and check the drawer rows of confirmed documents."""
         filed: set[bytes] = set()
         keyed: set[Row] = set()
         for key, value in listings:
@@ -367,11 +367,11 @@ class _Audit:
         for prefix, packed in self._not_in_base(rows, missing):
             is_key = self.session.record.is_key_row(prefix)
             drawer = "the key drawer" if is_key else f"drawer {prefix[SEGMENT_BYTES]}"
-            if self._problem(f"fingerprint {packed.hex()} has no row in {drawer}"):
+            if self._problem(f"fingerprint {packed.hex()} does not have a row in {drawer}"):
                 rows.transaction.put(prefix, packed, db=rows.drawers)
 
     def _not_in_base(self, rows: Rows, wanted: Sequence[Row]) -> Iterator[Row]:
-        """Yield the rows that the base lacks; none if it is damaged, which was already reported."""
+        """Yield the rows that the base does not have; none if the base is damaged, which was already reported."""
         if rows.base is None or self.is_base_damaged:
             yield from () if self.is_base_damaged else wanted
             return
@@ -383,17 +383,17 @@ class _Audit:
                 yield row
 
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
-        """Find the registers whose id is listed nowhere: a register has only its id's digest, so compare digests."""
+        """Find the registers whose id is not listed. A register has only its id's digest, so compare digests."""
         marks = np.frombuffer(b"".join(key[:_MARK_BYTES] for key, _ in registers), ">u8").astype(np.uint64)
         unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks).tolist()
         suspects = [
             (registers[number][0], unpack_register(registers[number][1]).signature.fingerprint) for number in unlisted
         ]
-        # Documents listed since then do not have a mark.
+        # Documents that were listed after the marks were read do not have a mark.
         listed = {value: _listed_digests(rows, pack(value)) for value in {fingerprint for _, fingerprint in suspects}}
         for key, fingerprint in suspects:
             if key not in listed[fingerprint] and self._problem(
-                f"register {key.hex()} (fingerprint {fingerprint:016x}) is listed nowhere"
+                f"the document of register {key.hex()} (fingerprint {fingerprint:016x}) is not listed"
             ):
                 rows.transaction.delete(key, db=rows.register)
 
@@ -403,9 +403,9 @@ class _Audit:
             row = f"drawer row {prefix.hex()} {packed.hex()}"
             is_key = self.session.record.is_key_row(prefix)
             if not (is_key or _recomputes(rows, prefix, packed)):
-                is_repaired = self._problem(f"{row} does not recompute")
+                is_repaired = self._problem(f"{row} has a key that does not match its contents")
             elif not rows.is_listed(packed):
-                is_repaired = self._leftover(f"{row} has no document")
+                is_repaired = self._leftover(f"{row} does not have a document")
             elif is_key and not self._is_keyed(rows, prefix, packed):
                 is_repaired = self._leftover(_keyless(prefix, packed))
             else:
@@ -428,7 +428,7 @@ class _Audit:
 
 
 def _keyless(prefix: bytes, packed: bytes) -> str:
-    return f"drawer row {prefix.hex()} {packed.hex()} has no document with such a key"
+    return f"drawer row {prefix.hex()} {packed.hex()} does not have a document with this key"
 
 
 def _mark(prefix: bytes, packed: bytes) -> int:

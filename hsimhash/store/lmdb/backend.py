@@ -1,4 +1,4 @@
-"""Embedded indexes: a folder with an LMDB file and perhaps a base.
+"""Embedded indexes. Each one is a folder with an LMDB file and, if the index is large, a base.
 
 `lmdb:///data/pages?lock_timeout=5m` waits longer for other writers. Any other `?` is part of the folder's name.
 """
@@ -25,7 +25,7 @@ _OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """Return the URL of the folder, and the option after it, including its question mark."""
+    """Split a URL into the URL of the folder and the option after it, which includes the question mark."""
     url = url_of(url)
     found = _OPTION.search(url)
     if found and found[1] == LOCK_TIMEOUT:
@@ -45,10 +45,11 @@ class _LmdbBackend(Backend):
     name, title = "lmdb", "LMDB, embedded"
     schemes = ("lmdb",)
     example = "lmdb://relative/path, lmdb:///absolute/path"
-    # CPU time on a Xeon at 2.5 GHz with all data in memory, derived from differences between layouts and document
-    # counts: single queries without a match with 4, 10, 20, 28 and 84 drawers over 150,000 to 2,400,000 random
-    # fingerprints, without hsimhash-native (with it, a drawer takes a twentieth), and the `add_many` that wrote them.
-    # Bytes are those of an index after bulk loads of 20,000 to 10,000,000 documents, accurate to a fifth.
+    # CPU time on a Xeon at 2.5 GHz with all data in memory, derived from the differences between layouts and between
+    # document counts. The measurements were single queries without a match, with 4, 10, 20, 28 and 84 drawers, over
+    # 150,000 to 2,400,000 random fingerprints, and the `add_many` calls that wrote these. They were made without
+    # hsimhash-native, with which a drawer takes a twentieth of the time. Sizes are those of an index after bulk loads
+    # of 20,000 to 10,000,000 documents, accurate to a fifth.
     prices = Prices(
         read_us=0.7,
         candidate_us=0.011,
@@ -68,7 +69,7 @@ class _LmdbBackend(Backend):
         return folder_in(url, _parts(url)[0].removeprefix("lmdb://"))
 
     def name_of(self, url: str) -> str:
-        return f"lmdb://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)
+        return f"lmdb://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (does not resolve links)
 
     def full_url(self, url: str) -> str:
         return self.name_of(url) + _parts(url)[1]

@@ -15,7 +15,8 @@ from hsimhash.store.lmdb.store import LmdbStore
 
 _SPARE_BYTES = 1 << 30
 _TOP_SHARE = 0.2
-_FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26  # of the file: more than a write needs to copy the pages it changes
+# A file that exceeds both limits causes a warning. A write needs fewer free pages to copy the pages that it changes.
+_FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26
 
 
 def checks(url: str, folder: Path) -> Iterator[Check]:
@@ -36,13 +37,13 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    """Check that writes have the access they need; opening the store already checked that of reads."""
+    """Check that this user can write; opening the store already checked that the user can read."""
     data = (folder / DATA).resolve()
     refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:
-        return Check("folder", "ok", f"{folder} and its files can be written")
+        return Check("folder", "ok", f"{folder} and its files are writable")
     names = ", ".join(map(str, refused))
-    return Check("folder", "warn", f"this user cannot write {names}: queries work, ingest does not; see owner and mode")
+    return Check("folder", "warn", f"this user can query the index, but cannot write to {names}; check owner and mode")
 
 
 def _check_writer(folder: Path) -> Check:
@@ -80,6 +81,4 @@ def _check_disk(folder: Path, file_bytes: int) -> Check:
     free = shutil.disk_usage(folder).free
     if free > max(file_bytes, _SPARE_BYTES):
         return Check("disk", "ok", f"{free >> 20:,} MiB are free, {file_bytes >> 20:,} MiB in use")
-    return Check(
-        "disk", "warn", f"only {free >> 20:,} MiB are free: 'hsimhash compact' needs {file_bytes >> 20:,}; make room"
-    )
+    return Check("disk", "warn", f"only {free >> 20:,} MiB are free: 'hsimhash compact' needs {file_bytes >> 20:,} MiB")

@@ -2,13 +2,14 @@
 
 | database | key | value |
 |---|---|---|
-| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); both are the rowkey. Only rows newer than a base |
-| `documents` | fingerprint (8), id; or a cut id | first seen (8); then the id, if the key cuts it |
-| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); from format 2 on sketch (8), key (8) |
+| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8). With a base, only the rows that are newer |
+| `documents` | fingerprint (8), id or truncated id | first seen (8), then the whole id if the key truncates it |
+| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); since format 2, sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>`; `base` | JSON |
 
-An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16). All numbers are big-endian; first
-seen is in ms since 1970. Every write is one transaction, durable on return.
+A prefix and a fingerprint form a rowkey. A key truncates an id longer than 502 bytes to its first 487 bytes, followed
+by its digest (16). All numbers are big-endian; first seen is in ms since 1970. Every write is one transaction, durable
+on return.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ DATABASES: dict[str, dict[str, bool]] = {
 }
 FORMAT_PART = b"format"
 BASE_PART = b"base"  # on disk, in the record: the current base
-_BASED = "base"  # on disk, in the record's format: older releases refuse such an index
+_BASED = "base"  # on disk, in the record's format, so that older releases reject such an index
 DIGEST_BYTES = 16
-KEY_BYTES = 511  # LMDB's longest key
+KEY_BYTES = 511  # maximum length of a key in LMDB
 CUT_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - DIGEST_BYTES
-WHOLE_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - 1  # so that only cut keys have 511 bytes, and none equals a whole one
+WHOLE_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - 1  # so only truncated keys have 511 bytes, and none equals a whole key
 HEAD_BYTES = FINGERPRINT_BYTES + CUT_ID_BYTES
 _NUMBER_BYTES = 8
 _PLAIN = Struct(">QQ")  # fingerprint, first seen
-_SIGNED = Struct(">QQQQ")  # the same, sketch, key
+_SIGNED = Struct(">QQQQ")  # fingerprint, first seen, sketch, key
 
 
 def marked_format(form: bytes) -> bytes:
@@ -55,7 +56,7 @@ def marked_format(form: bytes) -> bytes:
 
 
 def unmarked_format(form: bytes) -> bytes:
-    """Return the record's format as it is without a base."""
+    """Return the record's format as it would be without a base."""
     fields = json.loads(form or b"null")
     if isinstance(fields, dict) and fields.get(_BASED) == 1:
         return json.dumps({name: value for name, value in fields.items() if name != _BASED}).encode()
@@ -63,11 +64,11 @@ def unmarked_format(form: bytes) -> bytes:
 
 
 class DamagedRowError(Exception):
-    """Stored bytes are invalid; becomes a `CorruptionError` that names the index."""
+    """Stored bytes are invalid. Callers replace this error with a `CorruptionError` that names the index."""
 
 
 def digest(doc_id: bytes) -> bytes:
-    """Return the register's key. URLs come from strangers, so the hash must be collision-resistant."""
+    """Return the key of a document's register. Ids may come from strangers, so the hash must resist collisions."""
     return blake2b(doc_id, digest_size=DIGEST_BYTES).digest()
 
 
@@ -77,7 +78,7 @@ def document_key(packed_fingerprint: bytes, doc_id: bytes) -> bytes:
 
 
 def key_part(doc_id: bytes) -> bytes:
-    """Return the id's part in the key of a listing; listings sort by these parts."""
+    """Return the part of a listing's key that stands for the id; listings are sorted by it."""
     return doc_id if len(doc_id) <= WHOLE_ID_BYTES else doc_id[:CUT_ID_BYTES] + digest(doc_id)
 
 
@@ -120,7 +121,7 @@ def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
 
 
 def register_fields(value: bytes) -> tuple[int, ...]:
-    """Return fingerprint and first seen of a register, then sketch and key if it has them."""
+    """Return a register's fingerprint and first seen, then its sketch and key if it has them."""
     if len(value) == _PLAIN.size:
         return _PLAIN.unpack(value)
     if len(value) == _SIGNED.size:
@@ -144,7 +145,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
 def page(
     transaction: lmdb.Transaction, databases: Mapping[str, object], name: str, after: Row | None, most: int
 ) -> list[Row]:
-    """Return up to `most` rows of a database after the row `after`, which may be gone or inside a bucket."""
+    """Return up to `most` rows of a database after the row `after`, which may be deleted, or inside a bucket."""
     cursor = transaction.cursor(databases[name])
     if after is None:
         is_there = cursor.first()
@@ -193,8 +194,8 @@ class Rows:
     def unlist(self, documents: Sequence[tuple[bytes, Signature]]) -> None:
         """Remove documents from the listings, and fingerprints without documents from the drawers.
 
-        A row of the key drawer stays while its fingerprint lists any document: finding out whether another document has
-        that key would mean reading all their registers. `check` does so.
+        A row of the key drawer stays as long as any document is listed under its fingerprint. To check whether another
+        document has the same key, all their registers would have to be read; `check` does that.
         """
         for key in sorted(document_key(pack(signature.fingerprint), doc_id) for doc_id, signature in documents):
             self.transaction.delete(key, db=self.listing)

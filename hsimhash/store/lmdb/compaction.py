@@ -44,16 +44,17 @@ FILED_DOCUMENTS = 1_000_000  # documents whose rows are sorted in memory at a ti
 def copy_rows(
     transaction: lmdb.Transaction, databases: Mapping[str, object], target: Path, base: BaseName | None = None
 ) -> None:
-    """Write all rows of a transaction in order to the new data file `target`, with full pages.
+    """Copy all rows that a transaction reads to the new data file `target`, in order and with full pages.
 
-    LMDB's own compacting copy is not used: in lmdb 3.0.0 (LMDB 0.9.36) it ends the process with SIGSEGV if a bucket is
-    so large that its rows have pages of their own.
+    LMDB's own compacting copy is not used: in lmdb 3.0.0 (LMDB 0.9.36), it crashes the process (SIGSEGV) if a bucket is
+    so large that its rows have their own pages.
 
     Args:
         transaction: Transaction that reads the rows.
         databases: Databases of the index, by name.
         target: The new file.
-        base: Base that holds all drawer rows; they are not copied, and the copy's record names it. None: copy them.
+        base: Base that contains all drawer rows; the copy's record names this base, and drawer rows are not copied.
+            None: copy the drawer rows.
     """
     verify_pages(transaction, *databases.values())
     with deleted_on_error(target):
@@ -83,7 +84,7 @@ def _name_base(copy: lmdb.Environment, record: object, base: BaseName) -> None:
 
 
 def copied_base(base: Base, folder: Path) -> Path:
-    """Copy a base to a folder, as another link to the file if on the same disk; return its path. Durable on return.
+    """Copy a base to a folder and return the copy's path; durable on return. On the same disk, it is a hard link.
 
     Raises:
         DamagedBaseError: The base is damaged.
@@ -92,7 +93,7 @@ def copied_base(base: Base, folder: Path) -> Path:
     copy = folder / base.name.file
     try:
         os.link(base.path, copy)
-    except OSError:  # another disk, one without links, or the base was replaced meanwhile
+    except OSError:  # another disk, a disk without hard links, or the base has just been replaced
         with copy.open("wb") as file:
             file.write(base.content)
         sync_file(copy)
@@ -101,7 +102,7 @@ def copied_base(base: Base, folder: Path) -> Path:
 
 
 def rewrite(folder: Path, record: Record, limits: BaseLimits) -> tuple[int, int]:
-    """Rewrite the data file and base of an index that nobody has open; return their bytes before and after."""
+    """Rewrite the data file and base of an index that nobody has open; return their size before and after, in bytes."""
     data, new = folder / DATA, new_data_file(folder)
     before = _bytes(folder)
     for left in made_files(folder):
@@ -131,7 +132,7 @@ def _bytes(folder: Path) -> int:
 
 
 def make_base(session: Session) -> None:
-    """Build a base of the rows that the registers require; it replaces the current base and the drawer rows in LMDB."""
+    """Build a base with the rows that the registers require, in place of the current base and LMDB's drawer rows."""
     folder, record = session.path, session.record
     with session.writing():
         remove_bases(folder, session.environment.base_file())
@@ -167,7 +168,7 @@ def filed_registers(
 
 @contextmanager
 def filed_top(transaction: lmdb.Transaction, top: object, record: Record, folder: Path) -> Iterator[list[FiledRows]]:
-    """Return LMDB's drawer rows, with each fingerprint in every drawer, in files that are deleted after the block."""
+    """Return LMDB's drawer rows, with each fingerprint in all drawers, in files that are deleted after the block."""
     shutil.rmtree(folder, ignore_errors=True)
     rows, parts, keyed = transaction.cursor(top).iternext(), [np.empty(0, np.uint64)], list[np.ndarray]()
     while batch := list(itertools.islice(rows, FILED_DOCUMENTS)):

@@ -1,8 +1,8 @@
-"""LMDB's environment of an index: opened once per process, shared by its stores, abandoned by a fork.
+"""The LMDB environment of an index: opened once per process, shared by the stores, and abandoned in a forked child.
 
-LMDB must not be opened twice in a process, nor used across a fork. So all stores of a process on one folder share its
-environment. A forked child abandons its parent's environment without closing it, because closing would free the
-parent's reader marks, and opens its own at its next call.
+An LMDB file must not be opened twice in a process, or used across a fork. So all stores of a process that are in the
+same folder share one environment. A forked child abandons its parent's environment without closing it, because closing
+would release the parent's reader marks. The child opens its own environment at the next call.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class Based(NamedTuple):
-    """The base of one state of an index, if there is one."""
+    """The base of an index in one state, if there is a base."""
 
-    named: bytes | None  # the base as the record names it
+    named: bytes | None  # the description of the base in the record
     base: Base | None = None
     damage: DamagedBaseError | None = None  # why the base cannot be read
 
@@ -68,7 +68,7 @@ class Based(NamedTuple):
 
 
 class SeenState(NamedTuple):
-    """A state of an index: the number of the transaction that made it, its base, and whether LMDB has drawer rows."""
+    """A state of an index: the number of its last transaction, its base, and whether LMDB has drawer rows."""
 
     number: int
     based: Based
@@ -80,27 +80,27 @@ class MissingBaseError(DamagedBaseError):
 
 
 class Environment:
-    """LMDB's environment of an index in a folder, with a shared lock that `compact` respects.
+    """The LMDB environment of the index in a folder, with a shared lock that `compact` respects.
 
     Args:
         path: The index's folder.
         lock: Lock on its data file.
 
     Raises:
-        FormatVersionError: A release with a format unknown to this one wrote the index.
+        FormatVersionError: This release does not support the format of the index.
     """
 
     def __init__(self, path: Path, lock: HeldLock) -> None:
         self.path = path
         self.lock = lock
-        self.is_over = False  # closed, or left behind by a fork
-        self.turn = threading.RLock()  # held by writers: closing LMDB while another thread writes never returns
+        self.is_over = False  # closed, or abandoned in a forked child
+        self.turn = threading.RLock()  # held by writers, because closing LMDB while another thread writes would hang
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:
             raise damaged(path, f"{data.name} is empty")
         self.is_read_only = not os.access(data, os.W_OK)
-        # LMDB does not need one if nobody can write through this mount; others may write through another.
+        # LMDB does not need a lock file on a read-only mount. Other processes may write through another mount.
         self.has_lock_file = not os.statvfs(path).f_flag & os.ST_RDONLY
         self._lmdb_lock = lmdb_lock(data)
         if self.has_lock_file:
@@ -118,26 +118,26 @@ class Environment:
             raise
 
     def _check_length(self, data: Path) -> None:
-        """Extend a file to its recorded length: reading a page beyond its end would end the process with SIGBUS.
+        """Extend a file to its recorded length, because reading a page beyond its end would crash the process (SIGBUS).
 
-        A truncated file then has pages of zeros, which LMDB distinguishes from its own. An intact file may also lack
-        its last pages: those that a transaction took and gave back are never written.
+        The new pages of a truncated file contain zeros, which LMDB does not accept as pages. An intact file may also
+        lack its last pages, because pages that a transaction allocated and released are never written.
         """
         wanted = (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
-        size = data.stat().st_size  # after the above: a file in use never shrinks
+        size = data.stat().st_size  # read after `wanted`, because a file in use never shrinks
         if size >= wanted:
             return
         if self.is_read_only:
             raise CorruptionError(
                 f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was truncated, or its last pages were "
-                f"never written; to complete it, as a user who can write it, "
+                f"never written; to complete it, as a user with write access, "
                 + Remedy("call index.check()", "run 'hsimhash check'")
             )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
 
     def _read_record(self) -> Record:
-        """Return how the index was made; before the databases are opened, which other releases may make differently."""
+        """Return the record. Call this before opening the databases, which may be different in other releases."""
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
                 parts = {name: transaction.get(name) or b"" for name in (DISTANCE_PART, *RECORD_PARTS)}
@@ -145,9 +145,9 @@ class Environment:
                 record = Record.from_parts(parts, f"index {self.path}")
                 return record.learn_lists(transaction.get, f"index {self.path}")
         except lmdb.NotFoundError as error:
-            raise damaged(self.path, f"its file is not one of hsimhash's ({error})") from error
+            raise damaged(self.path, f"its data file is not an hsimhash index ({error})") from error
         except ValueError as error:
-            raise damaged(self.path, f"it has no readable record ({error})") from error
+            raise damaged(self.path, f"its record cannot be read ({error})") from error
 
     def _open_databases(self) -> None:
         self.databases = open_databases(self.env, create=False)
@@ -157,7 +157,7 @@ class Environment:
                 transaction.cursor(database).first()  # fails for most truncated files
                 transaction.cursor(database).last()
             self._based = self._learned(transaction.get(BASE_PART, db=self._record))
-        self._state: SeenState | None = None  # the last one that was read
+        self._state: SeenState | None = None  # the state that was read last
 
     def based(self, transaction: lmdb.Transaction) -> Based:
         """Return the base of the state that a transaction reads."""
@@ -168,7 +168,7 @@ class Environment:
         return based
 
     def state(self, transaction: lmdb.Transaction) -> SeenState:
-        """Return the known facts about the state that a read transaction sees; most queries see a known one."""
+        """Return the facts about the state that a read transaction sees; usually they are cached."""
         state, number = self._state, transaction.id()
         if state is None or state.number != number:
             has_top = bool(transaction.cursor(self.databases["drawers"]).first())
@@ -196,7 +196,7 @@ class Environment:
         return BaseName.from_json(named).file if named is not None else ""
 
     def name_base(self, transaction: lmdb.Transaction, name: BaseName) -> None:
-        """Make a base current and empty the database of drawer rows, all of which it has; in one transaction."""
+        """Make a base current and delete all drawer rows in LMDB, which the base contains, in one transaction."""
         if transaction.get(BASE_PART, db=self._record) is None:
             form = transaction.get(FORMAT_PART, db=self._record)
             transaction.put(FORMAT_PART, marked_format(form), db=self._record)
@@ -204,37 +204,37 @@ class Environment:
         transaction.drop(self.databases["drawers"], delete=False)
 
     def begin_write(self) -> lmdb.Transaction:
-        """Begin a write transaction, under the writer's lock and in its `turn`.
+        """Begin a write transaction. The caller must hold the writer's lock and `turn`.
 
         Raises:
-            StoreClosedError: The environment was closed in another thread.
+            StoreClosedError: Another thread closed the environment.
             IndexNotFoundError: The index was deleted or replaced since it was opened.
         """
         if self.is_over:
-            raise StoreClosedError(f"index {self.path} was closed, or compacted, in another thread during this call")
+            raise StoreClosedError(f"index {self.path} was closed or compacted by another thread during this call")
         if not self.is_in_place():
             raise IndexNotFoundError(
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
                 f"deleted or replaced; this write was not stored: open the index again"
             )
-        self.env.reader_check()  # otherwise the mark of a killed reader would keep all later pages from being reused
+        self.env.reader_check()  # otherwise the mark of a killed reader would prevent LMDB from reusing all later pages
         return self.env.begin(write=True)
 
     def is_in_place(self) -> bool:
-        """Whether the open files are still the index's; false once it is closed."""
+        """Whether the open files still belong to the index; false once the environment is closed."""
         if self.is_over or not self.lock.is_in_place():
             return False
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
 
     def close(self) -> None:
-        """Close the environment after writes in progress; reads still in progress fail."""
+        """Wait for writes in progress, then close the environment; reads in progress fail."""
         with self.turn:
             self.is_over = True
             self.env.close()
             self.lock.close()
 
     def leave_behind(self) -> None:
-        """Abandon the parent's environment in a forked child: never touch it, not even when the process ends."""
+        """Abandon the parent's environment in a forked child: never use it again, not even when the process ends."""
         self.is_over = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.env))
 
@@ -250,7 +250,7 @@ def _check_lock_file(path: Path, lock: Path) -> None:
     there = lock if lock.exists() else lock.parent
     if not os.access(there, os.W_OK):
         raise StoreUnavailableError(
-            f"index {path} cannot be opened: this user cannot write {there}, where LMDB registers readers; grant "
+            f"index {path} cannot be opened: this user cannot write to {there}, where LMDB registers readers; grant "
             f"write access, or read a backup"
         )
 
@@ -260,10 +260,10 @@ _registry_lock = threading.Lock()
 
 
 def acquire(path: Path, user: object, timeout_s: float) -> Environment:
-    """Return this process's environment of the index in a folder; pass it to `release` afterwards.
+    """Return this process's environment for the index in a folder; pass it to `release` afterwards.
 
     Raises:
-        IndexNotFoundError: There is no index.
+        IndexNotFoundError: The folder does not have an index.
         StoreBusyError: A compaction took longer than `timeout_s` seconds.
     """
     folder = Path(os.path.realpath(path))
@@ -279,14 +279,14 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
         if time.monotonic() >= deadline:
             who = ", ".join(map(str, users_of(path / DATA))) or "unknown"
             raise StoreBusyError(
-                f"process {who} is compacting index {path}; waited {timeout_s:g} s; wait for it to end, or "
+                f"process {who} is still compacting index {path} after {timeout_s:g} s; wait until it is done, or "
                 + WAIT_LONGER
             )
         time.sleep(LOCK_POLL_S)
 
 
 def _open(path: Path) -> Environment | None:
-    """Open the index in a folder; None while it is being compacted."""
+    """Open the index in a folder; return None while the index is being compacted."""
     try:
         lock = lock_data(path / DATA, is_shared=True)
     except FileNotFoundError as error:
@@ -326,7 +326,7 @@ def close_alone(environment: Environment) -> None:
         if len(environment.users) > 1:
             raise StoreBusyError(
                 f"index {environment.path} is open {len(environment.users)} times in this process ({os.getpid()}); "
-                f"close the others first"
+                f"close all other stores first"
             )
         environment.close()
 
@@ -349,7 +349,7 @@ def _after_fork_in_child() -> None:
         _registry_lock.release()
 
 
-# No environment is half open during a fork. Both functions are in C, so no signal leaves the lock held.
+# No environment is half open during a fork. Both functions are in C, so a signal cannot leave the lock held.
 os.register_at_fork(
     before=_registry_lock.acquire, after_in_parent=_registry_lock.release, after_in_child=_after_fork_in_child
 )

@@ -1,17 +1,17 @@
-"""Files of an embedded index: create and replace them; convert errors of LMDB and the file system into ours.
+"""Create and replace the files of an embedded index; convert errors of LMDB and the file system to hsimhash errors.
 
 | file in the index's folder | contents |
 |---|---|
-| `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, exclusively |
+| `data.mdb` | LMDB's data file; a process that has the index open holds a shared flock, `compact` an exclusive one |
 | `data.mdb-lock` | LMDB's lock file |
-| `writer.lock` | locked by the process that writes; holds its pid |
-| `base-….rows` | the base, if there is one; the next merge or `compact` deletes those that the record does not name |
-| `base.tmp/` | sorted rows, while a base is built |
-| `data.….mdb` | an unfinished data file; after a kill the next `create` or `compact` deletes it |
-| `jobs/` | job folders of `hsimhash ingest`; `jobs/add_many` while a large `add_many` merges |
+| `writer.lock` | locked by the process that is writing; contains its process id |
+| `base-….rows` | the base, if there is one; the next merge or `compact` deletes bases that the record does not name |
+| `base.tmp/` | sorted rows while a base is being built |
+| `data.….mdb` | an unfinished data file; after a kill, the next `create` or `compact` deletes it |
+| `jobs/` | job folders of `hsimhash ingest`, and `jobs/add_many` during a large `add_many` |
 
-A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated. In an index of
-release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
+A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated. In an index that
+release 0.1.0 created, `data.mdb` is a link to a `data-….mdb` file until the index is compacted.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ DATA = "data.mdb"
 JOBS = "jobs"
 FILED = "base.tmp"
 MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
-MAX_READERS = 1024  # simultaneous readers in all processes
+MAX_READERS = 1024  # maximum number of simultaneous readers across all processes
 EMPTY_INDEX_BYTES = 1 << 16
-ROWS_AT_ONCE = 50_000  # rows copied in one transaction; bounds memory
-FULL_BYTES = 1 << 20  # free space below which a disk counts as full: ext4 reserves up to some dozen blocks
+ROWS_AT_ONCE = 50_000  # rows copied in one transaction; limits memory use
+FULL_BYTES = 1 << 20  # a disk with less free space counts as full, because ext4 reserves up to a few dozen blocks
 _MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # releases up to 0.1.0 used a dash
 _BASE = re.compile(r"base-[0-9a-f]+\.rows")
 _OF_0_1_0 = "writer.queue"
-_FOLDER_TRIES = 10  # attempts to create and lock an index's folder while drops delete it
+_FOLDER_TRIES = 10  # maximum number of attempts to create and lock an index's folder while others drop the index
 _CORRUPT = (
     DamagedRowError,
     lmdb.CorruptedError,
@@ -82,9 +82,9 @@ class BaseLimits:
     """When an index gets a base.
 
     Args:
-        documents: Number of documents below which an index does not have a base.
-        share: A merge builds a new base if more than one in `share` of the base's number of rows are new since it was
-            built.
+        documents: Minimum number of documents in an index with a base.
+        share: A merge builds a new base if the number of rows added since the base was built exceeds the number of rows
+            in the base divided by `share`.
     """
 
     documents: int = 100_000
@@ -100,7 +100,7 @@ def damaged(path: Path, found: object) -> CorruptionError:
 
 
 def store_error(path: Path, error: BaseException) -> HsimhashError:
-    """Return the error to raise for one of `FOREIGN_ERRORS` at the index `path`."""
+    """Return the error to raise for one of `FOREIGN_ERRORS` in the index at `path`."""
     if isinstance(error, DamagedBaseError):
         return CorruptionError(
             f"index {path} is damaged: {error}; to rebuild its base from the registers, "
@@ -113,21 +113,23 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
     if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
             return StoreUnavailableError(
-                f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; nothing of this write was stored"
+                f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; this write was not stored"
             )
-        return damaged(path, f"{error}, though the disk has room: a page number is out of range, or the disk fails")
+        return damaged(
+            path, f"{error}, although the disk is not full: a page number is out of range, or the disk is failing"
+        )
     said = str(error)
     if isinstance(error, lmdb.MapFullError):
         said = (
-            "it is full: an embedded index holds 1 TiB, about 3 billion documents; this write was not stored: "
+            "it is full: an embedded index holds at most 1 TiB, about 3 billion documents; this write was not stored: "
             "create another index, or use HBase"
         )
     elif isinstance(error, lmdb.MemoryError):
-        said = "cannot reserve 1 TiB of address space, which takes no memory; allow it with 'ulimit -v unlimited'"
+        said = "cannot reserve 1 TiB of address space, which does not use memory; allow it with 'ulimit -v unlimited'"
     elif os.strerror(errno.EAGAIN) in said:
         said = (
-            f"a process with the same number ({os.getpid()}), in another container, has it open; let the containers "
-            f"share their process numbers (docker run --pid=host, or --pid=container:…)"
+            f"a process with the same id ({os.getpid()}) in another container has it open; let the containers "
+            f"share their process ids (docker run --pid=host, or --pid=container:…)"
         )
     elif isinstance(error, OSError):
         said = f"{error.strerror or error} ({error.filename or path}){_remedy_of(error)}"
@@ -139,19 +141,19 @@ def _remedy_of(error: OSError) -> str:
 
 
 def no_space(path: Path) -> StoreUnavailableError:
-    """Return the error for a full disk of the index at `path`."""
+    """Return the error for the index at `path` if its disk is full."""
     return StoreUnavailableError(
-        f"no space left on the disk of index {path}; nothing of this write was stored: free some space and try again"
+        f"no space left on the disk of index {path}; this write was not stored: free some space and try again"
     )
 
 
 def read_only(path: Path) -> StoreUnavailableError:
-    """Return the error for a read-only disk of the index at `path`."""
+    """Return the error for the index at `path` if its file system is read-only."""
     return StoreUnavailableError(f"index {path} cannot be written: its file system is read-only; mount it writable")
 
 
 def is_full(path: Path, error: BaseException) -> bool:
-    """Whether an error means that the disk is full: LMDB reports an input/output error for a short write."""
+    """Whether an error means that the disk is full. LMDB reports an input/output error after a short write."""
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
         return True
     if not isinstance(error, (lmdb.Error, OSError)) or os.strerror(errno.EIO) not in str(error):
@@ -164,7 +166,7 @@ def is_full(path: Path, error: BaseException) -> bool:
 
 @contextmanager
 def lmdb_errors(path: Path) -> Iterator[None]:
-    """Convert errors of LMDB and the file system into hsimhash's, which name the index at `path`."""
+    """Convert errors of LMDB and the file system to hsimhash errors that name the index at `path`."""
     try:
         yield
     except FOREIGN_ERRORS as error:
@@ -174,7 +176,7 @@ def lmdb_errors(path: Path) -> Iterator[None]:
 def open_lmdb(
     data: Path, *, is_read_only: bool = False, has_lock: bool = True, is_durable: bool = True
 ) -> lmdb.Environment:
-    """Open LMDB's environment on a data file; either every commit is durable, or none is before a sync."""
+    """Open LMDB's environment on a data file. Every commit is durable; without `is_durable`, only after a sync."""
     return lmdb.open(
         str(data),
         subdir=False,
@@ -184,8 +186,8 @@ def open_lmdb(
         readonly=is_read_only,
         lock=has_lock,
         create=not is_read_only,
-        meminit=True,  # otherwise freed process memory, perhaps with a password, is written into unused bytes
-        readahead=False,  # reads are random: reading ahead would only fill the cache with other buckets
+        meminit=True,  # otherwise freed process memory, which may contain passwords, is written into unused bytes
+        readahead=False,  # reads are random, so reading ahead would only fill the cache with other buckets
         metasync=is_durable,
         sync=is_durable,
     )
@@ -202,7 +204,7 @@ def lmdb_lock(data: Path) -> Path:
 
 
 def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: float) -> None:
-    """Create an empty index in a folder, with its record; other processes see all of it or nothing."""
+    """Create an empty index with its record in a folder; other processes see the whole index or nothing."""
     _refuse_index(folder)
     try:
         with _lock_folder(folder, lock_timeout_s):
@@ -214,7 +216,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                 record = open_databases(env, create=True)["record"]
                 with env.begin(write=True, db=record) as transaction:
                     transaction.cursor().putmulti(list(fill.items()))
-            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # it may remain after the data file was deleted by hand
+            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # it remains if the data file was deleted by hand
             put_in_place(data, folder / DATA)
     except lmdb.Error as error:
         raise store_error(folder, error) from error
@@ -226,7 +228,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
 
 def _lock_folder(folder: Path, timeout_s: float) -> HeldLock:
     for _ in range(_FOLDER_TRIES - 1):
-        with suppress(FileNotFoundError, FileExistsError):  # a drop has deleted the folder meanwhile
+        with suppress(FileNotFoundError, FileExistsError):  # a drop has just deleted the folder
             make_folder(folder)
             return wait_for_lock(folder / WRITER_LOCK, timeout_s)
     make_folder(folder)
@@ -235,7 +237,7 @@ def _lock_folder(folder: Path, timeout_s: float) -> HeldLock:
 
 def _refuse_index(folder: Path) -> None:
     if (folder / DATA).exists():
-        raise IndexExistsError(f"there is an index at {folder} already; open it, or choose another place")
+        raise IndexExistsError(f"an index already exists at {folder}; open it, or choose another folder")
     refuse_lost_link(folder)
 
 
@@ -244,25 +246,25 @@ def refuse_lost_link(folder: Path) -> None:
     link = folder / DATA
     if link.is_symlink():
         raise CorruptionError(
-            f"index {folder} is damaged: {DATA} names {link.readlink()}, which is missing; {_RESTORE}"
+            f"index {folder} is damaged: {DATA} links to {link.readlink()}, which is missing; {_RESTORE}"
         )
-    # A killed creation by release 0.1.0 leaves a file smaller than any index with documents.
+    # A killed creation by release 0.1.0 leaves a file that is smaller than any index with documents.
     found = [data.name for data in folder.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
     if found:
         raise CorruptionError(
-            f"index {folder} is damaged: its {DATA} is missing; found {', '.join(found)}: 'ln -s {found[0]} {link}' "
-            f"puts it back, 'hsimhash drop-table' deletes it"
+            f"index {folder} is damaged: its {DATA} is missing, but {', '.join(found)} exists; to repair the index, "
+            f"run 'ln -s {found[0]} {link}'; to delete it, run 'hsimhash drop-table'"
         )
 
 
 def new_data_file(folder: Path) -> Path:
-    """Return the path of a data file that is being made."""
-    return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # not `data-….mdb`, which may be an index of 0.1.0
+    """Return the path for a new data file."""
+    return folder / f"data.{os.getpid()}-{time.time_ns():x}.mdb"  # not `data-….mdb`, which release 0.1.0 used
 
 
 @contextmanager
 def deleted_on_error(data: Path) -> Iterator[None]:
-    """Delete a data file that could not be made, after finding out whether the disk was full."""
+    """Delete a data file that could not be finished; raise an error that says so if the disk was full."""
     try:
         yield
     except BaseException as error:
@@ -274,10 +276,10 @@ def deleted_on_error(data: Path) -> Iterator[None]:
 
 
 def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
-    """Read all rows of databases once; raise if a page is damaged.
+    """Read all rows of databases once; raise an error if a page is damaged.
 
-    It reads backwards, because LMDB then reports such a page. Reading forwards, LMDB ends the process (SIGABRT), so
-    this precedes every walk over a whole database.
+    Call this before every walk over a whole database. When LMDB reads backwards, as here, it reports a damaged page;
+    when it reads forwards, it aborts the process (SIGABRT).
     """
     for database in databases:
         rows = transaction.cursor(database).iterprev(values=False)
@@ -286,17 +288,17 @@ def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
 
 
 def bases(folder: Path) -> list[Path]:
-    """Return the bases in a folder, and the remains of unfinished ones."""
+    """Return the bases in a folder, including unfinished ones."""
     return [path for path in folder.iterdir() if _BASE.fullmatch(path.name) and path.is_file()]
 
 
 def new_base(folder: Path) -> Path:
-    """Return the path of a new base."""
+    """Return the path for a new base."""
     return folder / f"base-{secrets.token_hex(8)}.rows"
 
 
 def remove_bases(folder: Path, but: str) -> None:
-    """Delete all bases but one; under the writer's lock. Processes that have mapped a base keep it."""
+    """Delete all bases except `but`, under the writer's lock. Processes that have mapped a base can still read it."""
     for path in bases(folder):
         if path.name != but:
             path.unlink(missing_ok=True)
@@ -304,19 +306,19 @@ def remove_bases(folder: Path, but: str) -> None:
 
 
 def made_files(folder: Path) -> list[Path]:
-    """Return the files that a creation or compaction makes, and those that the link of release 0.1.0 names."""
+    """Return the temporary files of creations and compactions, and the data files of release 0.1.0."""
     return [path for path in folder.iterdir() if _MADE.fullmatch(path.name)]
 
 
 def refuse_no_index(folder: Path) -> None:
-    """Raise `IndexNotFoundError` unless a folder has an index, a damaged one, or remains of one."""
+    """Raise `IndexNotFoundError` if a folder does not have an index, not even a damaged or incomplete one."""
     if not (_has_writer_lock(folder) or _is_readable(folder / DATA)):
         raise _not_found(folder)
 
 
 def _not_found(folder: Path) -> IndexNotFoundError:
     return IndexNotFoundError(
-        f"no index at {folder}: it has neither {WRITER_LOCK} nor the {DATA} of an index; " + CREATE_ONE
+        f"no index at {folder}: the folder has neither {WRITER_LOCK} nor the {DATA} of an index; " + CREATE_ONE
     )
 
 
@@ -341,11 +343,11 @@ def _is_readable(data: Path) -> bool:
 
 
 def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
-    """Delete an index, even a damaged one, and its folder unless that has other files.
+    """Delete an index, even a damaged one, and its folder unless the folder has other files.
 
     Raises:
         IndexNotFoundError: The folder does not have an index.
-        StoreBusyError: Another process wrote all that time; nothing was deleted.
+        StoreBusyError: Another process held the writer's lock too long; nothing was deleted.
         StoreUnavailableError: The folder cannot be written.
     """
     refuse_no_index(folder)
@@ -353,10 +355,10 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
     with lmdb_errors(folder):
         try:
             lock = wait_for_lock(folder / WRITER_LOCK, lock_timeout_s)
-        except FileNotFoundError:  # another process has dropped it since
+        except FileNotFoundError:  # another process has just dropped the index
             raise _not_found(folder) from None
         with lock:
-            data.unlink(missing_ok=True)  # first: from here on the index does not exist
+            data.unlink(missing_ok=True)  # first, because without this file the index does not exist
             sync_folder(folder)
             for left in (JOBS, FILED):
                 shutil.rmtree(folder / left, ignore_errors=True)
@@ -367,13 +369,13 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
                 folder / _OF_0_1_0,
                 folder / WRITER_LOCK,
             ):
-                file.unlink(missing_ok=True)  # as long as the last of them exists, a drop can be repeated
-    with suppress(OSError):  # there are other files
+                file.unlink(missing_ok=True)  # a drop can be repeated as long as the last file exists
+    with suppress(OSError):  # the folder has other files
         folder.rmdir()
 
 
 def remove_blank(folder: Path) -> None:
-    """Delete the empty data file that LMDB makes when an index is dropped while it is being opened."""
+    """Delete the empty data file that LMDB creates if an index is dropped while it is being opened."""
     data = folder / DATA
     with suppress(lmdb.Error, OSError):
         with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
@@ -385,7 +387,7 @@ def remove_blank(folder: Path) -> None:
 
 
 def is_own(folder: Path, path: Path) -> bool:
-    """Whether a path leads to a file of the index in a folder: its data file, a base or a lock."""
+    """Whether a path leads to a file of the index in a folder: its data file, a base or a lock file."""
     data = (folder / DATA).resolve()
     own = (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
     return path.resolve() in own or (path.resolve().parent == folder.resolve() and bool(_BASE.fullmatch(path.name)))

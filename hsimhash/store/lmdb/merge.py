@@ -1,17 +1,17 @@
 """Bulk loads on LMDB: sorted runs on disk, merged in key order.
 
-Committing unsorted documents costs a random page per row. So documents are collected in *runs*, sorted files that do
-not need a lock, and merged at the end under the writer's lock, each database in the order of its keys:
+Committing unsorted documents writes a random page per row. So documents are collected in *runs*, which are sorted files
+that do not need a lock. At the end, the runs are merged under the writer's lock, each database in the order of its
+keys:
 
-1. *resolve*: if an id occurs in several runs, the last one counts; unchanged documents are left out.
-2. *documents*, 3. *drawers*, 4. *registers*: each new register is written together with the deletion of the rows that a
-   moved document leaves behind.
+1. *resolve*: if an id occurs in several runs, the last one is kept; unchanged documents are left out.
+2. *documents*: the listings are written.
+3. *drawers*: the drawer rows are written to LMDB, or to a new base with all rows if there are enough (`BaseLimits`).
+4. *registers*: each register is written in the same commit that deletes the rows which a moved document leaves behind.
 
-The third stage puts the drawer rows into LMDB, or builds a new base of all rows if there are enough (`BaseLimits`).
-
-Each commit also records its progress in `record` under `load:<token>`, which `delete` removes. After a kill, the merge
-resumes there if nobody else has committed since (but it rebuilds a base), and starts over otherwise. Readers trust only
-registers, so they do not see an unfinished merge.
+Each commit also saves the merge's progress in `record` under `load:<token>`, which `delete` removes. After a kill, the
+merge resumes at that point if nobody else has committed since, except that an unfinished base is built from the start.
+Otherwise, the merge starts over. Readers trust only registers, so they do not see an unfinished merge.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from hsimhash.store.runs import (
 if TYPE_CHECKING:
     import lmdb
 
-COMMIT_DOCUMENTS = 200_000  # documents whose listings or registers are written in one transaction
-ROWS_A_DOCUMENT = 2  # drawer rows per document in one transaction, except for a larger bucket
-ADDED = "add_many"  # job folder of a large `add_many`
+COMMIT_DOCUMENTS = 200_000  # number of documents whose listings or registers are written in one transaction
+ROWS_A_DOCUMENT = 2  # drawer rows per document in one transaction; a bucket with more rows is not split
+ADDED = "add_many"  # name of the job folder of a large `add_many`
 _DONE = "done"  # stage after the last one
 
 _log = logging.getLogger("hsimhash.store")
 
 
 class SortedRuns(BulkLoad):
-    """A bulk load of the embedded store; see `BulkLoad` and the module."""
+    """A bulk load into the embedded store; see `BulkLoad` and the module docstring."""
 
     def __init__(self, session: Session, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=session.record.has_signatures)
@@ -97,7 +97,7 @@ class SortedRuns(BulkLoad):
             return None
 
     def delete(self) -> None:
-        """Remove the runs and the index's record of their merge."""
+        """Remove the runs, and the progress of their merge from the index."""
         with file_errors(self.folder):
             while self._runs:  # first, because the disk may be full
                 self._runs.pop().delete()
@@ -110,9 +110,9 @@ class SortedRuns(BulkLoad):
 
 
 def merge_documents(session: Session, doc_ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> int:
-    """Bring documents with distinct ids into the index by a bulk load; return how many are new or changed.
+    """Add documents with distinct ids to the index by a bulk load; return how many are new or changed.
 
-    A kill leaves some of them, and a folder that the next call deletes.
+    A killed call may have added some of them, and leaves a folder that the next call deletes.
     """
     folder = session.path / JOBS / ADDED
     with session.writing():  # so that nobody else uses the folder
@@ -173,10 +173,11 @@ class _Merge:
         else:
             if stored is not None:
                 _log.info(
-                    "index %s: others have written since the merge was interrupted; it starts over", self.session.path
+                    "index %s: the merge starts over because others have written since it was interrupted",
+                    self.session.path,
                 )
             kept = resolve(self.runs, self.step_documents, self._changes)
-            self.added = kept if stored is None else stored.added  # the first count stands: some may be stored by now
+            self.added = kept if stored is None else stored.added  # keep the first count: some may be stored by now
             reached = _State("documents", b"", self.added, len(self.runs), "")
             with self._commit(reached.stage, reached.after):
                 pass
@@ -204,7 +205,7 @@ class _Merge:
 
     @contextmanager
     def _commit(self, stage: str, after: bytes) -> Iterator[lmdb.Transaction]:
-        """Return a write transaction that also records the merge's progress."""
+        """Return a write transaction that also saves the merge's progress."""
         with self.session.write() as transaction:
             data = self.session.data_file()
             state = _State(stage, after, self.added, len(self.runs), data, transaction.id())
@@ -215,12 +216,12 @@ class _Merge:
         self.done = self.total if is_last else min(self.done + count, self.total)
         self.observer.report("merge", self.done, self.total)
         if not is_last and self.observer.stop():
-            raise StopAskedError("asked to end between two commits")
+            raise StopAskedError("the merge was stopped between two commits")
 
     # Stage 1.
 
     def _changes(self, found: Found) -> Bools:
-        """Whether each register differs from the index's."""
+        """Return whether each register differs from the one in the index."""
         with LmdbView(self.session) as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
@@ -244,7 +245,7 @@ class _Merge:
 
     def _write_drawers(self, after: bytes) -> None:
         if after >= _edge(1 << SEGMENT_BITS):
-            remove_bases(self.session.path, self.session.environment.base_file())  # a killed merge had not done this
+            remove_bases(self.session.path, self.session.environment.base_file())  # a killed merge does not do this
             return
         for run in self.runs:
             write_permuted(run, self.drawers, self.session.record.keying)
@@ -254,7 +255,7 @@ class _Merge:
             self._write_top(after)
 
     def _is_base_due(self) -> bool:
-        """Whether enough rows are new since the base was built to justify another; see `BaseLimits`."""
+        """Whether enough rows have been added since the base was built to justify a new one; see `BaseLimits`."""
         environment, limits = self.session.environment, self.session.limits
         new: int = sum(permuted_of(run, self.drawers).shape[1] for run in self.runs)
         with LmdbView(self.session) as view:
@@ -266,7 +267,7 @@ class _Merge:
         return new + since >= limits.documents and new * limits.share >= since
 
     def _write_base(self) -> None:
-        """Build a base from the index's rows and the runs, and replace all drawer rows in LMDB with it."""
+        """Build a base from the index's rows and the runs; it replaces all drawer rows in LMDB."""
         environment, path = self.session.environment, self.session.path
         remove_bases(path, environment.base_file())
         name = self._built_base()
@@ -282,13 +283,13 @@ class _Merge:
                     with filed_top(view.transaction, view.databases["drawers"], record, path / FILED) as filed:
                         return self._build([*self.runs, *filed], old)
             except DamagedBaseError as error:
-                _log.warning("index %s: %s; its base is rebuilt from the registers", path, error)
+                _log.warning("index %s: %s; rebuilding its base from the registers", path, error)
             with filed_registers(view.transaction, view.databases["register"], record, path / FILED) as filed:
                 return self._build([*self.runs, *filed], None)
 
     def _build(self, filed: Sequence[FiledRows], old: Base | None) -> BaseName:
         count = sum(permuted_of(one, self.drawers).shape[1] for one in filed) + (old.rows if old else 0)
-        share = self.documents / max(count, 1)  # share of the written rows that counts as this merge's work
+        share = self.documents / max(count, 1)  # share of the written rows that come from this merge
         return build_base(
             new_base(self.session.path),
             self.session.record.layout,
@@ -329,7 +330,7 @@ class _Merge:
             self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
 
     def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Int64s]:
-        """Return the registers to write, in key order, and for each its run's number and its position in that run."""
+        """Return the registers to write, in key order, and the run number and the position in the run of each."""
         parts, origins = [], []
         for number, run in enumerate(self.runs):
             registers, start = run.registers(low, high)
@@ -360,7 +361,7 @@ class _Merge:
 
 
 def _is_change(old: bytes | None, new: bytes) -> bool:
-    """Whether a register's signature differs from the index's."""
+    """Whether a register's signature differs from the one in the index."""
     behind = 2 * FINGERPRINT_BYTES  # offset after the fingerprint and first seen
     return old is None or old[:FINGERPRINT_BYTES] != new[:FINGERPRINT_BYTES] or old[behind:] != new[behind:]
 
@@ -373,5 +374,5 @@ def _rows_of(registers: NDArray[np.void]) -> list[Row]:
 
 
 def _edge(number: int) -> bytes:
-    """Return the end of a range, up to 2**64, as bytes in number order."""
+    """Return the end of a range, up to 2**64, as bytes that sort like the numbers."""
     return number.to_bytes(9, "big")

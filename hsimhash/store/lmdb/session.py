@@ -1,4 +1,4 @@
-"""An open index: its environment, its views, and the right to write."""
+"""An open index: its environment, its views, and the writer's lock."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from hsimhash.store.lmdb.files import (
 )
 from hsimhash.store.reports import MOST_LISTED
 
-_SCANS_AT_ONCE = 10_000  # buckets read between two deadline checks
-_LISTED_AT_ONCE = 256  # listings read between two deadline checks
-_FEW = 4  # fingerprints up to which documents are faster to read one by one
+_SCANS_AT_ONCE = 10_000  # number of buckets read between two deadline checks
+_LISTED_AT_ONCE = 256  # number of listings read between two deadline checks
+_FEW = 4  # with at most this many fingerprints, it is faster to read their documents one by one
 
 
 class Session:
@@ -57,7 +57,7 @@ class Session:
     Args:
         url: `lmdb://…`, for messages.
         path: The index's folder.
-        lock_timeout_s: How long a write waits for another writer, and opening for a compaction, in seconds.
+        lock_timeout_s: How long, in seconds, a write waits for another writer, and opening waits for a compaction.
         limits: When the index gets a base.
     """
 
@@ -71,7 +71,7 @@ class Session:
 
     @property
     def environment(self) -> Environment:
-        """The process's environment of this index, reopened after a fork; `StoreClosedError` after `close`."""
+        """The process's environment for this index, reopened after a fork; raises `StoreClosedError` after `close`."""
         environment = self._environment
         return self._opened_again() if environment.is_over or self._is_closed else environment
 
@@ -82,18 +82,18 @@ class Session:
         if new.record != self.record:
             release(new, self)
             raise LayoutMismatchError(
-                f"another index was created at {self.path} since this one was opened; open it again"
+                f"another index has been created at {self.path} since this one was opened; open it again"
             )
         self._environment = new
         return new
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Hold the writer's lock during a block that sees every commit; see `Store.writing`."""
+        """Hold the writer's lock during the block, which sees every earlier commit; see `Store.writing`."""
         if self.environment.is_read_only and not self.environment.has_lock_file:
             raise read_only(self.path)
         if self.environment.is_read_only:
             raise StoreUnavailableError(
-                f"index {self.path} cannot be written: this user cannot write {DATA}; grant write access to it"
+                f"index {self.path} cannot be written: this user cannot write to {DATA}; grant write access"
             )
         path = self.path / WRITER_LOCK
         if held_here(path) is not None:
@@ -111,23 +111,23 @@ class Session:
         """Make the last commit visible even if its writer was killed before it updated LMDB's lock file.
 
         Until the next write transaction begins, reads see the state before that commit. A caller that reads, decides
-        and then writes would miss those documents.
+        and then writes would miss the committed documents.
         """
         with (environment := self.environment).turn:
             environment.begin_write().abort()
 
     def verify_lock(self) -> None:
-        """Raise `StoreBusyError` if the file of the writer's lock was deleted or replaced while this thread writes."""
+        """Raise `StoreBusyError` if the writer's lock file was deleted or replaced while this thread was writing."""
         lock = held_here(self.path / WRITER_LOCK)
         if lock is None or not lock.is_in_place():
             raise StoreBusyError(
-                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so others may write as "
-                f"well; unacknowledged writes were not stored: try again, and do not delete that file"
+                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so other processes may be "
+                f"writing as well; unacknowledged writes were not stored: try again, and do not delete that file"
             )
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
-        """Return a write transaction under the writer's lock; durable when the block ends, rolled back if it raises."""
+        """Return a write transaction under the writer's lock; durable after the block, rolled back if it raises."""
         with (
             lmdb_errors(self.path),
             self.writing(),
@@ -163,7 +163,7 @@ class Session:
 
 
 class LmdbView(View):
-    """One state of an index in a read transaction; see `Store.view`. A generator instead would slow down queries."""
+    """One state of an index, in a read transaction; see `Store.view`. A generator would make queries slower."""
 
     __slots__ = ("_deadline", "_environment", "_session", "_state", "_timeout_s", "databases", "transaction")
 
@@ -177,7 +177,7 @@ class LmdbView(View):
         try:
             self.transaction = environment.env.begin()
             self._state = environment.state(self.transaction)
-            if self._state.based.is_missing:  # another base may have replaced it since
+            if self._state.based.is_missing:  # a new base may have just replaced it
                 self.transaction.abort()
                 self.transaction = environment.env.begin()
                 self._state = environment.state(self.transaction)
@@ -193,7 +193,7 @@ class LmdbView(View):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
-        if not environment.is_over:  # in a forked child it belongs to the parent
+        if not environment.is_over:  # in a forked child, the transaction belongs to the parent
             is_alone = environment.has_lock_file or self.transaction.id() == environment.env.info()["last_txnid"]
             self.transaction.abort()
             if not is_alone:
@@ -206,17 +206,17 @@ class LmdbView(View):
 
     def _our_error(self, error: BaseException) -> Exception:
         if self._environment.is_over:
-            return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
+            return StoreClosedError(f"{self._session.url} was closed or compacted by another thread during this call")
         return store_error(self._session.path, error)
 
     @property
     def base_damage(self) -> Exception | None:
-        """Why the base cannot be read, if there is one that cannot."""
+        """Why the base cannot be read; None if it can be read, or if the index does not have a base."""
         return self._state.based.damage
 
     @property
     def sound_base(self) -> Base | None:
-        """The base, if there is one that can be read."""
+        """The base, if the index has one that can be read."""
         return self._state.based.base
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
@@ -232,14 +232,14 @@ class LmdbView(View):
     def _scan_top(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         """Scan the drawer rows in LMDB."""
         cursor = self.transaction.cursor(self.databases["drawers"])
-        if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # the usual case, in a quarter less time
+        if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # usual case; takes a quarter less time
             rows = _rows_under(cursor, prefixes, most)
         else:
             rows = b"".join(_rows_under(cursor, part, most) for part in self._in_time(prefixes))
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
 
     def _in_time(self, prefixes: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-        """Yield prefixes in parts, as long as time is left."""
+        """Yield prefixes in parts; raise `StoreTimeoutError` when the time is up."""
         for start in range(0, max(len(prefixes), 1), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
@@ -295,7 +295,7 @@ class LmdbView(View):
         return base
 
     def _near_since(self, fingerprints: Uint64s, distance: int, numbers: Uint64s) -> tuple[Int64s, Uint64s]:
-        """Return the pairs of `near_many` for the rows in LMDB."""
+        """Return the pairs that `near_many` finds in LMDB's drawer rows."""
         order = np.argsort(numbers, axis=None)
         ordered = numbers.ravel()[order]
         rows = self._scan_top(prefixes_of(ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]))
@@ -341,9 +341,9 @@ class LmdbView(View):
         return sum(1 for _ in islice(takewhile(lambda key: key.startswith(packed), keys), MOST_LISTED))
 
     def _listed(self, listing: lmdb.Cursor, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
-        """Return the ids listed under fingerprints, in order of key, and the index of each id's fingerprint.
+        """Return the index of each listed id's fingerprint, and the ids, in order of key.
 
-        This loop is separate from `_documents_of`, through which confirming a batch takes a quarter longer.
+        This loop is separate from `_documents_of`, with which confirming a batch would take a quarter longer.
         """
         places, ids = list[int](), list[bytes]()
         set_range, item, following = listing.set_range, listing.item, listing.next
@@ -362,14 +362,14 @@ class LmdbView(View):
         return places, ids
 
     def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
-        """Return the confirmed documents of a fingerprint, up to the limit-th whose register still has it."""
+        """Return the confirmed documents listed under a fingerprint; stop after `limit` whose register still has it."""
         packed, found, wanted, head, number = pack(fingerprint), list[Document](), limit, b"", 0
         is_there = listing.set_range(packed)
         while is_there:
             if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
                 raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
             key, value = listing.item()
-            # Ids that are cut in the key are sorted only up to the cut, so all with the same beginning are read.
+            # Keys with truncated ids are not sorted by the rest of the id, so read all ids that start alike.
             if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
                 break
             document = self.confirmed(listed_id(key, value))
@@ -389,7 +389,7 @@ class LmdbView(View):
 
 
 def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> bytes:
-    """Return the rows of buckets, but only the first `most` rows of larger ones."""
+    """Return the rows of buckets, but at most the first `most` rows of each bucket."""
     first = list[bytes]()
     if most is not None:
         crowded = {one for one in prefixes if cursor.set_key(one) and cursor.count() > most}
@@ -409,6 +409,6 @@ def _first_rows(rows: Uint8s, most: int) -> Uint8s:
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:
-    """Return the drawers' prefixes in the half-open range."""
+    """Return the prefixes in the half-open range."""
     prefixes = cursor.iternext_nodup(keys=True, values=False) if cursor.set_range(start) else iter(())
     return takewhile(lambda prefix: prefix < stop, prefixes)

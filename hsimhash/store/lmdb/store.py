@@ -1,4 +1,4 @@
-"""The embedded store: LMDB and a base, without a server; many reader processes, one writer at a time."""
+"""The embedded store: LMDB and a base, without a server. It has many reader processes, but one writer at a time."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.reports import SAMPLED_DOCUMENTS, CheckReport, CrowdedFingerprint, crowded
 from hsimhash.store.runs import BulkLoad
 
-MERGED_DOCUMENTS = 1_000_000  # documents of `add_many` per bulk load; bounds memory and the wait of other writers
+MERGED_DOCUMENTS = 1_000_000  # maximum number of documents per bulk load of `add_many`; limits memory and lock times
 _PAGE_DOCUMENTS = 10_000
 
 
 class LmdbStore(Store):
-    """The index in folder `path`; see the module and `Store`.
+    """The index in folder `path`; see the module docstring and `Store`.
 
     Args:
         url: `lmdb://…`, for messages.
         path: The index's folder.
-        lock_timeout_s: How long a write waits for another writer, and opening for a compaction, in seconds.
+        lock_timeout_s: How long, in seconds, a write waits for another writer, and opening waits for a compaction.
         limits: When the index gets a base.
     """
 
@@ -66,7 +66,7 @@ class LmdbStore(Store):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop=stop)
 
-    # `with` itself holds the locks of a write, not a generator, which a signal might interrupt before it continues.
+    # `with` holds the locks of a write directly, because a signal might interrupt a generator before it resumes.
 
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
@@ -141,7 +141,7 @@ class LmdbStore(Store):
                 rows = page(view.transaction, view.databases, "documents", after, _PAGE_DOCUMENTS)
                 found = [view.confirmed(listed_id(key, value)) for key, value in rows]
             is_last = not rows or int.from_bytes(rows[-1][0][:FINGERPRINT_BYTES], "big") >= stop
-            # A document that moved meanwhile is listed under its register's fingerprint; here it would be a repetition.
+            # Skip a document that has just moved: it is also listed under the fingerprint in its register.
             yield [
                 document
                 for document, (key, _) in zip(found, rows, strict=True)
@@ -162,7 +162,7 @@ class LmdbStore(Store):
         return SortedRuns(self.session, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
-        """Return the path of the index, its rows, and the bytes of its databases and files, including free ones."""
+        """Return the index's path, its number of drawer rows, and the sizes of databases, files and free pages."""
         stats, base = self._stats(), self._base()
         in_base = {} if base is None else {"top_rows": stats["drawers"]["entries"], "base_bytes": base.file_bytes}
         return {
@@ -175,7 +175,7 @@ class LmdbStore(Store):
         }
 
     def top_share(self) -> float:
-        """Return the share of the drawer rows that are new since the base was built; 0 without a base."""
+        """Return the share of the drawer rows that are newer than the base; 0 without a base."""
         stats, base = self._stats(), self._base()
         since = stats["drawers"]["entries"]
         return since / (since + base.row_count) if base is not None and since else 0.0
@@ -200,13 +200,13 @@ class LmdbStore(Store):
         return self.session.file_bytes() + sum(path.stat().st_size for path in files.bases(self.session.path))
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; registers are sorted by a digest of their id, so the first ones are a random sample."""
+        """See `Store.crowds`. Registers are sorted by a digest of their id, so a random sample is at the start."""
         with LmdbView(self.session) as view:
             rows = page(view.transaction, view.databases, "register", None, sampled)
             return crowded([register_fields(value)[0] for _, value in rows], view.listed)
 
     def compact(self) -> tuple[int, int]:
-        """See `Store.compact`; calls of other threads through this store wait until it ends."""
+        """See `Compacts.compact`. Calls from other threads through this store wait until it ends."""
         path = self.session.path
         data = path / files.DATA
         with files.lmdb_errors(path), self.session.writing():
@@ -215,8 +215,8 @@ class LmdbStore(Store):
             if lock is None:
                 pids = ", ".join(map(str, users_of(data))) or "unknown, perhaps in another container"
                 raise StoreBusyError(
-                    f"index {path} is in use by other processes ({pids}), and 'compact' needs exclusive access; "
-                    f"nothing was changed: stop them, and try again"
+                    f"index {path} is in use by other processes ({pids}), but 'compact' needs exclusive access; "
+                    f"nothing was changed: stop these processes and try again"
                 )
             with lock:
                 return compaction.rewrite(path, self.record, self.session.limits)
@@ -224,13 +224,13 @@ class LmdbStore(Store):
     def backup(self, target: Path) -> None:
         if target.resolve().is_relative_to(self.session.path):
             raise ValueError(
-                f"{target} lies within the index {self.session.path}, and would be lost with it; choose another folder"
+                f"{target} is inside the index {self.session.path} and would be lost with it; choose another folder"
             )
         with files.lmdb_errors(target):
             made = make_folder(target)
             if any(target.iterdir()):
                 raise IndexExistsError(f"{target} is not empty; choose a new folder for the backup")
-            data = target / f"{files.DATA}.part"  # so that a killed backup is not an index
+            data = target / f"{files.DATA}.part"  # so that a killed backup does not leave an index
             copies = list[Path]()
             try:
                 with LmdbView(self.session) as view:

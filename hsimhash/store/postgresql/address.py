@@ -1,8 +1,8 @@
-"""Where an index on PostgreSQL is: `postgresql://user@host:5432/db?table=pages&timeout=5s&sslmode=verify-full`.
+"""The URL of an index on PostgreSQL: `postgresql://user@host:5432/db?table=pages&timeout=5s&sslmode=verify-full`.
 
-`table`, `timeout`, `deadline` and `lock_timeout` are ours; all other options, and the hosts, are libpq's. URLs do not
-hold a password: libpq reads it from ~/.pgpass, the file of `passfile=` or PGPASSWORD. Unknown options are refused,
-because they may be secrets and URLs are printed.
+hsimhash itself uses the options `table`, `timeout`, `deadline` and `lock_timeout`. All other options, and the hosts,
+are passed to libpq. URLs must not contain a password: libpq reads it from ~/.pgpass, from the file that `passfile=`
+names, or from PGPASSWORD. Unknown options are rejected, because they may be secrets and URLs are printed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
 _TIMES = ("timeout", DEADLINE, LOCK_TIMEOUT)
-_REMEDY = "a URL must not contain a password; write it to ~/.pgpass, or to the file named by passfile="
-# The options of libpq 18 that are not secrets.
+_REMEDY = "a URL must not contain a password; put it in ~/.pgpass, or in the file that passfile= names"
+# The options of libpq 18, except for secrets.
 _OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation "  # noqa: SIM905
     "gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname "
@@ -33,16 +33,16 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """The address for libpq, without our own options, and the tables of the index; it does not hold a secret.
+    """The address for libpq, without hsimhash's own options, and the tables of the index. It contains no secrets.
 
     Args:
         conninfo: URL for libpq.
         name: Hosts and database, for messages.
         schema: Schema of the tables.
-        table: Name of the documents' table, with which the other names begin.
+        table: Name of the table of documents; the names of the other tables start with it.
         timeout_s: Time to connect, in seconds.
         deadline_s: Time for a call with all its retries, in seconds; None: the caller's choice.
-        lock_timeout_s: How long a write waits for another, in seconds.
+        lock_timeout_s: How long a write waits for another write, in seconds.
     """
 
     conninfo: str
@@ -55,14 +55,14 @@ class DatabaseAddress:
 
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
-        """Parse a URL; `ValueError` explains what is wrong, but never shows a password."""
+        """Parse a URL; if it is invalid, raise a `ValueError` that does not show a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> DatabaseAddress:
         found = _URL.fullmatch(url)
         if not found:
-            raise ValueError("write postgresql://user@host:5432/database?table=pages")
+            raise ValueError("expected postgresql://user@host:5432/database?table=pages")
         user, hosts, database, query = found.groups(default="")
         options = options_in(query)
         named = dict(options)
@@ -102,8 +102,8 @@ class DatabaseAddress:
 def _table_of(text: str) -> tuple[str, str]:
     found = _TABLE.fullmatch(text)
     if not found:
-        wrong = f"table={text} is not valid" if text else "no table is named"
+        wrong = f"invalid table={text}" if text else "no table in the URL"
         raise ValueError(
-            f"{wrong}; write ?table=pages or ?table=schema.pages: lower-case letters, digits and _, at most 45"
+            f"{wrong}: expected ?table=pages or ?table=schema.pages, with at most 45 lower-case letters, digits and _"
         )
     return found[1] or DEFAULT_SCHEMA, found[2]

@@ -1,13 +1,13 @@
-"""`check` of the store on PostgreSQL.
+"""`check` of an index on PostgreSQL.
 
 | finding | meaning | repair |
 |---|---|---|
-| a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
-| a missing index | problem: queries are slow, but correct; without a primary key writes fail | it is created |
-| a document whose segments are not those of its key | problem: queries by key miss it | they are set |
+| a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | the fingerprint is filed |
+| a missing index | problem: queries are slow but correct; without a primary key, writes fail | the index is created |
+| a document whose segments do not match its key | problem: queries by key miss it | the segments are corrected |
 | a fingerprint without a document | leftover | deleted |
 
-PostgreSQL guarantees that an index has every row of its table; `bt_index_check` of its extension amcheck verifies it.
+PostgreSQL guarantees that an index has every row of its table; `bt_index_check` in the amcheck extension verifies this.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.reports import CheckReport
 
 _KEYS = {"": "doc_id", "_fingerprints": "fingerprint", "_record": "name"}  # the primary key of each table, by suffix
-_PAGE_DOCUMENTS = 20_000  # documents whose segments are compared at a time; bounds memory
+_PAGE_DOCUMENTS = 20_000  # documents whose segments are compared at a time; limits memory use
 _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 
 
 def audit(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, observer: Observer = UNWATCHED
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for missing indexes; see the module."""
+    """Compare documents and fingerprints, and look for missing indexes; see the module docstring."""
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
     steps = [
@@ -99,7 +99,7 @@ def make_indexes(session: DatabaseSession, tables: Tables) -> None:
 def _check_indexes(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
     missing = missing_indexes(session, tables)
     for name in missing:
-        harm = "writes fail without it" if name.endswith("_pkey") else "queries read the whole table for it"
+        harm = "writes fail without it" if name.endswith("_pkey") else "queries read the whole table without it"
         report.problem(f"index {name} is missing: {harm}")
     if is_repair:
         make_indexes(session, tables)
@@ -112,7 +112,7 @@ def _check_filed(session: DatabaseSession, tables: Tables, report: CheckReport, 
         f"(SELECT FROM {tables.fingerprints} AS filed WHERE filed.fingerprint = listed.fingerprint)"
     )
     for doc_id, fingerprint in _found(session, f"SELECT doc_id, fingerprint {unfiled} ORDER BY doc_id"):
-        report.problem(f"{doc_id!r} has fingerprint {fingerprint & (1 << 64) - 1:016x}, which is in no drawer")
+        report.problem(f"{doc_id!r} has fingerprint {fingerprint & (1 << 64) - 1:016x}, which is not in any drawer")
         report.repaired += is_repair
     if is_repair and report.problems:
         file = f"INSERT INTO {tables.fingerprints} SELECT DISTINCT fingerprint {unfiled} ON CONFLICT DO NOTHING"
@@ -145,11 +145,11 @@ def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport,
     unlisted = f"NOT EXISTS (SELECT FROM {tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)"
     found = _found(session, f"SELECT fingerprint FROM {tables.fingerprints} AS filed WHERE {unlisted}")
     for (fingerprint,) in found:
-        report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} has no document")
+        report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} does not have a document")
     if not (found and is_repair):
         return
 
-    def delete(link: Link) -> int:  # locked first: writers that add a document to one end before, or see it gone
+    def delete(link: Link) -> int:  # locks rows first, so that concurrent writers either end before or start over
         link.do(f"SELECT FROM {tables.fingerprints} AS filed WHERE {unlisted} ORDER BY fingerprint FOR UPDATE")
         return link.do(f"DELETE FROM {tables.fingerprints} AS filed WHERE {unlisted}")
 

@@ -1,4 +1,4 @@
-"""Indexes on PostgreSQL: three tables."""
+"""Indexes on PostgreSQL. Each index has three tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def _operations() -> ModuleType:
     try:
         from hsimhash.store.postgresql import operations
     except ModuleNotFoundError as error:
-        raise HsimhashError(
-            f"a store on PostgreSQL needs {error.name}; install it: pip install 'hsimhash[postgresql]'"
-        ) from error
+        raise HsimhashError(f"an index on PostgreSQL needs {error.name}: pip install 'hsimhash[postgresql]'") from error
     return operations
 
 
@@ -34,10 +32,11 @@ class _DatabaseBackend(Backend):
     title = "PostgreSQL"
     schemes = (POSTGRESQL_SCHEME,)
     example = "postgresql://user@host/database?table=pages"
-    # Differences between layouts, distances and loads on PostgreSQL 15 with all data in memory and one client on the
-    # same machine: 4 and 10 buckets with 61 and 0.2 candidates, 52 and 731 buckets; bulk loads of 1,000,000 documents
-    # into 4 and 10 drawers; queries with and without a key, each part of which is looked up in five indexes. Bytes
-    # after those loads; B-trees are a third larger if documents are inserted one by one.
+    # Derived from the differences between layouts, distances and loads on PostgreSQL 15, with all data in memory and
+    # one client on the same machine. The queries read 4 and 10 buckets with 61 and 0.2 candidates, and 52 and 731
+    # buckets. The bulk loads wrote 1,000,000 documents into 4 and 10 drawers. Other queries had a key or none; each
+    # part of a key is looked up in five indexes. Sizes were measured after those loads; B-trees are a third larger if
+    # documents are inserted one by one.
     prices = Prices(
         read_us=7,
         candidate_us=0.2,
@@ -84,12 +83,12 @@ class _DatabaseBackend(Backend):
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         address = DatabaseAddress.parse(url)
         if capability is Compacts:
-            said = "the server vacuums its tables; to do so now, while nobody else uses them, in psql:"
+            said = "PostgreSQL vacuums tables by itself; to do it now, while nobody else uses them, run in psql:"
             return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"])
         if capability is BacksUp:
             tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
             line = f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"
-            return Instead("back up the tables with PostgreSQL's own program:", [line])
+            return Instead("back up the tables with pg_dump:", [line])
         return super().instead(capability, url, target)
 
     def creation_lines(self, url: str, record: Record) -> list[str]:

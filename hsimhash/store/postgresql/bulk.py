@@ -1,11 +1,11 @@
 """Bulk loads on PostgreSQL: sorted runs on disk, written in slices by digest of the document id.
 
-Runs and slices are the same as the embedded store's (`store/runs.py`): a document in several runs is handled once, and
-the last run counts. Each slice is one transaction, which also records the progress in `pages_record` under
-`load:<token>`; `delete` removes it. A killed merge resumes there.
+The runs and slices are the same as in the embedded store (`store/runs.py`): a document in several runs is inserted
+once, as it is in the last run. Each slice is one transaction, which also saves the progress in `pages_record` under
+`load:<token>`; `delete` removes this entry. A killed merge resumes at that point.
 
-If the index is empty, all database indexes except those of primary keys are dropped first and created at the end, from
-sorted rows. This takes a fifth of the time for a drawer, and three quarters of the bytes. Until then queries read the
+If the index is empty, all database indexes except primary keys are dropped first, and created from sorted rows at the
+end. A drawer then takes a fifth of the time, and three quarters of the space. Until the indexes exist, queries read the
 whole table. If nobody finishes the load, `check --repair` creates the missing indexes.
 """
 
@@ -25,12 +25,12 @@ from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.runs import BulkLoad, Slice
 
 TRANSACTION_DOCUMENTS = 50_000
-_INDEXED = 0.5  # approximate share of the time that the indexes take
+_INDEXED = 0.5  # approximate time for the indexes, relative to the time for the documents
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The progress of a merge in slices: number of runs and slices, the next slice, and how many documents changed."""
+    """The progress of a merge in slices: numbers of runs and slices, the next slice, and how many documents changed."""
 
     runs: int
     slices: int
@@ -39,7 +39,7 @@ class _Merged:
 
 
 class DatabaseLoad(BulkLoad):
-    """A bulk load into PostgreSQL; see `BulkLoad` and the module."""
+    """A bulk load into PostgreSQL; see `BulkLoad` and the module docstring."""
 
     def __init__(self, session: DatabaseSession, tables: Tables, folder: Path, step_documents: int | None) -> None:
         super().__init__(folder, has_signatures=tables.record.has_signatures)
@@ -53,7 +53,7 @@ class DatabaseLoad(BulkLoad):
         documents, total = self.documents, round(self.documents * (1 + _INDEXED))
         with file_errors(self.folder), self._session.writing(observer.stop):
             state = self._state()
-            # Nobody else writes meanwhile, and no two slices share a document, so all are new to an empty index.
+            # Nobody else can write now, and no two slices share a document, so all are new to an empty index.
             is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
             insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:
@@ -70,7 +70,7 @@ class DatabaseLoad(BulkLoad):
     def _state(self) -> _Merged:
         fresh = _Merged(self.runs, -(-self.documents // self._slice_documents))
         stored = self._session.call(lambda link: self._stored(link))
-        # A run was added, so its documents may belong to any slice. The first count stands: some may be stored by now.
+        # An added run may have documents in any slice, so start again. Keep the count: some may already be stored.
         return fresh if stored is None else stored if stored.runs == self.runs else replace(fresh, added=stored.added)
 
     def _stored(self, link: Link) -> _Merged | None:
@@ -78,7 +78,7 @@ class DatabaseLoad(BulkLoad):
         return _Merged(**json.loads(found[0][0])) if found else None
 
     def _drop_indexes(self, link: Link) -> bool:
-        """Drop the indexes if there are no documents; return whether there are none."""
+        """Drop the indexes if there are no documents; return whether the indexes were dropped."""
         if link.rows(f"SELECT 1 FROM {self._tables.documents} LIMIT 1"):
             return False
         for name in self._tables.indexes():
@@ -100,6 +100,6 @@ class DatabaseLoad(BulkLoad):
         self._session.transaction(lambda link: link.do(statement, name))
 
     def delete(self) -> None:
-        """Remove the runs, after the index's record of their merge."""
+        """Remove the progress of the merge from the index, then the runs."""
         self._forget_merge()
         super().delete()

@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, durability, vacuuming."""
+"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, durability and vacuuming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hsimhash.store.postgresql.session import Link
 from hsimhash.store.postgresql.store import DatabaseStore
 
 _DEADLINE_S = 5.0
-_DEAD_SHARE = 0.3  # share of the live rows above which vacuum does not keep up
+_DEAD_SHARE = 0.3  # doctor warns if the dead rows exceed this share of the live rows
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])"
 _ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "synchronous_commit"]
 
@@ -52,7 +52,7 @@ def _check_server(link: Link) -> Check:
         f"a round trip {took_ms:.2f} ms"
     )
     if is_standby:
-        return Check("server", "warn", f"{said}; it is a standby: queries work, ingest does not; name the primary")
+        return Check("server", "warn", f"{said}; this is a standby: queries work, but ingest does not; use the primary")
     return Check("server", "ok", said)
 
 
@@ -61,7 +61,7 @@ def _check_settings(link: Link) -> Iterator[Check]:
     unsafe = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
     if unsafe:
         names = " and ".join(unsafe)
-        yield Check("durability", "warn", f"{names} is off: a crash of the machine may damage the index; turn it on")
+        yield Check("durability", "warn", f"a crash of the machine may damage the index; turn on {names}")
     else:
         yield Check("durability", "ok", "acknowledged commits are on the server's disk")
     if found["autovacuum"] == "off":
@@ -76,8 +76,8 @@ def _check_indexes(store: DatabaseStore) -> Check:
         return Check(
             "indexes",
             "warn",
-            f"{', '.join(missing)} missing, as during a first load: queries read the whole table; if no load "
-            f"is running, 'hsimhash check --repair' creates them",
+            f"missing {', '.join(missing)}, as during a first load: queries read the whole table; if no load is "
+            f"running, 'hsimhash check --repair' creates the indexes",
         )
     return Check("indexes", "ok", f"all {len(store.tables.indexes())} exist")
 
@@ -96,5 +96,5 @@ def _check_size(store: DatabaseStore) -> Check:
     size, live, dead = store.session.call(read)
     said = f"{size >> 20:,} MiB, {live:,} rows, {dead:,} dead rows"
     if dead > _DEAD_SHARE * live + 10_000:
-        return Check("tables", "warn", f"{said}: autovacuum does not keep up; VACUUM ANALYZE, or let it run more often")
+        return Check("tables", "warn", f"{said}: autovacuum does not keep up; run VACUUM ANALYZE, or tune autovacuum")
     return Check("tables", "ok", said)

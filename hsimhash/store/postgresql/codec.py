@@ -2,18 +2,19 @@
 
 | table | one row is | indexes |
 |---|---|---|
-| `pages` | a document: listing and register in one | by id; by fingerprint and id; by each segment of its key |
-| `pages_fingerprints` | a fingerprint that some document has | by itself; one for each drawer, by the segment |
+| `pages` | a document, with its listing and register | by id; by fingerprint and id; by each segment of its key |
+| `pages_fingerprints` | a fingerprint that some document has | by fingerprint; for each drawer, by segment |
 | `pages_record` | a part of the record, a mark, or the progress of a bulk load | by name |
 
 A drawer is an index on an expression, so PostgreSQL itself maintains its rows: every write of a fingerprint files it in
-all drawers, in the same transaction. Each drawer index includes the fingerprint, so a bucket is read from it alone.
+all drawers, in the same transaction. Each drawer index includes the fingerprint, so buckets are read from indexes only.
 
-In format 3 a document also has a column for the segment of each part of its key, `key_1` to `key_5`, with -1 for
-missing parts: SQL cannot easily mix bits. Equal parts may be in different columns, so a query searches all of them.
+In format 3, a document also has the columns `key_1` to `key_5` with the segment of each part of its key, or -1 if there
+is no such part, because SQL cannot easily compute these segments. Equal parts may be in different columns, so a query
+searches all of the columns.
 
-A fingerprint, a sketch or a key is a bigint of the same 64 bits. Segments are bigints from 0 to 2**32 - 1,
-left-justified in 32 bits as everywhere, so that they sort like prefixes.
+A fingerprint, a sketch or a key is stored as a bigint with the same 64 bits. Segments are bigints from 0 to 2**32 - 1,
+left-justified in 32 bits as in all stores, so that they sort like prefixes.
 """
 
 from __future__ import annotations
@@ -97,16 +98,16 @@ class Tables:
         return np.where(parts != 0, (parts >> np.uint64(32)).astype(np.int64), -1)[:, : len(self.key_columns)]
 
     def key_values(self, key: int) -> list[object]:
-        """Return the parameters of `near` that find the documents with a key; none for 0."""
+        """Return the parameters with which `near` finds the documents with a key; no parameters for a key of 0."""
         segments = [int.from_bytes(prefix[:SEGMENT_BYTES], "big") for prefix in self.record.key_prefixes(key)]
         if not segments:
             return []
         return [np.array(segments, np.int64)] if self.key_columns else [*segments, signed_word(key)]
 
     def indexes(self) -> dict[str, str]:
-        """Return the statements that create the indexes, by name: the drawers' and others, but not primary keys.
+        """Return the statements that create the drawers and the other indexes, except for primary keys, by name.
 
-        Queries without one of them are slow, but correct.
+        If one of these indexes is missing, queries are slow but correct.
         """
         table = self.address.table
         made = {
@@ -133,12 +134,12 @@ class Tables:
 
     @lru_cache  # noqa: B019 (an index has few kinds of queries)
     def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool, has_most: bool) -> str:
-        """Return the query as one statement: buckets, bits, documents, and those with the key.
+        """Return a whole query as one statement: it reads buckets, near documents, and documents with the query's key.
 
-        $1 is the fingerprint, $2 the distance and, with `has_most`, $3 the maximum number of rows. Then comes for each
-        flag a segment or, if its `many` is true, an array; then, with `has_key`, the values of `key_values`. With
-        `has_most`, a row of nulls comes first if that many fingerprints were found in the buckets, which may then be
-        cut.
+        $1 is the fingerprint, $2 is the distance and, with `has_most`, $3 is the maximum number of rows. One parameter
+        per flag follows: a segment or, if its `many` is true, an array of segments. With `has_key`, the values of
+        `key_values` follow. With `has_most`, the first row contains only nulls if that many fingerprints were found in
+        the buckets; others may then be missing.
         """
         first, limit = (4, " LIMIT $3") if has_most else (3, "")
         arms = [
@@ -163,8 +164,8 @@ class Tables:
     def buckets(self, flags: tuple[int, ...], *, is_ranges: bool, most: int | None = None) -> str:
         """Return the statement that reads buckets: one row per flag, with the flag and its rows' bytes.
 
-        Its parameters are, for each flag, an array of segments or, with `is_ranges`, two with the starts and stops.
-        With `most`, at most that many rows of each bucket are read, and rows of key buckets may repeat.
+        For each flag, the parameters are an array of segments or, with `is_ranges`, two arrays with the starts and ends
+        of ranges. With `most`, at most that many rows of each bucket are read, and rows of key buckets may repeat.
         """
         return " UNION ALL ".join(self._arm(flag, number, is_ranges, most) for number, flag in enumerate(flags))
 
@@ -220,7 +221,7 @@ class Tables:
         return rowkeys_of(np.concatenate(prefixes), np.concatenate(fingerprints))
 
     def ranges_of(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[int, Int64s, Int64s]]:
-        """Yield for each drawer its number and the half-open ranges of segments for ranges of prefixes."""
+        """Yield each drawer's number, with the half-open ranges of segments for ranges of prefixes."""
         edges = np.array([[int.from_bytes(edge[:PREFIX_BYTES], "big") for edge in one] for one in ranges], np.int64)
         for drawer in self.record.layout.drawers:
             lows, highs = -(-(edges.reshape(-1, 2) - drawer.number) // _FLAGS).T
@@ -233,7 +234,7 @@ def table_name(address: DatabaseAddress, suffix: str = "") -> str:
 
 
 def made_sql(address: DatabaseAddress) -> str:
-    """Return the statement that reads what identifies an index: its `identity`, if it has one, and how it was made."""
+    """Return the statement that reads what identifies an index: its `identity` if it has one, layout and profile."""
     names = "'identity', 'layout', 'profile'"
     return f"SELECT string_agg(value, '' ORDER BY name) FROM {table_name(address, '_record')} WHERE name IN ({names})"
 

@@ -1,4 +1,4 @@
-"""Find the tables at an index's address: all, some, or unrelated tables with their names."""
+"""Find the tables at an index's address: all of them, some of them, or unrelated tables with the same names."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Remains(NamedTuple):
 
     Args:
         tables: Suffixes of the existing tables.
-        of_others: A table that does not belong to an index or its remains; or an empty string.
-        lost: What an index there lacks; or an empty string.
+        of_others: A table that does not belong to an index, not even an incomplete one; or an empty string.
+        lost: What is missing from an index there; or an empty string.
         has_record: Whether parts of a record exist.
     """
 
@@ -39,10 +39,10 @@ class Remains(NamedTuple):
         """Return the error message for an incomplete index."""
         if self.has_record:
             return (
-                f"part of the index at {address} is gone: {self.lost}; restore a backup, or drop it with 'hsimhash "
-                f"drop-table' and ingest the documents again"
+                f"part of the index at {address} is missing: {self.lost}; restore a backup, or delete the index with "
+                f"'hsimhash drop-table' and ingest the documents again"
             )
-        return f"parts of an index are at {address}: {self.lost}; delete them with 'hsimhash drop-table'"
+        return f"incomplete index at {address}: {self.lost}; delete it with 'hsimhash drop-table'"
 
 
 def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
@@ -65,16 +65,17 @@ def remains_at(ask: _Ask, address: DatabaseAddress) -> Remains:
 
 
 def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
-    """Raise unless all tables of an index exist.
+    """Raise an error unless all tables of an index exist.
 
     Raises:
-        IndexNotFoundError: None of them exists.
-        CorruptionError: A record exists, but not everything that belongs to it.
+        IndexNotFoundError: There is no index, or only an incomplete one without a record.
+        CorruptionError: A record exists, but some tables are missing.
     """
     remains = remains_at(ask, address)
     if remains.of_others:
         raise IndexNotFoundError(
-            f"no index at {address}: table {remains.of_others} is not an index's; choose another name with table="
+            f"no index at {address}: table {remains.of_others} does not belong to an index; choose another name with "
+            f"table="
         )
     if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
@@ -83,7 +84,7 @@ def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
 
 
 def _columns(ask: _Ask, address: DatabaseAddress) -> dict[str, set[str]]:
-    """Return the name and type of each table's columns, by the table's suffix; a view has none."""
+    """Return the name and type of each table's columns, by the table's suffix; views count as having no columns."""
     names = {f"{address.table}{suffix}": suffix for suffix in _SHAPES}
     rows = ask(
         "SELECT relname::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_class "

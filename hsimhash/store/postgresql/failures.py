@@ -1,6 +1,6 @@
-"""Classify errors of psycopg: the cause, whether to retry, and the remedy.
+"""Classify errors from psycopg: the cause, whether to retry, and the remedy.
 
-A failed connection has no SQLSTATE, only messages of libpq and the server; a failed call has one.
+A failed connection does not have an SQLSTATE, only messages from libpq and the server. A failed call has an SQLSTATE.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hsimhash.errors import (
 )
 from hsimhash.store.postgresql.address import DatabaseAddress
 
-# Errors of a server that starts, stops or is full, and of conflicting transactions: the same call may succeed soon.
+# Errors of a server that is starting, stopping or full, and of conflicting transactions. The same call may succeed
+# soon.
 _PASSING = (
     errors.SerializationFailure,
     errors.DeadlockDetected,
@@ -28,46 +29,46 @@ _PASSING = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
-    errors.UniqueViolation,  # of two conflicting transactions: the next attempt sees the other's row
+    errors.UniqueViolation,  # two transactions conflicted; the next attempt sees the other one's row
 )
-# These also end a connection, though psycopg does not count them as operational.
+# These also end a connection, but psycopg does not classify them as operational errors.
 _ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 _PASSING_WORDS = re.compile(
     r"refused|starting up|shutting down|recovery|too many (clients|connections)|remaining connection slots|timeout|"
     r"closed the connection|connection reset|No such file|terminating connection|not yet accepting",
     re.IGNORECASE,
 )
-# libpq's messages for failed connections, and the remedies; the first match counts.
+# libpq's messages for failed connections, and the remedies; the first match is used.
 _REMEDIES = (
-    (r"No such file or directory", "is PostgreSQL running, and its socket in that folder?"),
+    (r"No such file or directory", "is PostgreSQL running, and is its socket in that folder?"),
     (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
-    (r"password authentication failed|no password supplied", "write the password into ~/.pgpass"),
-    (r"no pg_hba\.conf entry|authentication failed", "let pg_hba.conf allow this user, host and database"),
-    (r"role .* does not exist", "name the user in the URL: postgresql://user@host/database"),
-    (r"database .* does not exist", "create it with 'createdb', or name another one in the URL"),
+    (r"password authentication failed|no password supplied", "put the password in ~/.pgpass"),
+    (r"no pg_hba\.conf entry|authentication failed", "allow this user, host and database in pg_hba.conf"),
+    (r"role .* does not exist", "specify the user in the URL: postgresql://user@host/database"),
+    (r"database .* does not exist", "create it with 'createdb', or use another database"),
     (r"too many (clients|connections)|remaining connection slots", "raise max_connections, or use fewer processes"),
     (
         r"invalid response|received H|expected authentication",
-        "the server there is not PostgreSQL: name its port, usually 5432",
+        "the server is not PostgreSQL: check the port, usually 5432",
     ),
-    (r"certificate|does not support SSL|SSL error", "name the authority's file with sslrootcert=FILE, see sslmode="),
-    (r"translate host name|not known", "is the host spelled right?"),
+    (r"certificate|does not support SSL|SSL error", "check sslmode=, and pass the authority's file with sslrootcert="),
+    (r"translate host name|not known", "is the host name spelled correctly?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
     (
         r"query_wait_timeout|max_client_conn|no more connections",
         "the pooler is full: raise its limits, or use fewer processes",
     ),
-    (r"wait timeout expired", "it did not answer in time: see what it is doing in pg_stat_activity"),
-    (r"timeout expired|timed out", "is the host up, and the port open in its firewall?"),
+    (r"wait timeout expired", "it did not respond in time: check what it is doing in pg_stat_activity"),
+    (r"timeout expired|timed out", "is the host up, and is the port open in its firewall?"),
 )
 
 
 class MetAnotherError(Exception):
-    """A transaction conflicted with another one; nothing was written, and it starts over."""
+    """A transaction conflicted with another one; nothing was written, and the transaction starts over."""
 
 
 class LostLinkError(psycopg.OperationalError):
-    """A connection was lost, or no reply came in time."""
+    """A connection was lost, or no reply arrived in time."""
 
 
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
@@ -100,32 +101,38 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Convert an error of psycopg to ours: what is wrong, where, and the remedy."""
+    """Convert an error from psycopg to an hsimhash error with the problem, the place and the remedy."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
-        return IndexNotFoundError(f"no index at {address} any more: {said}; open it again")
+        return IndexNotFoundError(f"no index at {address}: {said}; open it again")
     if isinstance(error, errors.InvalidSchemaName):
-        return IndexNotFoundError(f"no index at {address}: {said}; create it with CREATE SCHEMA, or name another one")
+        return IndexNotFoundError(f"no index at {address}: {said}; create it with CREATE SCHEMA, or use another schema")
     if isinstance(error, errors.DuplicateTable):
-        return IndexExistsError(f"no index can be created at {address}: {said}; choose another name with table=")
+        return IndexExistsError(f"cannot create an index at {address}: {said}; choose another name with table=")
     if isinstance(error, errors.DependentObjectsStillExist):
-        return HsimhashError(f"{where} cannot be dropped: {error.diag.message_detail}; drop what depends on it first")
+        return HsimhashError(f"cannot drop {where}: {error.diag.message_detail}; drop what depends on it first")
     if isinstance(error, errors.LockNotAvailable):
-        return StoreBusyError(f"{where} was held by another writer for too long; try again, or wait longer")
+        return StoreBusyError(
+            f"{where} was held by another writer for too long; try again, or set a longer lock_timeout="
+        )
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailableError(
-            f"{where} cannot be written: {said}; is it a standby? name the primary, or add "
+            f"{where} cannot be written: {said}; is it a standby? use the primary, or add "
             f"target_session_attrs=read-write"
         )
     if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)):
-        return StoreUnavailableError(f"{where}: the server has no room: {said}; make room, and try again")
+        return StoreUnavailableError(
+            f"{where}: the server is out of disk space or memory: {said}; free some and try again"
+        )
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
-        return CorruptionError(f"{where} is damaged: {said}; restore a backup, or REINDEX TABLE where an index is")
+        return CorruptionError(
+            f"{where} is damaged: {said}; restore a backup, or run REINDEX TABLE if only an index is damaged"
+        )
     if isinstance(error, errors.InsufficientPrivilege):
-        return HsimhashError(f"the user lacks a privilege on {where}: {said}; grant it, or name another user")
+        return HsimhashError(f"the user lacks a privilege on {where}: {said}; grant it, or use another user")
     if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
         return transaction_pooler(address)
     if isinstance(error, MetAnotherError):
@@ -136,9 +143,10 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
         remedy = next(
             (remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' reports more"
         )
-        return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
+        return StoreUnavailableError(f"cannot connect to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return HsimhashError(
-            f"the URL of {address} cannot be used: {said}; its options are table=, timeout=, deadline= and libpq's"
+            f"the URL of {address} cannot be used: {said}; check its options, which can be table=, timeout=, "
+            f"deadline=, lock_timeout= and those of libpq"
         )
-    return HsimhashError(f"PostgreSQL refuses a call on {where}: {said}")
+    return HsimhashError(f"PostgreSQL rejected a call on {where}: {said}")

@@ -41,10 +41,10 @@ def create_at(url: str, record: Record) -> DatabaseStore:
         remains = remains_at(link.rows, address)
         if remains.of_others:
             raise IndexExistsError(
-                f"table {remains.of_others} exists and is not an index's; choose another name with table="
+                f"table {remains.of_others} exists but does not belong to an index; choose another name with table="
             )
         if remains.tables:
-            there = f"there is an index at {address} already; open it, or choose another name with table="
+            there = f"an index already exists at {address}; open it, or choose another name with table="
             raise IndexExistsError(remains.half(address) if remains.lost else there)
         for statement in table_sql(url, record):
             link.execute(statement.encode(), prepare=False)
@@ -62,13 +62,13 @@ def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
     encoding = link.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise HsimhashError(
-            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; create one with "
-            f"'createdb -E UTF8 -T template0'"
+            f"the database {address.name} has encoding {encoding}, which cannot store all document ids; create a "
+            f"database with 'createdb -E UTF8 -T template0'"
         )
 
 
 def refuse_no_index(url: str) -> None:
-    """Raise if there are no tables at `url`, or if one does not belong to an index, not even a damaged one."""
+    """Raise an error if `url` has no tables, or a table that does not belong to an index, not even a damaged one."""
     session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S)
     try:
         session.call(lambda link: _remaining_tables(link, session.address))
@@ -77,7 +77,7 @@ def refuse_no_index(url: str) -> None:
 
 
 def drop_at(url: str) -> None:
-    """Delete the tables of an index, or those that are left of one, in one transaction."""
+    """Delete the tables of an index, even an incomplete one, in one transaction."""
     session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S)
     address = session.address
 
@@ -93,10 +93,10 @@ def drop_at(url: str) -> None:
 
 
 def _remaining_tables(link: Link, address: DatabaseAddress) -> list[str]:
-    """Return the suffixes of an index's existing tables; raise if there are none, or one is not an index's."""
+    """Return the suffixes of an index's tables; raise an error if there are none, or one that belongs elsewhere."""
     remains = remains_at(link.rows, address)
     if remains.of_others:
-        raise HsimhashError(f"table {remains.of_others} is not an index's, and was kept; drop it with psql")
+        raise HsimhashError(f"table {remains.of_others} does not belong to an index and was kept; drop it with psql")
     if not remains.tables:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
     return remains.tables

@@ -1,26 +1,26 @@
 """Connections to a database: one per active thread, kept for reuse, reopened after a fork or a failure.
 
 A call is retried until its deadline if the server cannot be reached or is starting, or if two transactions conflicted.
-If the reply to a commit was lost, the write may have been done. It is sent again and then changes nothing, because
-every write brings rows into the state that it names. Only its count is that of the last attempt.
+If the reply to a commit is lost, the write may have succeeded. It is sent again, and then changes nothing, because
+every write describes the final state of its rows. Only the returned count is that of the last attempt.
 
-Nothing depends on the defaults of a server, a database, a role or `options=`. These are the assumptions, and what
-ensures them; `SET` means that each connection sets it when it opens:
+Nothing depends on the defaults of a server, a database, a role or `options=`. The table lists the assumptions, and what
+ensures them. `SET` means that each connection makes this setting when it opens:
 
 | assumption | needed by | ensured by |
 |---|---|---|
-| a statement of a write sees what was committed before it | the proof in `write.py` | `READ COMMITTED` in `BEGIN` |
+| a statement in a write sees all earlier commits | the proof in `write.py` | `READ COMMITTED` in `BEGIN` |
 | the statements of a view see one state | `view.py` | `REPEATABLE READ` in `BEGIN` |
-| a lone statement does not fail because of others | queries | `SET default_transaction_isolation` |
-| only hsimhash ends calls and idle connections | deadlines, the right to write | `SET` of the `_timeout`s |
+| a single statement does not fail because of other transactions | queries | `SET default_transaction_isolation` |
+| only hsimhash ends calls and idle connections | deadlines, the write lock | `SET` of the `_timeout`s |
 | functions, types and operators are PostgreSQL's own | all statements | `SET search_path` |
 | a backslash in a literal is a backslash | `create-table` | `SET standard_conforming_strings` |
 | queries use indexes, in one process | speed | `SET` of the planner's settings |
 | a commit is on the server's disk | acknowledged writes | `SET synchronous_commit` |
-| a connection keeps its server process | all `SET`, prepared statements, locks | `_refuse_shared_process` |
+| a connection keeps its server process | all settings, prepared statements, locks | `_refuse_shared_process` |
 
-`DateStyle`, `bytea_output` and the like do not matter, because values are sent in binary. hsimhash does not override
-`default_transaction_read_only`: some hosts set it to protect a full disk.
+`DateStyle`, `bytea_output` and similar settings do not matter, because values are sent in binary. hsimhash does not
+override `default_transaction_read_only`, because some hosting providers set it when a disk is full.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ from hsimhash.store.postgresql.failures import (
 T = TypeVar("T")
 
 OLDEST_SERVER = 140_000  # the first version with bit_count
-_IDLE_CONNECTIONS = 8  # maximum number kept
-_LOCK_SLICE_MS = 500  # wait for the right to write between two calls of `stop`
+_IDLE_CONNECTIONS = 8  # maximum number of idle connections kept
+_LOCK_SLICE_MS = 500  # how long to wait for the write lock between two calls of `stop`
 _LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # limits of the search for a server process that connections share behind a pooler
 _OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each followed by `_timeout`
-_TRANSACTION_TIMEOUT = 170_000  # the first server version that has it
-# Queries always use the index's database indexes, whatever the planner assumes about its tables, and one process:
-# before the first ANALYZE the planner would start two more for each query, which takes 4 ms instead of 0.1. A commit is
-# durable. The text of a million letters makes glibc's free() keep up to 2 MB (the dynamic M_TRIM_THRESHOLD of
-# mallopt(3)): otherwise a server process may return each query's memory to the kernel and request it again for the
-# next, which takes 30 of 130 µs.
+_TRANSACTION_TIMEOUT = 170_000  # the first server version with transaction_timeout
+# Queries always use the database indexes, whatever the planner assumes about the tables. They use one process, because
+# before the first ANALYZE the planner would start two more processes for each query, which takes 4 ms instead of 0.1.
+# Commits are durable. The text of a million letters makes glibc's free() keep up to 2 MB (see the dynamic
+# M_TRIM_THRESHOLD in mallopt(3)). Otherwise a server process may return each query's memory to the kernel and request
+# it again for the next query, which takes 30 of 130 µs.
 _SETTINGS = (
     "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
     "SET default_transaction_isolation = 'read committed'; "
@@ -89,7 +89,7 @@ _SETTINGS = (
 
 
 def _settings(version: int) -> str:
-    """Return the statements that set up a connection; the limits come first, so that they hold for the others."""
+    """Return the statements that set up a connection. The timeouts come first, so that they apply to all others."""
     limits = (*_OWN_LIMITS, "transaction") if version >= _TRANSACTION_TIMEOUT else _OWN_LIMITS
     return "; ".join([*(f"SET {name}_timeout = 0" for name in limits), _SETTINGS])
 
@@ -125,7 +125,7 @@ class _TextsDumper(Dumper):
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection of one process, whose calls end at the time `until`."""
+    """A connection that belongs to one process, and whose calls end at the time `until`."""
 
     until: float = math.inf
     pid: int = 0
@@ -136,7 +136,7 @@ class Link(psycopg.Connection[TupleRow]):
         return super().wait(gen, interval, timeout)
 
     def server_process(self) -> int:
-        """Return the pid of the server process that answers; through a pooler it differs from `info.backend_pid`."""
+        """Return the pid of the server process that responds; behind a pooler, it differs from `info.backend_pid`."""
         ((number,),) = self.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchall()
         return int(number)
 
@@ -148,7 +148,7 @@ class Link(psycopg.Connection[TupleRow]):
 
     @cached_property
     def asker(self) -> psycopg.RawCursor[TupleRow]:
-        """A cursor for single queries: it knows the types of a repeated statement, which saves a sixth."""
+        """A cursor for single queries. It caches the types of a repeated statement, which saves a sixth of the time."""
         return psycopg.RawCursor(self)
 
     def do(self, statement: str, *values: object) -> int:
@@ -180,7 +180,7 @@ class DatabaseSession:
         self.made: str | None = None  # result of `made_sql` for the index that was opened; None until it is read
         self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
-        self._parents: list[Link] = []  # kept after a fork, because closing them would end the parent's
+        self._parents: list[Link] = []  # kept after a fork, because closing them would close the parent's connections
         self._pid = os.getpid()
         self._own = _Own()
         self._lock = lock_number(address)
@@ -200,7 +200,7 @@ class DatabaseSession:
         return link
 
     def give(self, link: Link) -> None:
-        """Return a connection to the pool; one that is lost or inside a transaction is closed."""
+        """Return a connection to the pool; close it if it is lost or inside a transaction."""
         is_idle = not is_lost(link) and link.info.transaction_status == TransactionStatus.IDLE
         if is_idle and len(self._idle) < _IDLE_CONNECTIONS and not self._is_closed:
             self._idle.append(link)
@@ -213,7 +213,7 @@ class DatabaseSession:
             self._set_up(link)
         except BaseException as error:
             link.close()
-            if isinstance(error, psycopg.OperationalError):  # for example from a pooler that lost the server meanwhile
+            if isinstance(error, psycopg.OperationalError):  # for example from a pooler that has lost the server
                 raise LostLinkError(*error.args) from error
             raise
         return link
@@ -241,15 +241,15 @@ class DatabaseSession:
             self._refuse_shared_process(link)
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
         link.adapters.register_dumper(TextArray, _TextsDumper)
-        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan per statement
+        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint, so one plan per statement
         link.execute(_settings(version), prepare=False)
 
     def _refuse_shared_process(self, link: Link) -> None:
-        """Raise if a pooler shares one server process between connections; nothing was set before.
+        """Raise an error if a pooler shares a server process between connections; call this before making settings.
 
-        A pooler reports a process number of its own. In transaction mode it passes the process of an idle connection on
-        to the next transaction, which may belong to another connection. This one's next transaction may use another
-        process.
+        A pooler reports a process id of its own. In transaction mode, it assigns the server process of an idle
+        connection to the next transaction, which may belong to another connection. The next transaction on the first
+        connection may then use another process.
         """
         process = link.server_process()
         if process != link.info.backend_pid:
@@ -259,19 +259,22 @@ class DatabaseSession:
         self._has_own_process = True
 
     def _is_passed_on(self, link: Link, process: int) -> bool:
-        """Whether another connection uses this idle one's server process, or this one now uses a different process."""
+        """Whether another connection uses this one's server process, or this connection now uses another process."""
         with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other:
-            for _ in range(_ASKS):  # more are needed the busier other clients keep the pool
+            for _ in range(_ASKS):  # the busier the pool is, the more attempts are needed
                 if other.server_process() == process or link.server_process() != process:
                     return True
             with other.transaction():
                 return other.server_process() == process or link.server_process() != process
-        return False  # no other connection came in time: a pool in session mode may be used up
+        return False  # no other connection was available in time; a pool in session mode may be exhausted
 
     # Calls.
 
     def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Call `work` with a connection, retried until the deadline; a long call is not interrupted once begun."""
+        """Call `work` with a connection and return its result; retry until the deadline.
+
+        A long call is not interrupted once it has begun.
+        """
 
         def attempt(until: float) -> T:
             self._refuse_closed()
@@ -286,14 +289,18 @@ class DatabaseSession:
                 if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
                 raise LostRightError(
-                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); "
-                    f"unacknowledged writes may not be stored; try again: a job continues where it stopped"
+                    f"{self.url}: the connection that held the write lock was lost ({words_of(error)}); "
+                    f"unacknowledged writes may not be stored; try again: a job resumes where it stopped"
                 ) from error
 
         return self.tried(attempt, is_long=is_long)
 
     def once(self, work: Callable[[Link], T], until: float) -> T:
-        """Return the result of `work` on a connection, until a time; raise `LostLinkError` if it is lost."""
+        """Call `work` with a connection whose calls end at `until`, and return its result.
+
+        Raises:
+            LostLinkError: The connection was lost.
+        """
         link = self.take(until)
         try:
             return work(link)
@@ -304,7 +311,7 @@ class DatabaseSession:
             self.give(link)
 
     def begun(self, first: Callable[[Link], object], until: float) -> Link:
-        """Return a connection on which `first` has taken a lock or a snapshot; otherwise like `once`."""
+        """Return a connection on which `first` has taken a lock or a snapshot; errors are handled as in `once`."""
         link = self.take(until)
         try:
             first(link)
@@ -320,9 +327,9 @@ class DatabaseSession:
             raise LostLinkError(*error.args) from error
 
     def tried(self, attempt: Callable[[float], T], most: float = math.inf, *, is_long: bool = False) -> T:
-        """Call `attempt` with the time at which it must end, until it does not fail temporarily; return its result.
+        """Call `attempt` with the time at which it must end, and return its result; retry after temporary failures.
 
-        For a long call the deadline starts at its first failure.
+        For a long call, the deadline starts at its first failure.
         """
         until, waits = min(most, time.monotonic() + self.deadline_s), pauses()
         while True:
@@ -333,7 +340,7 @@ class DatabaseSession:
                     until, is_long = min(most, time.monotonic() + self.deadline_s), False
                 pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
-                    if isinstance(error, psycopg.errors.UndefinedTable):  # report which tables are gone
+                    if isinstance(error, psycopg.errors.UndefinedTable):  # report which tables are missing
                         with suppress(psycopg.Error):
                             self.once(lambda link: refuse_no_tables(link.rows, self.address), until)
                     raise store_error(error, self.address) from error
@@ -345,7 +352,7 @@ class DatabaseSession:
             with suppress(psycopg.Error):
                 link.cancel_safe(timeout=1.0)
             link.close()
-        elif is_lost(link):  # the idle ones most likely are, too
+        elif is_lost(link):  # most likely, the idle connections are lost too
             idle, self._idle = self._idle, []
             for one in idle:
                 one.close()
@@ -358,7 +365,7 @@ class DatabaseSession:
             raise StoreClosedError(f"{self.url} was closed; open it again")
 
     def transaction(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
-        """Return the result of `work` in a writer's transaction, which is durable on return."""
+        """Run `work` in a write transaction and return its result; durable on return."""
 
         def begun(link: Link) -> T:
             wait_ms = max(1, round(1_000 * self.lock_timeout_s))
@@ -366,7 +373,7 @@ class DatabaseSession:
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
             begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}"
             link.execute(begin, prepare=False)
-            if self.made is not None:  # prepared, as planning takes longer than a round trip; the read locks the table
+            if self.made is not None:  # prepared, as planning takes longer than a round trip; this read locks the table
                 self.check_same(link.rows(made_sql(self.address)))
             done = work(link)
             link.execute("COMMIT", prepare=False)
@@ -379,19 +386,19 @@ class DatabaseSession:
         if self.made is not None and found != [(self.made,)]:
             raise gone(self.url, is_replaced=True)
 
-    # The right to write.
+    # The write lock.
 
     def held(self) -> Link | None:
-        """Return the connection on which this thread has the right to write."""
+        """Return the connection on which this thread holds the write lock, if it does."""
         return self._own.writer if self._own.pid == os.getpid() else None
 
     @contextmanager
     def writing(self, stop: Callable[[], bool] | None = None) -> Iterator[None]:
-        """Keep all others from writing during the block; see `Store.writing`."""
+        """Hold the write lock during the block; see `Store.writing`."""
         if self.held() is not None:
             yield
             return
-        lock = partial(self._lock_alone, stop=stop)  # holds nothing if it fails, so it can be retried
+        lock = partial(self._lock_alone, stop=stop)  # does not hold the lock if it fails, so it can be retried
         link = self.tried(partial(self.begun, lock), is_long=True)
         try:
             self._own.writer, self._own.pid = link, os.getpid()
@@ -406,7 +413,7 @@ class DatabaseSession:
                 self.give(link)
 
     def _lock_alone(self, link: Link, stop: Callable[[], bool] | None) -> None:
-        """Wait for the right to write; callers that request it meanwhile are queued after this one."""
+        """Wait for the write lock; callers that request it in the meantime are queued after this one."""
         deadline = time.monotonic() + self.lock_timeout_s
         while True:
             wait_ms = max(1, min(_LOCK_SLICE_MS, round(1_000 * (deadline - time.monotonic()))))
@@ -416,7 +423,7 @@ class DatabaseSession:
                 link.execute(f"SELECT pg_advisory_lock({self._lock})", prepare=False)
             except psycopg.errors.LockNotAvailable as error:
                 if stop is not None and stop():
-                    raise StopAskedError("asked to end while another process was writing") from error
+                    raise StopAskedError("stopped while another process was writing") from error
                 if time.monotonic() >= deadline:
                     raise StoreBusyError(
                         f"{self.url}: another process has been writing for over {self.lock_timeout_s:g} s; try again, "
@@ -426,7 +433,7 @@ class DatabaseSession:
                 return
 
     def close(self) -> None:
-        """Close the idle connections; those in use are closed when they are returned."""
+        """Close the idle connections; connections in use are closed when they are returned."""
         self._is_closed = True
         if self._pid == os.getpid():
             idle, self._idle = self._idle, []

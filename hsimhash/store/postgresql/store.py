@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: three tables, with indexes as drawers; any number of readers and writers."""
+"""The store on PostgreSQL: three tables, with indexes as drawers, for any number of readers and writers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, 
 from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
-_SAMPLED_OF_BLOCK = 20  # a block has about 100; documents added together are alike, so more blocks are read
-_HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each half, bigints sort like them
+_SAMPLED_OF_BLOCK = 20  # of about 100: documents added together are similar, so five times as many blocks are read
+_HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # within each half of the fingerprints, bigints sort like fingerprints
 
 
 class DatabaseStore(Store):
-    """The index in a table and its companion tables; see the module and `Store`."""
+    """The index in a table and its companion tables; see the module docstring and `Store`."""
 
     def __init__(self, url: str, session: DatabaseSession, record: Record) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class DatabaseStore(Store):
 
     @classmethod
     def open(cls, url: str, *, deadline_s: float = DEADLINE_S) -> DatabaseStore:
-        """Open the index in the tables at `url`; raise `IndexNotFoundError` if there is none."""
+        """Open the index in the tables at `url`; raise `IndexNotFoundError` if it does not exist."""
         address = DatabaseAddress.parse(url)
         session = DatabaseSession(url, address, deadline_s)
         try:
@@ -98,7 +98,7 @@ class DatabaseStore(Store):
                 yield from self._pages(max(first, low), min(stop, high) - 1)
 
     def _pages(self, first: int, last: int) -> Iterator[list[Document]]:
-        """Yield the documents whose fingerprints are from `first` to `last`, within one half."""
+        """Yield the documents with fingerprints from `first` to `last`, which must be in the same half."""
         statement = (
             f"SELECT {COLUMNS} FROM {self.tables.documents} WHERE (fingerprint, doc_id) > ($1, $2) "
             f"AND fingerprint <= $3 ORDER BY fingerprint, doc_id LIMIT {_PAGE_DOCUMENTS}"
@@ -122,7 +122,7 @@ class DatabaseStore(Store):
         return DatabaseLoad(self.session, self.tables, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
-        """Return the server, the tables, their rows and bytes; `fingerprints_bytes` includes the drawers' indexes."""
+        """Return the server, the table, and counts of rows and bytes; `fingerprints_bytes` includes the drawers."""
 
         def read(link: Link) -> dict[str, str | int]:
             tables = self.tables
@@ -144,7 +144,7 @@ class DatabaseStore(Store):
         return self.session.call(read, is_long=True)
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; a large table is sampled by random blocks."""
+        """See `Store.crowds`. In a large table, random blocks are sampled."""
         documents = self.tables.documents
 
         def read(link: Link) -> tuple[CrowdedFingerprint, ...]:
@@ -166,14 +166,15 @@ class DatabaseStore(Store):
 
 
 def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
-    """Return the record of an index and the result of `made_sql`; for errors see `refuse_no_tables`."""
+    """Return the record of an index and the result of `made_sql`; for errors, see `refuse_no_tables`."""
     refuse_no_tables(link.rows, address)
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
     except (KeyError, ValueError) as error:
         raise CorruptionError(
-            f"the record of {address} is damaged: {error}; restore a backup, or drop it with 'hsimhash drop-table'"
+            f"the record of {address} is damaged: {error}; restore a backup, or delete the index with 'hsimhash "
+            f"drop-table'"
         ) from error
 
     def read(name: bytes) -> bytes | None:

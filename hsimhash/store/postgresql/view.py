@@ -1,4 +1,4 @@
-"""Reads for queries: a view is one snapshot, taken at its first read; a query of few buckets is one statement."""
+"""Reads for queries. A view is one snapshot, taken at its first read; a query of few buckets is a single statement."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_MORE = (None,) * 5  # the row that reports more results than allowed
-_SOON_S = 0.1  # seconds before the deadline from which a failed read counts as late and is not retried
-_PAGE_ROWS = 226  # fingerprints in a page of a table: 8,168 bytes by 36
+_MORE = (None,) * 5  # the row that means that there are more results than allowed
+_SOON_S = 0.1  # a read that fails within this time before the deadline counts as late and is not retried
+_PAGE_ROWS = 226  # fingerprints in a page of a table: 8,168 bytes divided by 36
 
 
 class DatabaseView(View):
@@ -59,7 +59,7 @@ class DatabaseView(View):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link, self._link = self._link, None
-        if link is not None and link.pid == os.getpid():  # in a forked child it belongs to the parent
+        if link is not None and link.pid == os.getpid():  # a forked child leaves it to the parent
             with suppress(psycopg.Error):
                 if error is None:
                     link.execute("COMMIT", prepare=False)
@@ -97,7 +97,7 @@ class DatabaseView(View):
 
     def _late(self) -> StoreTimeoutError:
         return StoreTimeoutError(
-            f"a query of {self._session.url} did not end within the {self._timeout_s:g} s allowed; allow more time"
+            f"a query of {self._session.url} did not finish within {self._timeout_s:g} s; allow more time"
         )
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
@@ -115,7 +115,7 @@ class DatabaseView(View):
         return self._buckets(statement, *chain.from_iterable(zip(*edges, strict=True)))
 
     def _buckets(self, statement: str, *values: object) -> Uint8s:
-        """Return the rowkeys of buckets; raise `IndexNotFoundError` if the index is not the one opened."""
+        """Return the rowkeys of buckets; raise `IndexNotFoundError` if the index is not the one that was opened."""
         if self._link is None:  # later reads use the same snapshot
             self._check_same()
         return self._tables.rowkeys(self._rows(statement, *values))

@@ -1,13 +1,13 @@
 """Write documents, each batch in one transaction that locks its rows in order.
 
-*A document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of its fingerprint
-against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes rows of fingerprints locks
-them first (FOR UPDATE), which waits for those writers, and then looks for documents, including those of the writers
-that it waited for. For that its next statement must see what they committed: each transaction is READ COMMITTED,
-whatever the database's default is (`session.py` lists all assumptions).
+Invariant: *every document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of
+its fingerprint against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes rows of
+fingerprints locks them first (FOR UPDATE), which waits for the writers that add documents. Then it looks for documents,
+including those that these writers have added. Its next statement must see their commits, so each transaction is READ
+COMMITTED, whatever the default of the database is (`session.py` lists all assumptions).
 
-Documents are locked in order of id, then fingerprints in their order, so writers do not wait for each other in a
-circle. If a row has changed between reading and locking it, the transaction starts over.
+Documents are locked in order of id, and then fingerprints in ascending order, so writers cannot deadlock. If a row
+changes between reading and locking it, the transaction starts over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TableWrites:
         self._columns = [*COLUMNS.split(", "), *tables.key_columns]
 
     def put_documents(self, wanted: Wanting, *, are_new: bool = False) -> int:
-        """Add documents, and change those with another signature; return how many of both.
+        """Add documents, and change those with another signature; return how many were added or changed.
 
         With `are_new`, the documents are known to be new, so existing ones are not looked up.
         """
@@ -81,7 +81,7 @@ class TableWrites:
         self.set_part(mark.key.decode(), mark.value.decode())
 
     def _stored(self, doc_ids: Sequence[bytes], *, is_locked: bool = False) -> dict[bytes, Signature]:
-        """Return the signatures of the stored ones among these documents."""
+        """Return the stored signatures of these documents; documents that are not stored are left out."""
         lock = " ORDER BY doc_id FOR UPDATE" if is_locked else ""
         found = self._link.rows(
             f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1){lock}", TextArray(doc_ids)
@@ -111,7 +111,7 @@ class TableWrites:
 
     @property
     def _given(self) -> str:
-        """The SQL source whose rows of `_columns` are the documents in the parameters of `_arrays`."""
+        """The SQL source with the columns `_columns`, and a row for each document in the parameters from `_arrays`."""
         words = ", ".join(f"${number}::bigint[]" for number in range(2, len(self._columns) + 1))
         return f"unnest($1::text[], {words}) AS given ({', '.join(self._columns)})"
 
@@ -126,7 +126,7 @@ class TableWrites:
         return [TextArray(doc_ids), *columns, *self._tables.key_segments(keys).T]
 
     def _keep_fingerprints(self, values: Int64s, left: Int64s) -> None:
-        """File fingerprints, and lock the existing ones and those that documents leave."""
+        """File fingerprints; lock those that already exist, and those that documents leave."""
         ((packed,),) = self._link.rows(
             f"WITH own AS (INSERT INTO {self._tables.fingerprints} SELECT * FROM unnest($1::bigint[]) AS value "
             "ORDER BY value ON CONFLICT DO NOTHING RETURNING fingerprint) "
@@ -151,7 +151,7 @@ class TableWrites:
         return np.array(found, np.int64).ravel()
 
     def _drop_fingerprints(self, values: Int64s) -> None:
-        """Delete the given locked fingerprints that no document has any more."""
+        """Delete those of the given locked fingerprints that no longer have a document."""
         self._link.do(
             f"DELETE FROM {self._tables.fingerprints} AS filed WHERE fingerprint = ANY($1) AND NOT EXISTS "
             f"(SELECT FROM {self._tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)",

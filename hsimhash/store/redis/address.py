@@ -1,13 +1,13 @@
-"""Where an index on Redis is: `redis://app@cache:6379/0?prefix=pages&password_file=/run/secrets/redis`.
+"""The URL of an index on Redis: `redis://app@cache:6379/0?prefix=pages&password_file=/run/secrets/redis`.
 
 | scheme | server |
 |---|---|
-| `redis`, `rediss` | one server, without and with TLS; port 6379 unless named |
+| `redis`, `rediss` | one server, without and with TLS; port 6379 by default |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
-| `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
+| `redis+sentinel` | the master that sentinels report: `redis+sentinel://s1,s2:26379/mymaster/0` |
 
-A URL is printed and logged, so it does not hold a password: that is the first line of a file, or given separately. All
-keys of an index begin with its prefix and a colon.
+URLs are printed and logged, so they must not contain a password. The password is the first line of a file, or it is
+passed separately. All keys of an index start with its prefix and a colon.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Servers, or the path of a socket; a database; and connection options. `str()` returns the URL.
+    """The servers or the path of a socket, the database, and connection options. `str()` returns the URL.
 
-    The URL's query can set the fields that have a default.
+    The query in a URL can set all fields that have a default.
     """
 
     scheme: str
@@ -54,22 +54,22 @@ class RedisAddress:
     user: str
     prefix: str = "hsimhash"
     timeout_s: float = 5.0  # to connect, and for each reply
-    deadline_s: float | None = None  # for a call with all its retries; None: the deadline of the store's opening
+    deadline_s: float | None = None  # for a call with all its retries; None: `Opening.deadline_s`
     password_file: str = ""
-    ca: str = ""  # file of trusted certificates; empty: the system's
+    ca: str = ""  # file of trusted certificates; empty: those of the system
     cert: str = ""
     key: str = ""
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Return the parts of a URL; `ValueError` explains what is wrong with it, without a password."""
+        """Parse a URL; if it is invalid, raise a `ValueError` that does not show a password."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> RedisAddress:
         found = _URL.fullmatch(url)
         if not found or found[1] not in REDIS_SCHEMES:
-            raise ValueError(f"not the URL of an index on Redis: expected a scheme of {', '.join(REDIS_SCHEMES)}")
+            raise ValueError(f"not the URL of an index on Redis: the scheme must be {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
         options = _options(query)
         named = options.pop("db", "")
@@ -77,18 +77,18 @@ class RedisAddress:
         if scheme == "unix":
             socket, database = unquote(path), named
             if hosts or not socket:
-                raise ValueError("write unix:///path/of/the/socket?db=0&prefix=pages")
+                raise ValueError("expected unix:///path/of/the/socket?db=0&prefix=pages")
         elif named:
-            raise ValueError(f"the database belongs in the path, {scheme}://host/{named}; leave db= out")
+            raise ValueError(f"the database must be in the path, {scheme}://host/{named}; remove db=")
         if scheme == "redis+sentinel":
             service, _, database = database.partition("/")
             if not service or "@" in service:
-                raise ValueError("name the master that the sentinels watch: redis+sentinel://s1,s2:26379/mymaster/0")
+                raise ValueError("expected the name of a master, as in redis+sentinel://s1,s2:26379/mymaster/0")
         if database and not _DATABASE.fullmatch(database):
-            raise ValueError(f"{database!r} is not a database number; write {scheme}://host:6379/0?prefix=pages")
+            raise ValueError(f"invalid database number {database!r}: expected {scheme}://host:6379/0?prefix=pages")
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
         if len(servers) > 1 and not service:
-            raise ValueError(f"{scheme}:// takes one server; for several sentinels, use redis+sentinel://")
+            raise ValueError(f"{scheme}:// supports only one server; for several sentinels, use redis+sentinel://")
         address = cls(scheme, servers, socket, service, int(database or 0), unquote(user), **options)
         check_tls_options(address, "rediss://", has_tls=scheme.startswith("rediss"))
         return address
@@ -128,7 +128,7 @@ def _options(query: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in options_in(query):
         if name == "username":
-            raise ValueError("username= does not name the user; write user@host")
+            raise ValueError("username= is not supported; write user@host")
         if name not in (*_FIELDS, "db"):
             raise unknown_option(name, _FIELDS)
         if _FIELDS.get(name, name) in values:
@@ -141,7 +141,7 @@ def _value(name: str, value: str) -> object:
     if name in ("timeout", "deadline"):
         return time_option(name, value)
     if name == "prefix" and not _PREFIX.fullmatch(value):
-        raise ValueError(f"prefix={value} must be 1 to 64 letters, digits, _, . or -")
+        raise ValueError(f"prefix must be 1 to 64 letters, digits, _, . or -, got {value}")
     if not value:
-        raise ValueError(f"option {name} is empty; leave it out, or give it a value")
+        raise ValueError(f"option {name} is empty; set a value, or remove the option")
     return value

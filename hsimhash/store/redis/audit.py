@@ -1,17 +1,17 @@
-"""`check` of an index on Redis: registers, listings and buckets compared with each other.
+"""`check` of an index on Redis: it compares registers, listings and buckets with each other.
 
 | finding | meaning | repair |
 |---|---|---|
 | a register whose document is not listed under its fingerprint | problem: queries miss it | it is listed and filed |
 | a listed fingerprint that is missing in a bucket or in its key's bucket | problem: queries may miss it | it is filed |
-| a row of a bucket whose key does not match its contents | problem | deleted |
-| a count of documents that differs from the number of registers | problem | set |
-| a listing without a register, or contradicted by it | leftover: a document left it | logged, then collected |
-| a row of a bucket whose fingerprint nothing lists, or whose key no document of it has | leftover | deleted |
+| a bucket row whose key does not match its contents | problem | deleted |
+| a count of documents that differs from the number of registers | problem | corrected |
+| a listing without a register, or with a register that contradicts it | leftover of a change | logged, then collected |
+| a bucket row with an unlisted fingerprint, or with a key that none of its documents has | leftover | deleted |
 
 Everything is read once, page by page, while others read and write. Differences are read again, and repaired, in one
-step. Memory holds 16 bytes for each fingerprint (more with over 64 drawers), and about 100 for each row of the key
-drawer.
+step. The check needs 16 bytes of memory for each fingerprint (more with over 64 drawers), and about 100 bytes for each
+row of the key drawer.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
 from hsimhash.store.reports import CheckReport
 
-_SCANNED = 1_000  # keys that SCAN examines in one call
-_WORD = 64  # drawers in a number
+_SCANNED = 1_000  # number of keys that SCAN examines in one call
+_WORD = 64  # number of drawers for which a number in `met` has bits
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
 def audit(rows: RedisRows, listed: Listed, *, repair: bool, observer: Observer = UNWATCHED) -> CheckReport:
-    """Compare registers, listings and buckets with each other; see the module."""
+    """Compare registers, listings and buckets with each other; see the module docstring."""
     if repair:
         rows.forget()
     check = RedisAudit(rows, listed, repair=repair)
@@ -60,9 +60,9 @@ class RedisAudit:
         self.listed = listed
         self.is_repair = repair
         self.report = CheckReport()
-        self.fingerprints = np.empty(0, np.uint64)  # the listed ones, ascending
-        self.met = np.empty((0, 0), np.uint64)  # for each of them one bit per drawer that has it
-        self.needed, self.met_keys = set[int](), array("Q")  # marks of rows of the key drawer
+        self.fingerprints = np.empty(0, np.uint64)  # the listed fingerprints, ascending
+        self.met = np.empty((0, 0), np.uint64)  # for each fingerprint, a bit per drawer: whether the drawer has it
+        self.needed, self.met_keys = set[int](), array("Q")  # marks of key drawer rows
 
     def _is_repaired(self, count: Callable[[str], None], text: str) -> bool:
         """Count a problem or a leftover; return whether to repair it."""
@@ -120,7 +120,7 @@ class RedisAudit:
                     self._complete(doc_id, value)
         after, found = self._counted(), self.report.documents
         if before == after != found:
-            text = f"the record counts {after} documents, and {found} have registers"
+            text = f"the record counts {after} documents, but {found} have registers"
             if self._is_repaired(self.report.problem, text):
                 self.session.write(CORRECT, [self.keys.orphans], [b"", found - after])
 
@@ -128,7 +128,7 @@ class RedisAudit:
         return int(self.session.call("HGET", self.keys.record, b"documents") or 0)
 
     def _complete(self, doc_id: bytes, value: bytes) -> None:
-        """List and file a document according to its register, unless that has been written since."""
+        """List and file a document according to its register, unless the register has changed since it was read."""
         document = document_in(doc_id, value)
         if document is not None:
             filed = [key for key in self.keys.filed(self.record, document.signature) if key != self.keys.record]
@@ -164,7 +164,7 @@ class RedisAudit:
         return ~is_known
 
     def _check_rows(self, rows: Uint8s, is_unknown: Bools) -> None:
-        """Check the rows of the key drawer, and those not known to be right."""
+        """Check the key drawer rows, and the other rows that are not known to be right."""
         for row in rows[is_unknown]:
             prefix, packed = row[:PREFIX_BYTES].tobytes(), row[PREFIX_BYTES:].tobytes()
             mark, text = _mark(prefix, packed), f"drawer row {prefix.hex()} {packed.hex()}"
@@ -172,15 +172,15 @@ class RedisAudit:
             if is_key and mark in self.needed:
                 self.met_keys.append(mark)
             elif not (is_key or prefix in self.record.layout.prefixes(int.from_bytes(packed, "big"))):
-                if self._is_repaired(self.report.problem, f"{text} does not recompute"):
+                if self._is_repaired(self.report.problem, f"{text} has a key that does not match its contents"):
                     self._unfile(prefix, packed, b"1")
             elif not self._is_counted_on(prefix, packed, is_key=is_key):
-                why = "document with such a key" if is_key else "document"
-                if self._is_repaired(self.report.leftover, f"{text} has no {why}"):
+                why = "document with this key" if is_key else "document"
+                if self._is_repaired(self.report.leftover, f"{text} does not have a {why}"):
                     self._unfile(prefix, packed, b"1" if is_key else b"0")
 
     def _is_counted_on(self, prefix: bytes, packed: bytes, *, is_key: bool) -> bool:
-        """Whether a fingerprint currently lists a document, which for a row of the key drawer must have its key."""
+        """Whether a document is listed under a row's fingerprint and, for a key drawer row, has the row's key."""
         start, stop = b"[" + packed, b"(" + packed + b"\xff"
         listed = self.session.call("ZRANGEBYLEX", self.keys.listing(packed), start, stop)
         if not is_key:
@@ -192,7 +192,7 @@ class RedisAudit:
         keys = [self.keys.bucket(prefix), self.keys.listing(packed)]
         self.session.write(UNFILE, keys, [packed, even_if_listed])
 
-    # Step 4: rows that were not met are looked for again.
+    # Step 4: rows that were not found are looked for again.
 
     def find_missing(self) -> None:
         drawers = len(self.record.layout.drawers)
@@ -225,7 +225,7 @@ class RedisAudit:
                 prefix = key[-PREFIX_BYTES:]
                 is_key = self.record.is_key_row(prefix)
                 drawer = "the key drawer" if is_key else f"drawer {prefix[SEGMENT_BYTES]}"
-                self._is_repaired(self.report.problem, f"fingerprint {packed.hex()} has no row in {drawer}")
+                self._is_repaired(self.report.problem, f"fingerprint {packed.hex()} does not have a row in {drawer}")
             if lacking and self.is_repair:
                 self._complete(doc_id, value)
 

@@ -1,8 +1,8 @@
 """Concurrent claims: exactly one of several near documents becomes new, without a lock.
 
 A claim reads like a query. Then one script adds the documents for which nothing near was found, unless anything that
-was read has changed (`scripts.py`). In that case the claim reads again, with fewer documents. Some caller's script
-always succeeds.
+was read has changed (`scripts.py`). In that case, the claim reads again, with fewer documents. Of several concurrent
+scripts, at least one succeeds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hsimhash.store.redis.view import RedisView
 
 
 def decide_claims(rows: RedisRows, claims: Claims) -> None:
-    """Decide all claims; raise `ClaimBusyError` if others have changed what was read for too long."""
+    """Decide all claims; raise `ClaimBusyError` if others keep changing what was read for too long."""
     most, began_s, waits = rows.limits.claims, time.monotonic(), pauses()
     while claims.is_open:
         view = ClaimView(rows)
@@ -31,8 +31,8 @@ def decide_claims(rows: RedisRows, claims: Claims) -> None:
         if new and not rows.add_if_unchanged(doc_ids, claims.signatures[new], claims.first_seen[new], view.seen):
             if time.monotonic() - began_s > rows.limits.claim_s:
                 raise ClaimBusyError(
-                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes kept adding documents "
-                    f"near one of the {len(claims.doc_ids)} claimed ones; repeat the call"
+                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s, other processes kept adding documents "
+                    f"near one of the {len(claims.doc_ids)} claimed documents; repeat the call"
                 )
             most = max(1, most // 2)
             time.sleep(next(waits))
@@ -43,7 +43,7 @@ def decide_claims(rows: RedisRows, claims: Claims) -> None:
 
 
 class ClaimView(RedisView):
-    """The reads of claims."""
+    """A view for claims, which keeps a digest of everything that was read."""
 
     def __init__(self, rows: RedisRows) -> None:
         super().__init__(rows, None)
@@ -52,7 +52,7 @@ class ClaimView(RedisView):
     def _buckets(self, keys: Sequence[bytes], most: int | None) -> list[bytes | None]:
         buckets = super()._buckets(keys, most)
         for key, bucket in zip(keys, buckets, strict=True):
-            # A cut bucket does not decide anything: a claim that finds no match in it reads the whole bucket.
+            # A truncated bucket decides nothing, because a claim that finds no match in it reads the whole bucket.
             if most is None or len(bucket or b"") < most * FINGERPRINT_BYTES:
                 self._note((b"bucket", key, b"", b"", 0), bucket or b"")
         return buckets
@@ -77,5 +77,5 @@ class ClaimView(RedisView):
         return super()._swept(ranges)
 
     def _note(self, read: Checked, found: bytes) -> None:
-        """Record the first result of a read: if a later one differs, the first is no longer current."""
+        """Record the first result of a read; if a later result differs, the first one is out of date."""
         self.seen.setdefault(read, sha1(found, usedforsecurity=False).hexdigest().encode())

@@ -1,17 +1,18 @@
-"""The keys of an index on Redis, and their values; `schema/redis.md` has the same as a page.
+"""The keys of an index on Redis and their values; `schema/redis.md` documents them too.
 
 | key, after the index's prefix and a colon | type | contents |
 |---|---|---|
-| `record` | hash | the record's parts; `documents`, their number; `job:<token>` |
+| `record` | hash | the record's parts; `documents`, the number of documents; `job:<token>` |
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
-| `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
+| `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each listed document |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
-| `orphans` | sorted set, by the server's ms | fingerprint (8), from format 2 on key (8), that a document left; its id |
-| `identity` | string | copy of the record's `identity`: queries read it with their buckets; older indexes lack both |
-| `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
+| `orphans` | sorted set, scored by server time in ms | fingerprint (8) and key (8) that a document left, and its id |
+| `identity` | string | copy of the record's `identity`, which queries read with buckets; older indexes have neither |
+| `writers` | sorted set, scored by server time in µs | name of a process (8), with its last acknowledged write |
 
-All numbers are big-endian. From format 2 on a register has sketch (8) and key (8). In an index with a TTL it ends with
-the server's ms at which it expires (8). A bucket is a string, because a Redis set takes twice the bytes and read time.
+All numbers are big-endian. Since format 2, a register also has a sketch (8) and a key (8), and an orphan has a key. In
+an index with a TTL, a register ends with the server time in ms at which it expires (8). A bucket is a string, because a
+Redis set takes twice the memory and read time.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, Record
 
-SHARDS = 1 << 16  # of listings, and of registers: on disk
+SHARDS = 1 << 16  # on disk: the number of shards of listings, and of registers
 _SHARD_BYTES = 2
-# Registers by size: fingerprint, first seen; from format 2 on sketch, key; with a TTL the time at which they expire.
+# How registers of each size are packed: fingerprint and first seen; since format 2, sketch and key; with a TTL, the
+# time of expiry.
 _PACKINGS = {one.size: one for one in map(Struct, (">QQ", ">QQ8x", ">QQQQ", ">QQQQ8x"))}
 _FEW_ROWS = 40
 
@@ -45,7 +47,7 @@ class Keys:
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
-        # The patterns by which SCAN finds the keys of rows, and their types. A prefix does not contain special ones.
+        # The patterns by which SCAN finds the keys of rows, and their types. A prefix contains no special characters.
         buckets, listings, registers = self.buckets + b"?" * PREFIX_BYTES, self.listings + b"??", self.registers
         self.rows = {buckets: b"string", listings: b"zset", registers + b"[0-9a-f]" * 4: b"hash"}
 
@@ -64,8 +66,8 @@ class Keys:
     def filed(self, record: Record, signature: Signature) -> list[bytes]:
         """Return the keys of a signature's listing and buckets.
 
-        If the index has keys, the last ones are the buckets of the signature's key, padded to the maximum number with
-        the record.
+        If the index stores keys, the list ends with the buckets of the signature's key, padded to the maximum number
+        with the key of the record.
         """
         packed = pack_fingerprint(signature.fingerprint)
         found = [self.listing(packed), *map(self.bucket, record.layout.prefixes(signature.fingerprint))]
@@ -94,7 +96,7 @@ def document_in(doc_id: bytes, register: bytes | None) -> Document | None:
 
 
 def orphan_of(orphan: bytes, *, has_signatures: bool) -> tuple[bytes, Signature]:
-    """Return the id and signature in an entry of the log of orphans; the sketch is missing, as no row depends on it."""
+    """Return the id and signature in an entry of the log of orphans, without the sketch, which no row depends on."""
     head = 2 * FINGERPRINT_BYTES if has_signatures else FINGERPRINT_BYTES
     key = int.from_bytes(orphan[FINGERPRINT_BYTES:head], "big")
     return orphan[head:], Signature(int.from_bytes(orphan[:FINGERPRINT_BYTES], "big"), 0, key)

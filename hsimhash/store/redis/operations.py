@@ -1,4 +1,4 @@
-"""From a URL to an index on Redis: open, create or drop it."""
+"""Open, create or drop an index on Redis, by its URL."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hsimhash.store.redis.scripts import CREATE, DELETE
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.store import RedisStore
 
-TTL_PART = b"ttl"  # on disk, next to the record's parts: seconds; missing without a TTL
-_CREATING_S = 1.0  # another process may be creating the same index
-_AT_ONCE = 1_000  # keys examined or deleted by one call
-_OWN_FIELDS = (*RECORD_PARTS, IDENTITY_PART, b"documents")  # each record has some of them
+TTL_PART = b"ttl"  # on disk, next to the record's parts: the TTL in seconds, if there is one
+_CREATING_S = 1.0  # how long to wait for another process that may be creating the same index
+_AT_ONCE = 1_000  # number of keys that one call examines or deletes
+_OWN_FIELDS = (*RECORD_PARTS, IDENTITY_PART, b"documents")  # every record has some of these fields
 
 
 @contextmanager
 def session_at(
     url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None, is_kept: bool = False
 ) -> Iterator[RedisSession]:
-    """Return the session of an index; it is closed after the block, with `is_kept` only if the block fails."""
+    """Return the session of an index. It is closed after the block; with `is_kept`, only if the block fails."""
     session = RedisSession(RedisAddress.parse(url), deadline_s, password)
     try:
         yield session
@@ -36,13 +36,13 @@ def session_at(
 
 
 def open_at(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
-    """Open the index at `url`; raise `IndexNotFoundError` if there is none."""
+    """Open the index at `url`; raise `IndexNotFoundError` if it does not exist."""
     with session_at(url, deadline_s=deadline_s, password=password, is_kept=True) as session:
         return opened(session)
 
 
 def create_at(url: str, record: Record, *, password: str | None = None, ttl_s: int = 0) -> RedisStore:
-    """Create an empty index at `url`; raise `IndexExistsError` if there is one. For `ttl_s` see `RedisStore`."""
+    """Create an empty index at `url`; raise `IndexExistsError` if it exists. For `ttl_s`, see `RedisStore`."""
     with session_at(url, password=password, is_kept=True) as session:
         _refuse_existing(session)
         session.identity = secrets.token_hex(16).encode()
@@ -51,16 +51,18 @@ def create_at(url: str, record: Record, *, password: str | None = None, ttl_s: i
         given = [one for pair in parts.items() for one in pair]
         if not session.write(CREATE, [session.keys.dropping], given):
             _refuse_existing(session)
-            raise IndexExistsError(f"the key {session.keys.record.decode()} is not an index's; choose another prefix")
+            raise IndexExistsError(
+                f"the key {session.keys.record.decode()} does not belong to an index; choose another prefix"
+            )
         return RedisStore(session, record, ttl_s=ttl_s)
 
 
 def _refuse_existing(session: RedisSession) -> None:
-    """Raise `IndexExistsError` if there is an index or a part of one."""
+    """Raise `IndexExistsError` if an index or a part of an index exists."""
     until_s = time.monotonic() + _CREATING_S
     while _is_anything_there(session):
         if session.call("HEXISTS", session.keys.record, RECORD_PARTS[0]):
-            raise IndexExistsError(f"there is an index at {session.url} already; open it, or choose another prefix")
+            raise IndexExistsError(f"an index already exists at {session.url}; open it, or choose another prefix")
         if time.monotonic() > until_s:
             raise IndexExistsError(_half(session.url))
         time.sleep(0.1)
@@ -68,8 +70,8 @@ def _refuse_existing(session: RedisSession) -> None:
 
 def _half(url: str) -> str:
     return (
-        f"parts of an index are at {url}: creating or dropping it was interrupted, or Redis lost its data; "
-        f"delete them with 'hsimhash drop-table'"
+        f"incomplete index at {url}: creating or dropping it was interrupted, or Redis lost its data; "
+        f"delete it with 'hsimhash drop-table'"
     )
 
 
@@ -78,12 +80,12 @@ def _is_anything_there(session: RedisSession) -> bool:
         return True
     if any(value is not None for value in session.call("HMGET", session.keys.record, *_OWN_FIELDS)):
         return True
-    # Examining a million keys of a server takes about a second. Mostly none has the prefix, so one walk is enough.
+    # Examining a million keys takes about a second. Usually none of them has the prefix, so one walk is enough.
     return any(_keys(session, session.keys.head + b"*")) and any(_rows(session))
 
 
 def _rows(session: RedisSession) -> Iterator[list[bytes]]:
-    """Yield the keys of buckets, listings and registers, but not other keys that begin with the prefix."""
+    """Yield the keys of buckets, listings and registers, but not other keys that start with the prefix."""
     for pattern, kind in session.keys.rows.items():
         yield from _keys(session, pattern, b"TYPE", kind)
 
@@ -111,7 +113,8 @@ def opened(session: RedisSession) -> RedisStore:
         raise
     except (KeyError, ValueError) as error:
         raise CorruptionError(
-            f"the record of {session.url} is damaged: {error}; restore a backup, or drop it with 'hsimhash drop-table'"
+            f"the record of {session.url} is damaged: {error}; restore a backup, or delete the index with 'hsimhash "
+            f"drop-table'"
         ) from error
     record = record.learn_lists(lambda name: session.call("HGET", session.keys.record, name), session.url)
     if IDENTITY_PART not in parts:
@@ -119,30 +122,30 @@ def opened(session: RedisSession) -> RedisStore:
     session.identity = parts.get(IDENTITY_PART, b"")
     if (session.call("GET", session.keys.identity) or b"") != session.identity:
         raise CorruptionError(
-            f"part of the index at {session.url} is gone: dropping it was interrupted, or Redis lost its data; "
-            f"drop it with 'hsimhash drop-table', and ingest the documents again"
+            f"part of the index at {session.url} is missing: dropping it was interrupted, or Redis lost its data; "
+            f"delete the index with 'hsimhash drop-table', and ingest the documents again"
         )
     return RedisStore(session, record, ttl_s=ttl_s)
 
 
 def refuse_no_index(url: str, password: str | None = None) -> None:
-    """Raise `IndexNotFoundError` if there is no index, not even a partly dropped one."""
+    """Raise `IndexNotFoundError` if there is no index, not even a partially dropped one."""
     with session_at(url, password=password) as session:
         if not _is_anything_there(session):
             raise _not_found(url)
 
 
 def _not_found(url: str) -> IndexNotFoundError:
-    return IndexNotFoundError(f"no index at {url}: there is none with that prefix; " + CREATE_ONE)
+    return IndexNotFoundError(f"no index at {url}: the server does not have an index with this prefix; " + CREATE_ONE)
 
 
 def drop_at(url: str, password: str | None = None) -> None:
-    """Delete an index, or the remains of one, even if it is damaged; unrelated keys with the prefix stay."""
+    """Delete an index, even if it is damaged or incomplete; unrelated keys with the prefix stay."""
     with session_at(url, password=password) as session:
         keys = session.keys
         session.call("SET", keys.dropping, b"")  # from here on, no index can be created
         session.call("UNLINK", keys.record, keys.identity, keys.writers, keys.orphans)  # from here on, nobody can write
         for found in _rows(session):
             if not session.read(DELETE, [keys.identity, *found], []):
-                break  # another process has finished this drop and created an index since
+                break  # another process has finished this drop and created a new index
         session.call("UNLINK", keys.dropping)

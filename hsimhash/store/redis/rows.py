@@ -26,18 +26,18 @@ class RedisLimits:
     """Limits of a single call, during which the server does nothing else, and how long leftovers of documents stay.
 
     Args:
-        batch_keys: Keys of a script that writes; they take about 5 ms.
-        buckets: Buckets read by one call.
-        documents: Documents read by one call.
-        first_documents: Documents of each fingerprint read at first.
-        shards: Shards examined by one call that reads about `documents` entries of listings or registers.
-        ranged_buckets: A range with more possible buckets is read from the listings, not bucket by bucket.
-        left_s: Seconds that a document stays listed at its old fingerprint; queries must be shorter.
-        claims: Claims decided at once; fewer if others change what was read.
-        claim_s: Seconds for which a claim is retried.
-        tidy_s: Minimum seconds between two collections by the writes of a store.
-        tidy_orphans: Maximum number of orphans that such a collection handles.
-        tidy_shards: Shards of registers that it examines for expired documents, with a TTL.
+        batch_keys: Maximum number of keys in a script that writes; that many take about 5 ms.
+        buckets: Maximum number of buckets that a call reads.
+        documents: Maximum number of documents that a call reads.
+        first_documents: Number of documents to read at first for each fingerprint.
+        shards: Maximum number of shards in a call that reads about `documents` entries of listings or registers.
+        ranged_buckets: A range with more possible buckets than this is read from the listings, not bucket by bucket.
+        left_s: How long a document stays listed under its old fingerprint, in seconds; queries must be shorter.
+        claims: Maximum number of claims decided at once; fewer if others change what was read.
+        claim_s: How long a claim is retried, in seconds.
+        tidy_s: Minimum time between two collections of leftovers that a store's writes trigger, in seconds.
+        tidy_orphans: Maximum number of orphans in such a collection.
+        tidy_shards: Number of register shards that such a collection examines for expired documents, with a TTL.
     """
 
     batch_keys: int = 4_000
@@ -60,7 +60,7 @@ REDIS_LIMITS = RedisLimits()
 class RedisRows:
     """Writes to the index of a session; see `Store`.
 
-    `ttl_s` is the number of seconds after its last insert at which a document expires; 0: never.
+    A document expires `ttl_s` seconds after its last insert, or never if that is 0.
     """
 
     def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, ttl_s: int) -> None:
@@ -79,7 +79,7 @@ class RedisRows:
     def add(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, mark: Mark | None = None
     ) -> int:
-        """Add documents with distinct ids, and a mark with the last of them; return how many changed."""
+        """Add documents with distinct ids, and a mark with the last documents; return how many changed."""
         changed, count = 0, self.batch_documents
         for start in range(0, max(len(doc_ids), 1), count):
             part, is_last = slice(start, start + count), start + count >= len(doc_ids)
@@ -89,7 +89,7 @@ class RedisRows:
     def add_if_unchanged(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, seen: Mapping[Checked, bytes]
     ) -> bool:
-        """Add a batch of documents if all that was read still has the same SHA-1; return whether it was added."""
+        """Add a batch of documents if everything in `seen` still has the same SHA-1; return whether it was added."""
         return self._add(doc_ids, signatures, first_seen, seen=seen) >= 0
 
     def _add(
@@ -131,7 +131,7 @@ class RedisRows:
         return keys, [one for pair in zip(doc_ids, values, strict=True) for one in pair]
 
     def _buckets_of_keys(self, signatures: Signatures) -> list[bytes]:
-        """Return the keys of the buckets for documents' keys, each padded to the maximum number; see `Keys.filed`."""
+        """Return the buckets for documents' keys, padded to the maximum number per document; see `Keys.filed`."""
         parts = signatures.key_parts.ravel()
         prefixes = fingerprint_bytes(key_numbers(parts))[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
         named = zip(parts.tolist(), _items(_headed(self.keys.buckets, prefixes)), strict=True)
@@ -147,7 +147,7 @@ class RedisRows:
         return removed
 
     def tidy(self) -> None:
-        """Collect some leftovers, unless that was done a moment ago."""
+        """Collect some leftovers, unless that has just been done."""
         if time.monotonic() - self._tidied_s < self.limits.tidy_s:
             return
         self._tidied_s = time.monotonic()
@@ -163,7 +163,7 @@ class RedisRows:
                 return
 
     def forget(self) -> None:
-        """Remove all expired documents; their leftovers are collected like those of others."""
+        """Remove all expired documents; their leftovers are collected like those of other documents."""
         for start in range(0, SHARDS if self.ttl_ms else 0, self.limits.tidy_shards):
             self._forget(start, min(start + self.limits.tidy_shards, SHARDS))
 
@@ -171,7 +171,7 @@ class RedisRows:
         self.session.write(FORGET, [self.keys.orphans], [shard, stop, self.keys.registers])
 
     def collected(self) -> Iterator[tuple[int, int]]:
-        """Collect what is old enough in batches; yield the number of entries read and rows deleted of each."""
+        """Collect old leftovers in batches; yield how many entries were read and rows deleted in each batch."""
         while True:
             oldest = self.session.server_ms() - round(1_000 * self.limits.left_s)
             command = ("ZRANGEBYSCORE", self.keys.orphans, b"-inf", oldest, b"LIMIT", 0, self.batch_documents)
@@ -191,7 +191,7 @@ class RedisRows:
 
 
 def _headed(head: bytes, tails: Uint8s) -> Uint8s:
-    """Return tails of shape (n, bytes), each with the same head before it."""
+    """Return tails of shape (n, bytes) with the same head in front of each."""
     heads = np.broadcast_to(np.frombuffer(head, np.uint8), (len(tails), len(head)))
     return np.concatenate([heads, tails], axis=1)
 

@@ -1,28 +1,30 @@
-"""The Lua scripts that Redis runs, each as one step: readers never see half of it, and a kill never leaves half of it.
+"""The Lua scripts that Redis runs.
+
+Redis runs each script as one step: readers never see only a part of its effects, and a kill never leaves only a part.
 
 Invariants:
 
-1. A fingerprint is listed, by any document, if and only if it is in its bucket of every drawer. So the buckets of a
-   listed fingerprint need not be read, and an unlisted one is appended to its buckets without a search.
-2. A register with fingerprint F and key K implies that F lists its document and is in the bucket of each part of K; in
-   format 2 K is its only part.
-3. A document that leaves F by a move or a removal stays listed there, and in the log of orphans with the server's time.
-   Once that time is longer ago than any query can take, `collect` unlists it unless its register has F again. So a
-   query that reads buckets, and then documents, never misses one that moves meanwhile: it finds it at its old or new
-   fingerprint.
+1. A fingerprint has a listed document if and only if it is in its bucket in every drawer. So the buckets of a listed
+   fingerprint need not be read, and an unlisted fingerprint is appended to its buckets without a search.
+2. If a register has fingerprint F and key K, the document is listed under F, and F is in the bucket of each part of K.
+   In format 2, K has a single part.
+3. A document that moves away from F or is removed stays listed under F, and is logged in `orphans` with the server's
+   time. Once that is longer ago than any query can take, `collect` removes the listing, unless the register has F
+   again. So a query that reads buckets, and then documents, never misses a document that moves in between: it finds the
+   document under its old or new fingerprint.
 
 Every script that writes receives a time on the server's clock after which it does nothing. So a call that its client no
-longer waits for cannot overwrite what the client has written since.
+longer waits for cannot overwrite the client's later writes.
 
-It also does nothing if the index is not the one that its caller opened (GONE, ANEW), or if the server went back to an
-older state than the caller's last acknowledged write (BACK): `writers` keeps the time of each caller's last one.
+It also does nothing if the index is not the one that its caller opened (GONE, ANEW), or if the server has lost the
+caller's last acknowledged write (BACK). `writers` keeps the time of each caller's last acknowledged write.
 
-A claim is an `ADD` that writes nothing unless everything that its caller read to find nothing near is unchanged. So the
-effect is as if the caller had read it all in the same step in which it writes. If near documents are claimed at the
-same time, one is new: every later caller finds a bucket, a listing or a register changed, and reads again.
+A claim is an `ADD` that writes only if everything that its caller read is unchanged. The effect is the same as if the
+caller had read everything in the step that writes. If near documents are claimed at the same time, exactly one is new:
+every later caller finds that a bucket, a listing or a register has changed, and reads again.
 
-In an index with a TTL each register ends with the server's time, in ms, at which it expires; each insert renews that
-time. Expired documents are not read, and count as new when they are added; `FORGET` removes them.
+In an index with a TTL, each register ends with the server time in ms at which it expires, and each insert renews that
+time. Expired documents are not read, and count as new when they are added again; `FORGET` removes them.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ if now > tonumber(ARGV[1]) then return redis.error_reply('LATE the time for this
 local function is_over(register, ttl) return ttl > 0 and struct.unpack('>I8', sub(register, -8)) <= now end
 """
 
-# For scripts that write. KEYS[1] is the record, KEYS[2] the identity. ARGV: time, identity of the index that the caller
-# opened (layout and profile if it does not have one), the caller's name, the time of its last acknowledged write in µs,
-# or 0.
+# For scripts that write. KEYS[1] is the record, and KEYS[2] is the identity. The first four ARGV of every write are:
+# the time after which the script does nothing; the identity of the index that the caller opened (layout and profile if
+# it does not have an identity); the caller's name; the time of its last acknowledged write in µs, or 0.
 _SAME = """
 local held = call('GET', KEYS[2])
 if not held then
@@ -50,7 +52,8 @@ end
 if held ~= ARGV[2] then return redis.error_reply(held == '' and 'GONE the index' or 'ANEW the index') end
 """
 
-# For scripts whose writes are acknowledged. KEYS[3] is the writers. A reply to be noted is a table.
+# For scripts whose writes are acknowledged. KEYS[3] is `writers`. `note` returns a table with the result and the time
+# of the write, which the caller keeps.
 _NOTED = """
 local noted = tonumber(ARGV[4])
 if noted > 0 and tonumber(call('ZSCORE', KEYS[3], ARGV[3]) or 0) < noted then
@@ -93,8 +96,8 @@ local function is_listed(key, fp)
 end
 """
 
-# `ADD` uses this to repeat what a claim read with `DOCUMENTS`. `each` receives the ids listed for a fingerprint and
-# their registers from `register`, whose keys begin with `head`.
+# `DOCUMENTS` reads with this function, and `ADD` uses it to repeat what a claim read. `each` receives every id listed
+# under a fingerprint, and its register from `register`. The keys of registers start with `head`.
 _LISTING = """
 local function each_listed(key, fp, after, most, head, register, each)
   local start = after == '' and '[' .. fp or '(' .. fp .. after
@@ -106,7 +109,7 @@ local function each_listed(key, fp, after, most, head, register, each)
 end
 """
 
-# For scripts that read: ARGV[1] is whether registers may be expired.
+# For scripts that read. ARGV[1] is whether registers may be expired.
 _READ = """
 local is_timed, now = ARGV[1] == '1', redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -116,8 +119,8 @@ local function read(key, id)
 end
 """
 
-# For scripts that walk shards. `work` receives the existing ones in turn until it returns a number, which is then
-# returned; otherwise the end is. One command finds out that none of 256 exists.
+# For scripts that walk shards. `each` passes the existing shards to `work` in turn until `work` returns a number. It
+# returns that number, or the end of the range. A single command checks whether any of 256 shards exists.
 _SHARDS = """
 local function listing(shard) return ARGV[1] .. string.char(math.floor(shard / 256), shard % 256) end
 local function register(shard) return string.format('%s%04x', ARGV[#ARGV], shard) end
@@ -148,12 +151,12 @@ def _script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: record, identity, writers, orphans; for each document its register, its listing, the buckets of the drawers and
-# those of its key (padded with the record); for each read its key.
-# ARGV: the four of every write; mark's field or '', its count, number of drawers, number of buckets of a key, TTL in ms
-# or 0; what the keys of registers begin with, number of reads; for each read its kind, three arguments and the SHA-1 of
-# its result; for each document its id and its register, without the time at which it expires.
-# Returns how many documents changed, or -1 if a read has another result now and nothing was written.
+# KEYS: record, identity, writers, orphans; per document, its register, its listing, the buckets of the drawers, and the
+# buckets of its key (padded with the record); per read, its key.
+# ARGV: the four of every write; the mark's field or '', its count, the number of drawers, the number of buckets per
+# key, the TTL in ms or 0, the start of the keys of registers, the number of reads; per read, its kind, three arguments,
+# and the SHA-1 of its result; per document, its id, and its register without the time of expiry.
+# Returns how many documents changed, or -1 if a read now has another result, so that nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -215,8 +218,9 @@ return note(changed)
 """
 )
 
-# KEYS: record, identity, writers, orphans; for each document its register.
-# ARGV: the four of every write; "first seen before" or '', TTL in ms or 0; for each document its id.
+# KEYS: record, identity, writers, orphans; per document, its register.
+# ARGV: the four of every write; the time before which documents must be first seen or '', the TTL in ms or 0; per
+# document, its id.
 REMOVE = _script(
     _NOW
     + _SAME
@@ -228,7 +232,7 @@ for a = 7, #ARGV do
   local old = call('HGET', key, id)
   if old and before then for b = 9, 16 do seen = seen * 256 + string.byte(old, b) end end
   if old and (not before or seen < before) then
-    call('HDEL', key, id)  -- first: a full server takes other writes only behind one that frees memory
+    call('HDEL', key, id)  -- first, because a full server accepts other writes only after one that frees memory
     call('ZADD', KEYS[4], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
     gone = gone + 1
     if is_over(old, tonumber(ARGV[6])) then over = over + 1 end
@@ -240,8 +244,8 @@ return note(gone - over)
 """
 )
 
-# KEYS: record, identity, orphans. ARGV: the four of every write; the first shard of registers, the one to stop before,
-# what their keys begin with.
+# KEYS: record, identity, orphans.
+# ARGV: the four of every write; the first shard of registers, the shard to stop before, the start of their keys.
 # Removes expired documents from an index with a TTL.
 FORGET = _script(
     _NOW
@@ -262,9 +266,10 @@ end)
 """
 )
 
-# KEYS: record, identity, orphans; for each orphan its register, its listing, the buckets of the drawers and those of
-# its key (padded with the record). ARGV: the four of every write; minimum age in ms, number of drawers, number of
-# buckets of a key; for each orphan its id and its entry.
+# KEYS: record, identity, orphans; per orphan, its register, its listing, the buckets of the drawers, and the buckets of
+# its key (padded with the record).
+# ARGV: the four of every write; the minimum age in ms, the number of drawers, the number of buckets per key; per
+# orphan, its id and its entry.
 COLLECT = _script(
     _NOW
     + _SAME
@@ -292,7 +297,8 @@ return deleted
 """
 )
 
-# KEYS: record, identity, writers. ARGV: the four of every write; age in ms. Removes writers without a write since then.
+# KEYS: record, identity, writers. ARGV: the four of every write; an age in ms. Removes writers whose last write is
+# older.
 FORGET_WRITERS = _script(
     _NOW
     + _SAME
@@ -301,8 +307,9 @@ return call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 1000 * (now - tonumber(ARGV[5])
 """
 )
 
-# KEYS: record, identity, a register, its listing, buckets of the drawers, and those of its key. ARGV: the four of every
-# write; id, register as it was read. Completes what a register implies, unless it has been written since.
+# KEYS: record, identity, a register, its listing, the buckets of the drawers, the buckets of its key.
+# ARGV: the four of every write; the id, the register as it was read.
+# Writes the listing and the rows that a register requires, unless the register has changed since it was read.
 COMPLETE = _script(
     _NOW
     + _SAME
@@ -317,8 +324,8 @@ return 1
 """
 )
 
-# KEYS: record, identity, a bucket, the listing of the fingerprint to remove from it. ARGV: the four of every write; the
-# fingerprint, and whether to remove it even if it is listed.
+# KEYS: record, identity, a bucket, the listing of the fingerprint to remove from the bucket.
+# ARGV: the four of every write; the fingerprint, and whether to remove it even if it is listed.
 UNFILE = _script(
     _NOW
     + _SAME
@@ -329,8 +336,9 @@ return 0
 """
 )
 
-# KEYS: record, identity, orphans. ARGV: the four of every write; a listing or '', the number to add to the record's
-# count of documents. Logs a wrong listing; corrects the count.
+# KEYS: record, identity, orphans.
+# ARGV: the four of every write; a listing or '', the number to add to the record's count of documents.
+# Logs a wrong listing as an orphan, and corrects the count.
 CORRECT = _script(
     _NOW
     + _SAME
@@ -341,12 +349,12 @@ return 1
 """
 )
 
-# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the record. Creates
-# the index unless one, or a part of one, exists.
+# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the record.
+# Creates the index unless an index, or a part of an index, exists.
 CREATE = _script(
     _NOW
     + """
-if call('GET', KEYS[2]) == ARGV[2] then return 1 end  -- a copy of this call, whose reply was lost
+if call('GET', KEYS[2]) == ARGV[2] then return 1 end  -- this call was sent before, and its reply was lost
 if call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then return 0 end
 call('SET', KEYS[2], ARGV[2])
 call('HSET', KEYS[1], unpack(ARGV, 5))
@@ -354,14 +362,14 @@ return 1
 """
 )
 
-# KEYS: identity; keys of rows. Deletes them unless an index exists again; returns whether it did.
+# KEYS: identity; keys of rows. Deletes the rows unless an index exists again; returns whether it deleted them.
 DELETE = _script("""
 if redis.call('EXISTS', KEYS[1]) > 0 then return 0 end
 redis.call('UNLINK', unpack(KEYS, 2))
 return 1
 """)
 
-# KEYS: for each id the hash of its register. ARGV: whether registers may be expired; ids.
+# KEYS: per id, the hash that holds its register. ARGV: whether registers may be expired; the ids.
 LOOKUP = _script(
     _READ
     + """
@@ -371,10 +379,10 @@ return found
 """
 )
 
-# KEYS: for each fingerprint its listing. ARGV: whether registers may be expired; what the keys of registers begin with;
-# for each fingerprint itself, the id after which to begin or '', and the maximum number of ids. Returns for each
-# fingerprint ids and registers alternately. The keys of registers are built here from the ids found, which saves a
-# round trip and is possible because one server has them all.
+# KEYS: per fingerprint, its listing. ARGV: whether registers may be expired, the start of the keys of registers; per
+# fingerprint, the fingerprint, the id after which to start or '', and the maximum number of ids.
+# Returns a list of alternating ids and registers per fingerprint. The script builds the keys of registers from the ids
+# that it finds. This saves a round trip, and is possible because one server has all keys.
 DOCUMENTS = _script(
     _READ
     + _LISTING
@@ -392,16 +400,17 @@ return found
 """
 )
 
-# KEYS: the identity, then buckets. ARGV: number of bytes of each. Returns the identity, and the buckets' first bytes.
+# KEYS: the identity, then buckets. ARGV: the number of bytes to read from each bucket. Returns the identity, and the
+# first bytes of each bucket.
 BEGINNINGS = _script("""
 local found = {redis.call('GET', KEYS[1])}
 for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) end
 return found
 """)
 
-# The last four read a range of shards, one by one, and stop once they have enough; they build the keys.
-# ARGV: what the keys of listings begin with; the first shard, and the one to stop before; the maximum number; where to
-# begin in the first listing. Returns the shard in which it stopped, and the contents of the listings.
+# The last four scripts read a range of shards, one by one, and stop once they have enough. They build the keys.
+# ARGV: the start of the keys of listings; the first shard, and the shard to stop before; the maximum number of results;
+# where to start in the first listing. Returns the shard in which it stopped, and the contents of the listings.
 LISTED = _script(
     _SHARDS
     + """
@@ -416,7 +425,7 @@ return {place, found}
 """
 )
 
-# ARGV: as above, without the last. Returns the shard after the last one read, and distinct fingerprints.
+# ARGV: as for `LISTED`, without the last one. Returns the shard after the last one read, and distinct fingerprints.
 FINGERPRINTS = _script(
     _SHARDS
     + """
@@ -440,8 +449,8 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as above, then what the keys of registers begin with. Returns the shard after the last one read, and the
-# fingerprint of each register.
+# ARGV: as for `FINGERPRINTS`, then the start of the keys of registers. Returns the shard after the last one read, and
+# the fingerprint of each register.
 REGISTERED = _script(
     _SHARDS
     + """
@@ -457,8 +466,8 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as above. Returns the shard after the last one read, how many registers were read, and ids and values of those
-# whose documents are not listed under the register's fingerprint.
+# ARGV: as for `REGISTERED`. Returns the shard after the last one read, how many registers were read, and the ids and
+# values of the registers whose documents are not listed under the register's fingerprint.
 UNLISTED = _script(
     _SHARDS
     + """

@@ -1,6 +1,6 @@
 """Facts that a Redis server reports: its version, memory, role and persistence.
 
-INFO and CONFIG are often forbidden to users, or renamed; only these facts need them.
+Servers often forbid or rename INFO and CONFIG, so nothing else depends on these commands.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 
 
 def info_of(session: RedisSession) -> dict[str, str]:
-    """Return the fields of INFO by name; empty if the server refuses."""
+    """Return the fields of INFO by name, or no fields if the server rejects the command."""
     try:
         lines = session.call("INFO").decode(errors="replace").splitlines()
     except StoreUnavailableError as error:
@@ -24,7 +24,7 @@ def info_of(session: RedisSession) -> dict[str, str]:
 
 
 def config_of(session: RedisSession, name: str) -> str | None:
-    """Return a setting of the server, or None if it refuses."""
+    """Return a setting of the server, or None if the server does not report it."""
     try:
         found = session.call("CONFIG", "GET", name)
     except HsimhashError:
@@ -48,7 +48,7 @@ def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) ->
 
 
 def server_facts(session: RedisSession) -> dict[str, str | int]:
-    """Return facts for `describe`; bytes include everything that the server holds."""
+    """Return facts for `describe`; byte counts include everything on the server."""
     info = info_of(session)
     return {
         "server": f"{session.address.place}, Redis {info.get('redis_version', UNKNOWN)}, {info.get('role', UNKNOWN)}",

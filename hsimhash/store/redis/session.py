@@ -1,10 +1,10 @@
 """An open index on Redis: its connections, and calls that are retried until a deadline.
 
-A call is one command: a read, or a script. If its reply was lost, it is sent again on another connection. A script has
-the same effect when it runs twice, and the second run does not count the changes of the first. A script that writes
-contains the time, on the server's clock, at which its sender gives up waiting, so a copy that timed out cannot run
-after later writes. It also contains the identity of the index that its sender opened, and the time of its sender's last
-acknowledged write. So nothing is written into another index, into a dropped one, or after a server has lost that write.
+A call is one command: a read, or a script. If the reply is lost, the call is sent again on another connection. A script
+has the same effect when it runs twice, and the second run does not count the changes of the first. A script that writes
+receives the server time at which its sender stops waiting, so a call that timed out cannot run after later writes. It
+also receives the identity of the index that its sender opened, and the time of the sender's last acknowledged write. So
+nothing is written into another index, into a dropped index, or after a server has lost that write.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from hsimhash.store.redis.scripts import Script
 if TYPE_CHECKING:
     import redis
 
-FORGOTTEN_S = 86_400  # time after its last write at which the server forgets a writer
-_CHECKED_S = FORGOTTEN_S / 2  # time after which the sender no longer checks that the write still exists
-_Word = bytes | str | int  # of a command
+FORGOTTEN_S = 86_400  # how long after its last write the server forgets a writer
+_CHECKED_S = FORGOTTEN_S / 2  # how long after its last write a sender checks that the write still exists
+_Word = bytes | str | int  # a word in a command
 
 _PASSWORD_CHARS = 4_096  # maximum length of the first line of the password file
-_PASSING = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN")  # errors that end by themselves
+_PASSING = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN")  # temporary errors
 
 
 class RedisSession:
@@ -68,24 +68,24 @@ class RedisSession:
         self._behind_ms: float | None = None  # lower bound of how far this clock is behind the server's
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
-        """Return the reply to a command, retried until the deadline or until a time of the monotonic clock.
+        """Send a command and return the reply; retry until the deadline, or until `until_s` on the monotonic clock.
 
         Raises:
-            StoreTimeoutError: That time came.
-            StoreUnavailableError: The deadline passed, or a retry would not help.
+            StoreTimeoutError: `until_s` has passed.
+            StoreUnavailableError: The deadline has passed, or a retry would not help.
         """
         return self._tried(command, None, until_s)
 
     def read(
         self, script: Script, keys: Sequence[bytes], given: Sequence[bytes | int], until_s: float = math.inf
     ) -> Any:
-        """Return the result of a reading script for keys and arguments; see `call`."""
+        """Run a script that reads, with keys and arguments, and return its result; see `call`."""
         return self._tried(("EVALSHA", script.sha, len(keys), *keys, *given), script, until_s)
 
     def write(self, script: Script, keys: Sequence[bytes], given: Sequence[_Word]) -> Any:
-        """Return the result of a writing script for keys and arguments; see `call` and the module.
+        """Run a script that writes, with keys and arguments, and return its result; see `call`.
 
-        The record and the identity are added before its keys.
+        The keys of the record and the identity are put before the given keys.
 
         Raises:
             IndexNotFoundError: The index is not the one that was opened; nothing was written.
@@ -111,7 +111,7 @@ class RedisSession:
         return int(seconds) * 1_000 + int(micros) // 1_000
 
     def _tried(self, command: Sequence[_Word], script: Script | None, until_s: float, late: int = 0) -> Any:
-        """Send a command until a reply comes; every write's first arguments are inserted at index `late`, unless 0."""
+        """Send a command until a reply arrives; insert the first arguments of every write at `late`, unless it is 0."""
         errors, began_s, waits = self._library.exceptions, time.monotonic(), pauses()
         while True:
             try:
@@ -127,7 +127,7 @@ class RedisSession:
             self._refuse_other(str(failed))
             pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
-                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in time") from failed
+                raise StoreTimeoutError(f"Redis at {self.address.place} did not respond in time") from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise store_error(failed, self.address, tried_s) from failed
@@ -137,29 +137,29 @@ class RedisSession:
         """Whether a retry may help."""
         errors, said = self._library.exceptions, str(error)
         if said.startswith("LATE"):
-            self._behind_ms = None  # a clock was set, or another server has taken over
+            self._behind_ms = None  # a clock was set, or another server has become the master
             return True
         if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)) or "SSL" in said:
             return False
-        if isinstance(error, errors.ReadOnlyError):  # it accepted writes before: another server is taking over
+        if isinstance(error, errors.ReadOnlyError):  # it accepted writes before, so a failover is in progress
             return bool(self.address.service or self._writer.noted())
         lost = (errors.ConnectionError, errors.TimeoutError, errors.MasterDownError, errors.TryAgainError, OSError)
         return isinstance(error, lost) or said.startswith(_PASSING)
 
     def _refuse_other(self, said: str) -> None:
-        """Raise if a script reports that the index, or its sender's last write, does not exist."""
+        """Raise an error if a script reports that the index, or its sender's last write, does not exist."""
         if said.startswith("BACK"):
-            self._writer = _Writer()  # reported once: later writes count again
+            self._writer = _Writer()  # so that the loss is reported only once
             raise CorruptionError(
                 f"{self.url}: Redis at {self.address.place} lost acknowledged writes of this process in a restart or "
-                f"failover, and did not store this one; add the documents again, and set appendonly yes and "
+                f"failover, and did not store this write; add the documents again, and set appendonly yes and "
                 f"appendfsync always"
             )
         if said.startswith(("GONE", "ANEW")):
             raise self._is_other(is_anew=said.startswith("ANEW"))
 
     def check_same(self, held: bytes | None) -> None:
-        """Raise `IndexNotFoundError` if the server's identity is not that of the index opened here."""
+        """Raise `IndexNotFoundError` if the identity on the server is not that of the opened index."""
         if (held or b"") != self.identity:
             raise self._is_other(is_anew=held is not None)
 
@@ -172,7 +172,7 @@ class RedisSession:
         return self._not_after(), self.identity or self.described, self._writer.name, self._writer.noted()
 
     def _not_after(self) -> int:
-        """Return the server's time, in ms, at which the sender of a call gives up waiting: never a later one."""
+        """Return the server time in ms at which the sender of a call stops waiting, or an earlier time."""
         if self._behind_ms is None:
             seconds, micros = self._exchange(("TIME",), math.inf)
             self._behind_ms = int(seconds) * 1_000 + int(micros) / 1_000 - time.monotonic() * 1_000
@@ -193,7 +193,7 @@ class RedisSession:
         except BaseException as error:
             errors = self._library.exceptions
             if not isinstance(error, errors.ResponseError) or isinstance(error, errors.ReadOnlyError):
-                connection.disconnect()  # a reply may be on its way; the address may lead to the new master by now
+                connection.disconnect()  # a reply may be on its way, or there may be a new master
             raise
         finally:
             pool.release(connection)
@@ -213,16 +213,16 @@ class _Writer:
         self._noted, self._at_s = 0, 0.0
 
     def note(self, noted: int) -> None:
-        """Record the server's µs of a write; the latest of concurrent threads counts."""
+        """Record the server time of a write in µs; of concurrent threads, the latest time is kept."""
         self._noted, self._at_s = max(self._noted, noted), time.monotonic()
 
     def noted(self) -> int:
-        """Return the µs of the last write that the server must still have, or 0."""
+        """Return the time in µs of the last write that the server must still have, or 0."""
         return self._noted if time.monotonic() - self._at_s < _CHECKED_S else 0
 
 
 def _packed(command: Sequence[_Word]) -> bytes:
-    """Return a command as it is sent; redis-py takes four times as long for the thousands of words of a script."""
+    """Return a command as it is sent; with the thousands of words in a script, redis-py takes four times as long."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 
@@ -237,7 +237,7 @@ def redis_library() -> ModuleType:
 
 
 def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPool:
-    """Return connections to the server of an address; none is opened yet."""
+    """Return a pool of connections to the server of an address; no connection is opened yet."""
     library: Any = redis_library()
     given = {
         "db": address.database,
@@ -259,7 +259,7 @@ def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPoo
     if address.scheme == "rediss":
         for path in filter(None, (address.ca, address.cert, address.key)):
             if not Path(path).is_file():
-                raise ValueError(f"there is no file {path}; see ca=, cert= and key= in {address}")
+                raise ValueError(f"file not found: {path}; check ca=, cert= and key= in {address}")
         given |= {
             "connection_class": library.SSLConnection,
             "ssl_cert_reqs": "required",
@@ -280,4 +280,6 @@ def _password_in(path: str) -> str:
             raise ValueError(f"its first line must have 1 to {_PASSWORD_CHARS:,} characters")
         return first.splitlines()[0]
     except (OSError, ValueError) as error:
-        raise StoreUnavailableError(f"password_file={path} cannot be read: {error}; its first line is used") from error
+        raise StoreUnavailableError(
+            f"cannot read password_file={path}: {error}; the first line of the file must be the password"
+        ) from error

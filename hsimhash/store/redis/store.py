@@ -1,9 +1,9 @@
-"""The store on Redis: everything in the memory of one server; any number of processes read and write.
+"""The store on Redis: all data is in the memory of one server, and any number of processes read and write.
 
-Every write is a script, and therefore one step (`scripts.py`); a large one is several scripts. A query is one read of
-buckets and, if anything is near, one of documents. Other writes may come between the two, but it misses nothing
-(`scripts.py` explains why) as long as it takes less time than a document stays listed at its old fingerprint.
-Durability is up to the server: see `appendonly` and `appendfsync`, and `hsimhash doctor`.
+Every write is a script, so it is one step (`scripts.py`); a large write is several scripts. A query reads buckets and
+then, if anything is near, documents. Other processes may write between the two reads, but the query misses nothing as
+long as it takes less time than a document stays listed under its old fingerprint; `scripts.py` explains why. Durability
+depends on the server: see `appendonly`, `appendfsync` and `hsimhash doctor`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from hsimhash.store.reports import (
 
 
 class RedisStore(Store):
-    """The index of a session; see the module and `Store`.
+    """The index of a session; see the module docstring and `Store`.
 
     Args:
-        session: Session of the server; closed with the store.
+        session: Session with the server; closed with the store.
         record: Record of the index.
         limits: Limits of single calls; see `RedisLimits`.
-        ttl_s: Seconds after its last insert at which a document expires; 0: never.
+        ttl_s: How many seconds after its last insert a document expires; 0: never.
     """
 
-    is_atomic = False  # a large insert is several scripts
+    is_atomic = False  # because a large insert is several scripts
 
     def __init__(
         self, session: RedisSession, record: Record, *, limits: RedisLimits = REDIS_LIMITS, ttl_s: int = 0
@@ -105,7 +105,7 @@ class RedisStore(Store):
                     return
 
     def listed(self, first: int = 0) -> Iterator[list[bytes]]:
-        """Yield fingerprint (8) and id of all listed documents from a fingerprint on, in order and in pages."""
+        """Yield pages with the fingerprint (8) and id of all listed documents, in order, starting at `first`."""
         shard, start = first >> 48, b"[" + pack_fingerprint(first)
         while shard < SHARDS:
             stop = min(shard + self.limits.shards, SHARDS)
@@ -133,7 +133,7 @@ class RedisStore(Store):
         return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; registers are sharded by a digest of their id, so the first ones are a random sample."""
+        """See `Store.crowds`. Shards depend on a digest of the id, so the first shards are a random sample."""
         shard, found = 0, list[int]()
         while shard < SHARDS and len(found) < sampled:
             stop = min(shard + self.limits.shards, SHARDS)

@@ -1,4 +1,4 @@
-"""The reads of a query: buckets, listings with their registers, registers."""
+"""The reads of a query: buckets, listings with their registers, and registers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RedisView(View):
         self._session, self._keys, self._record, self._limits = rows.session, rows.keys, rows.record, rows.limits
         self._is_timed = int(rows.ttl_ms > 0)
         self._until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self._scanned_s: float | None = None  # start of the reads whose documents are requested now
+        self._scanned_s: float | None = None  # when the reads whose documents are requested began
         self._is_confirming = False
 
     def _begin(self) -> None:
@@ -53,9 +53,9 @@ class RedisView(View):
         return replies[1:]
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """See `View.sweep`: short ranges are read bucket by bucket, long ones from the fingerprints in all listings.
+        """See `View.sweep`. Short ranges are read bucket by bucket, long ranges from the fingerprints in all listings.
 
-        Redis does not keep its keys in order; an ordered copy would take as many bytes again as the buckets themselves.
+        Redis does not keep its keys in order, and an ordered copy would take as much memory as the buckets.
         """
         self._begin()
         left, most = list[bytes](), self._limits.ranged_buckets
@@ -118,11 +118,11 @@ class RedisView(View):
         return replies
 
     def _check_age(self) -> None:
-        """Raise `StoreTimeoutError` if documents in the buckets may have moved so long ago that nothing lists them."""
+        """Raise `StoreTimeoutError` if documents may have moved so long ago that their old listings were removed."""
         if self._scanned_s is not None and time.monotonic() - self._scanned_s > 0.9 * self._limits.left_s > 0:
             raise StoreTimeoutError(
-                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, so documents that "
-                f"moved meanwhile may be missed; query fewer at once, or within fewer bits"
+                f"{self._session.url}: the query took over {0.9 * self._limits.left_s:.0f} s, so it may miss documents "
+                f"that moved in the meantime; query fewer documents at once, or use a smaller distance"
             )
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:

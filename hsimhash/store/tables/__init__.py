@@ -1,1 +1,1 @@
-"""Read-only indexes: a folder that is written once, then queried, copied and served."""
+"""Read-only indexes: a folder that is written once, and can then be queried, copied and served."""

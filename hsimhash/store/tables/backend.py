@@ -24,7 +24,7 @@ class _TablesBackend(Backend):
     name, title = "tables", "tables, read-only"
     schemes = ("tables",)
     example = "tables://relative/path"
-    # Bytes as `bench_tables` prints them, for documents with sketches and keys. Times are those of a base.
+    # Sizes are those that `bench_tables` prints for documents with sketches and keys. Times are those of a base.
     prices: Prices = replace(EMBEDDED.prices, row_bytes=8.5, document_bytes=78)
     is_embedded = True
 
@@ -32,7 +32,7 @@ class _TablesBackend(Backend):
         return folder_in(url, url.removeprefix("tables://"))
 
     def name_of(self, url: str) -> str:
-        return f"tables://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (links stay links)
+        return f"tables://{os.path.abspath(self.parse(url))}"  # noqa: PTH100 (does not resolve links)
 
     def refuse_writes(self, url: str) -> None:
         raise read_only(url)
@@ -49,10 +49,10 @@ class _TablesBackend(Backend):
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         folder = self.parse(url)
         if not (folder / MANIFEST).exists() and not own_files(folder):
-            Manifest.load(folder)  # raises: there are none
+            Manifest.load(folder)  # raises an error, because there are no tables
         if not is_sure(f"Delete the tables in {folder}?"):
             return False
-        (folder / MANIFEST).unlink(missing_ok=True)  # first: from here on there are no tables
+        (folder / MANIFEST).unlink(missing_ok=True)  # first, because without this file there are no tables
         remove_files(folder)
         with suppress(OSError):
             folder.rmdir()
@@ -79,7 +79,7 @@ class _TablesBackend(Backend):
         if capability is BacksUp:
             return Instead("tables never change; copy the folder:", [f"cp -r {folder} {target or 'COPY'}"])
         if capability is Compacts:
-            return Instead("tables never change, and have no free space")
+            return Instead("tables never change, so they do not have free space")
         return super().instead(capability, url, target)
 
 

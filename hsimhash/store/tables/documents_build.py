@@ -1,4 +1,4 @@
-"""Write the documents of a part of tables from sorted runs, in bounded memory."""
+"""Write the documents of a part in a folder of tables from sorted runs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hsimhash.store.runs import Run, document_order, listing_ranges, signatures_
 from hsimhash.store.tables.documents_file import DocumentsName
 from hsimhash.store.tables.documents_format import BUCKET_DOCUMENTS, NUMBER, DocumentsHeader
 
-_CHECKED_BYTES = 1 << 22  # bytes read at a time for checksums
+_CHECKED_BYTES = 1 << 22  # number of bytes read at a time for checksums
 
 
 def build_documents(
@@ -31,10 +31,11 @@ def build_documents(
 
     Args:
         path: Path of the file.
-        runs: Runs of documents of one kind, with their `keep`; the call adds files to them.
+        runs: Runs with documents of one kind, and with their `keep`; this function adds files to them.
         fingerprints: Number of distinct fingerprints of the kept documents.
         at_once: Approximate number of documents in memory.
-        advance: Called repeatedly with the number of documents written since the last call; an exception ends the work.
+        advance: Called repeatedly with the number of documents written since the last call; an exception stops the
+            work.
     """
     kept = [run.read("keep", np.bool_, 0, run.size) for run in runs]
     documents = sum(int(np.count_nonzero(one)) for one in kept)
@@ -55,7 +56,7 @@ def _id_bytes(run: Run, keep: NDArray[np.bool_]) -> int:
 
 
 class _InOrder(NamedTuple):
-    """Documents in order, and for each the number of its run and its position in that run."""
+    """Documents in order, with the number of each one's run and its position in that run."""
 
     fingerprints: Uint64s
     records: NDArray[np.void]
@@ -65,7 +66,7 @@ class _InOrder(NamedTuple):
 
 
 class _Writer:
-    """One file that is being written, section by section."""
+    """Writes one file, section by section."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class _Writer:
                 yield _InOrder(fingerprints[order], records[order], own, runs[order], places[order])
 
     def _put_buckets(self, numbers: list[NDArray[np.uint32]]) -> None:
-        """Write the numbers of documents by the digest of their ids, and the start of each bucket."""
+        """Write the numbers of documents in order of their ids' digests, and the start of each bucket."""
         shift = 64 - self.header.bucket_bits
         ranges = max(1, 1 << min(self.header.bucket_bits, (self.header.documents // self.at_once).bit_length()))
         written = 0

@@ -1,4 +1,4 @@
-"""Read the documents of a part of tables: by fingerprint, by id, and all in order."""
+"""Read the documents of a part in a folder of tables: by fingerprint, by id, or all in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAIR = Struct("<II")
 
 
 class DocumentsName(NamedTuple):
-    """The description of a file of documents in `tables.json`: name, number of documents, CRC-32 of its header."""
+    """The description of a documents file in `tables.json`: its name, number of documents, and header's CRC-32."""
 
     file: str
     documents: int
@@ -61,7 +61,7 @@ class DocumentsFile:
         base: Base of the part, which has the fingerprints.
 
     Raises:
-        DamagedBaseError: It is not the file that `tables.json` names, or its header or checksums are damaged.
+        DamagedBaseError: `tables.json` names another file, or the header or the checksums are damaged.
         FileNotFoundError: The file does not exist.
     """
 
@@ -95,7 +95,7 @@ class DocumentsFile:
     # One fingerprint or id.
 
     def bounds(self, place: int) -> tuple[int, int]:
-        """Return the half-open range of documents whose fingerprint is at a position of the base."""
+        """Return the half-open range of documents whose fingerprint is at a position in the base."""
         at = self._starts_at + place * NUMBER.itemsize
         self.blocks.verify_bytes(at, at + 2 * NUMBER.itemsize)
         found: tuple[int, int] = _PAIR.unpack_from(self._content, at)
@@ -130,7 +130,7 @@ class DocumentsFile:
         place = bisect_right(_Verified(self), number) - 1
         return int(self.base.part(self.base.drawers[0], place, place + 1)[0])
 
-    # Many.
+    # Many fingerprints or ids.
 
     def bounds_of(self, places: Int64s) -> tuple[Int64s, Int64s]:
         """Run `bounds` for many positions."""
@@ -138,7 +138,7 @@ class DocumentsFile:
         return self.starts[places].astype(np.int64), self.starts[places + 1].astype(np.int64)
 
     def columns(self, numbers: Int64s) -> FiledColumns:
-        """Return documents, with 0 as each fingerprint."""
+        """Return documents as columns. Their fingerprints are not read, and are 0."""
         self.blocks.verify_spans(numbers * self._size, np.full(len(numbers), self._size + _START.size))
         records = self._records[numbers]
         starts = records["id_start"].astype(np.int64)
@@ -165,7 +165,7 @@ class DocumentsFile:
         return found._replace(signatures=signatures)
 
     def first_at(self, place: int) -> int:
-        """Return the number of the first document from a position of the base on."""
+        """Return the number of the first document at or after a position in the base."""
         return self.bounds(place)[0] if place < self.base.rows else self.documents
 
     def numbers_of_buckets(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
@@ -180,7 +180,7 @@ class DocumentsFile:
 
 
 class _Verified(Sequence[int]):
-    """The numbers of the fingerprints' first documents, each verified when it is read: for a binary search."""
+    """The number of each fingerprint's first document, verified when it is read; for binary searches."""
 
     def __init__(self, file: DocumentsFile) -> None:
         self._file = file

@@ -1,18 +1,20 @@
-"""The documents of a part of tables: a mapped file that never changes. The part's base has the drawers.
+"""The format of the documents of a part in a folder of tables: an immutable memory-mapped file.
+
+The part's base has the drawers.
 
 | from | contents |
 |---|---|
 | 0 | `HEADER_BYTES`: the magic bytes, the length and the CRC-32 of the JSON that follows, then zeros |
-| `HEADER_BYTES` | each document (`PLAIN`, 16 bytes; `SIGNED`, 32) by (fingerprint, id), and one that ends the ids |
-| then | for each fingerprint in order the number of its first document, and the number of all (4 bytes each) |
-| then | for each *bucket* of ids the start of its numbers, and the end of the last ones (4 bytes each) |
+| `HEADER_BYTES` | each document (`PLAIN`, 16 bytes; `SIGNED`, 32), by (fingerprint, id), and the end of the ids |
+| then | the number of each fingerprint's first document, and the number of documents (4 bytes each) |
+| then | for each *bucket* of ids, the start of its numbers, and the end of the last bucket (4 bytes each) |
 | then | the numbers of documents, bucket by bucket (4 bytes each) |
 | then | the ids, one after the other, in UTF-8 |
 | then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to here (4 bytes each) |
 
-The bucket of an id is the first `bucket_bits` bits of its digest, so a look-up compares a few ids. A fingerprint's
-position in the first drawer of the base is its position here. The header has the CRC-32 of the checksums, which is
-compared when the file is opened. A block's CRC-32 is compared when the block is first read. Numbers are little-endian.
+The bucket of an id is the first `bucket_bits` bits of its digest, so a look-up compares a few ids. A fingerprint has
+the same position here and in the first drawer of the base. The header has the CRC-32 of the checksums, which is
+verified when the file is opened. A block's CRC-32 is verified when the block is first read. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from hsimhash.store.base_files.base_format import BLOCK_BYTES, HEADER_BYTES, hea
 PLAIN = np.dtype([("id_start", "<u8"), ("first_seen", "<i8")])
 SIGNED = np.dtype([*PLAIN.descr, ("sketch", "<u8"), ("key", "<u8")])
 NUMBER = np.dtype("<u4")
-BUCKET_DOCUMENTS = 2  # minimum on average
-MOST_DOCUMENTS = (1 << 32) - 1  # of a part
+BUCKET_DOCUMENTS = 2  # minimum average number of documents per bucket
+MOST_DOCUMENTS = (1 << 32) - 1  # maximum number of documents in a part
 MAGIC = b"hsimdocs"
 VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentsHeader:
-    """The contents of a file of documents and their positions."""
+    """The contents of a documents file and their positions."""
 
     documents: int
     fingerprints: int
@@ -50,7 +52,7 @@ class DocumentsHeader:
 
     @property
     def sections(self) -> tuple[int, int, int, int, int, int]:
-        """The offsets after the header of documents, fingerprints, buckets, numbers and ids, and the end."""
+        """The offsets of documents, fingerprints, buckets, numbers, ids and the end, counted after the header."""
         sizes = (
             (self.documents + 1) * self.record.itemsize,
             (self.fingerprints + 1) * NUMBER.itemsize,
@@ -68,7 +70,7 @@ class DocumentsHeader:
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file."""
+        """The size of the file in bytes."""
         return HEADER_BYTES + self.sections[-1] + self.blocks * NUMBER.itemsize
 
     def packed(self) -> bytes:
@@ -77,5 +79,5 @@ class DocumentsHeader:
 
     @classmethod
     def unpack(cls, packed: bytes) -> DocumentsHeader:
-        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid one."""
+        """Return the header in these bytes; raise `DamagedBaseError` if they are not a valid header."""
         return cls(**header_fields(packed, MAGIC, VERSION))

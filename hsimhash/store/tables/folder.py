@@ -1,14 +1,14 @@
-"""The folder of tables: the contents of `tables.json`, and errors that name the folder.
+"""A folder with tables: the contents of `tables.json`, and errors that name the folder.
 
 | file | contents |
 |---|---|
 | `tables.json` | the record of the index and the parts; written last, so a folder without it is unfinished |
-| `part-….rows` | the drawers of a part, see `hsimhash/store/base_files/base_format.py` |
-| `part-….docs` | its documents, see `documents_format.py` |
+| `part-….rows` | the drawers of a part; see `hsimhash/store/base_files/base_format.py` |
+| `part-….docs` | the documents of the part; see `documents_format.py` |
 | `list-…` | a list that the profile needs, such as a fitted rarity table, named by its SHA-256 |
-| `writer.lock`, `runs/` | exist during a write |
+| `writer.lock`, `runs/` | exist only during a write |
 
-Each document is in one part; the parts of a folder have different documents.
+Each document is in exactly one of the parts in a folder.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Manifest:
 
         Raises:
             IndexNotFoundError: There is no manifest.
-            FormatVersionError: A release with another format wrote it.
+            FormatVersionError: This release does not support the format of the tables.
             CorruptionError: The manifest or a list is damaged.
         """
         try:
@@ -113,21 +113,21 @@ def _checksum(fields: Mapping[str, object]) -> int:
 
 
 def check_version(version: object, folder: Path) -> None:
-    """Raise `FormatVersionError` unless this release reads tables of that version."""
+    """Raise `FormatVersionError` unless this release reads tables with that version."""
     if version in (1, 2):
         raise FormatVersionError(
-            f"{folder} has Parquet tables of an earlier release: 'hsimhash ingest {folder}/documents.parquet "
-            f"--fingerprint-field fingerprint --store lmdb://…' imports them into an index, and 'hsimhash export "
-            f"--to tables://…' writes that as tables"
+            f"{folder} has Parquet tables of an earlier release; import them into an index with 'hsimhash ingest "
+            f"{folder}/documents.parquet --fingerprint-field fingerprint --store lmdb://…', then write that index as "
+            f"tables with 'hsimhash export --to tables://…'"
         )
     if version != VERSION:
         raise FormatVersionError(
-            f"{folder} has tables of version {version!r}, this release reads {VERSION}; upgrade hsimhash"
+            f"{folder} has tables with version {version!r}, but this release reads version {VERSION}; upgrade hsimhash"
         )
 
 
 def list_file(sha256: str) -> str:
-    """Return the name of the file of a list."""
+    """Return the file name of a list."""
     return f"list-{sha256}"
 
 
@@ -148,7 +148,7 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def remove_files(folder: Path, keep: Iterable[str] = ()) -> None:
-    """Delete parts and lists. Processes that have mapped them keep them."""
+    """Delete parts and lists. Processes that have mapped them can still read them."""
     kept = set(keep)
     for path in own_files(folder):
         if path.name not in kept:
@@ -170,5 +170,5 @@ def read_only(url: str) -> StoreReadOnlyError:
     """Return the error for a write to tables."""
     return StoreReadOnlyError(
         f"{url} is read-only: tables are written once; "
-        + Remedy("write new ones with HSimIndex.write_tables(...)", "write new ones with 'hsimhash export --to …'")
+        + Remedy("write new tables with HSimIndex.write_tables(...)", "write new tables with 'hsimhash export --to …'")
     )

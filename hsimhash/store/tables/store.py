@@ -1,4 +1,4 @@
-"""The store of tables: mapped parts that are read like one index."""
+"""The store for tables: memory-mapped parts that are read like a single index."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from hsimhash.store.tables.documents_file import DocumentsFile, FiledColumns
 from hsimhash.store.tables.folder import Manifest, damaged, read_only
 
 _PAGE_DOCUMENTS = 10_000
-_FEW = 4  # fingerprints up to which documents are faster to read one by one
-_GLANCED = 1 << 20  # fingerprints at a time
+_FEW = 4  # with at most this many fingerprints, it is faster to read their documents one by one
+_GLANCED = 1 << 20  # number of fingerprints counted at a time
 
 
 class TablesView(View):
-    """The parts of tables; reads raise `StoreTimeoutError` once the view's time is over."""
+    """The parts of tables; reads raise `StoreTimeoutError` once the view's time limit has passed."""
 
     finds_near = True
 
@@ -58,7 +58,7 @@ class TablesView(View):
             raise damaged(self._folder, error) from error
 
     def _timely(self) -> Sequence[DocumentsFile]:
-        """Return the parts, as long as time is left."""
+        """Return the parts; raise `StoreTimeoutError` when the time is up."""
         if self._timeout_s is not None and time.monotonic() >= self._deadline:
             raise StoreTimeoutError(f"tables {self._folder}: the time limit of {self._timeout_s:g} s was exceeded")
         return self._parts
@@ -150,7 +150,7 @@ class TablesView(View):
 
 
 def documents_in(columns: FiledColumns) -> Iterator[Document]:
-    """Yield the documents of columns."""
+    """Yield the documents in columns."""
     signatures = columns.signatures
     rows = (columns.ids, signatures.fingerprints, columns.first_seen, signatures.sketches, signatures.keys)
     for doc_id, *fields in zip(rows[0], *(one.tolist() for one in rows[1:]), strict=True):
@@ -158,10 +158,10 @@ def documents_in(columns: FiledColumns) -> Iterator[Document]:
 
 
 class TablesStore(Store):
-    """Tables in a folder; every write raises `StoreReadOnlyError`. See the package and `Store`."""
+    """Tables in a folder; every write raises `StoreReadOnlyError`. See the package docstring and `Store`."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.folder = url, Path(os.path.abspath(folder))  # noqa: PTH100 (links stay links)
+        self.url, self.folder = url, Path(os.path.abspath(folder))  # noqa: PTH100 (does not resolve links)
         self.manifest, self._parts = _opened(self.folder)
         self.record = self.manifest.record
         self._is_closed = False
@@ -174,7 +174,7 @@ class TablesStore(Store):
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._parts
 
-    # Writes, which are all refused.
+    # Writes, which are all rejected.
 
     def _refuse(self) -> NoReturn:
         self._open_parts()
@@ -201,7 +201,7 @@ class TablesStore(Store):
         self._open_parts()
         return 0
 
-    # Reads of all.
+    # Reads of all documents.
 
     def walk(self) -> Iterator[list[Document]]:
         return self.registered(0, 1)
@@ -227,7 +227,7 @@ class TablesStore(Store):
     def check(
         self, *, repair: bool = False, observer: Observer = UNWATCHED, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
-        """Compare all checksums, and each part's drawers, documents and ids; raise `CorruptionError` for a fault."""
+        """Verify all checksums, and each part's drawers, documents and ids; raise `CorruptionError` for a fault."""
         parts = self._open_parts()
         if repair:
             self._refuse()
@@ -252,11 +252,11 @@ class TablesStore(Store):
         }
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`; here all fingerprints are counted."""
+        """See `Store.crowds`. All fingerprints are counted, not a sample."""
         counts, parts = dict[int, int](), self._open_parts()
         with self._errors():
             for part in parts:
-                least = max(1, CROWDED_DOCUMENTS // len(parts))  # in some part, for each crowded fingerprint
+                least = max(1, CROWDED_DOCUMENTS // len(parts))  # a crowded fingerprint has this many in some part
                 for start in range(0, part.base.rows, _GLANCED):
                     places = np.arange(start, min(start + _GLANCED, part.base.rows))
                     first, stop = part.bounds_of(places)
@@ -281,7 +281,7 @@ def _report(observer: Observer, before: int, total: int, count: int) -> None:
 
 
 def _opened(folder: Path) -> tuple[Manifest, list[DocumentsFile]]:
-    """Open the parts that the manifest names; if the tables are replaced meanwhile, the new ones."""
+    """Open the parts that the manifest names; if the tables have just been replaced, open the new parts."""
     manifest = Manifest.load(folder)
     try:
         return manifest, [_opened_part(folder, manifest, number) for number in range(len(manifest.parts))]

@@ -1,4 +1,4 @@
-"""Write tables: documents become sorted runs on disk, and runs the files of parts, in bounded memory."""
+"""Write tables in bounded memory: documents become sorted runs on disk, and the runs become the files of parts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TablesOptions:
     """Options for writing tables.
 
     Args:
-        is_packed: Whether to write 5 to 6 bytes per drawer row instead of 8; queries then take longer.
-        overwrite: Whether to replace tables in the folder. Processes that have opened them keep them.
+        is_packed: Whether to write 5 to 6 bytes per drawer row instead of 8; queries are then slower.
+        overwrite: Whether to replace tables in the folder. Processes that have opened them can still read them.
         run_documents: Number of documents sorted in memory; tests pass fewer.
     """
 
@@ -51,14 +51,15 @@ def write_tables(
     options: TablesOptions | None = None,
     observer: Observer = UNWATCHED,
 ) -> Manifest:
-    """Write documents as tables with one part; durable on return. If an id repeats, its last document counts.
+    """Write documents as tables with one part; durable on return. If an id repeats, its last document is kept.
 
     Args:
         folder: A new or empty folder, or one with tables to replace.
         record: Record of the index that the documents come from.
         documents: Documents in any order.
         options: See `TablesOptions`.
-        observer: Watches the second half; if its `stop` returns true, `StopAskedError` is raised and nothing is left.
+        observer: Receives the progress of the second half. If its `stop` returns true, the files are deleted and
+            `StopAskedError` is raised.
 
     Raises:
         IndexExistsError: The folder is not empty.
@@ -71,7 +72,7 @@ def write_tables(
         while batch := list(islice(rows, options.run_documents)):
             runs.append(run_of(folder / RUNS / f"run-{len(runs):06d}", record, batch))
             if observer.stop():
-                raise StopAskedError("asked to end while reading")
+                raise StopAskedError("stopped while reading documents")
         manifest = Manifest(
             record, (write_part(folder / new_part_name(), runs, record, observer, is_packed=options.is_packed),)
         )
@@ -81,7 +82,7 @@ def write_tables(
 
 @contextmanager
 def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest], None]]:
-    """Return a function that puts a manifest into effect; the block writes the parts to the folder before.
+    """Return a function that puts a manifest into effect, once the block has written the parts to the folder.
 
     If the block fails, its files are deleted; after a kill, the next call deletes them.
     """
@@ -113,20 +114,20 @@ def _cleared_on_error(folder: Path, kept: Iterable[str]) -> Iterator[None]:
 
 
 def _refuse_other_files(folder: Path, *, overwrite: bool) -> set[str]:
-    """Raise `IndexExistsError` for other files, and for tables that are not replaced; return the files' names."""
+    """Raise `IndexExistsError` for other files, and for tables that must not be replaced; return all file names."""
     names = {path.name for path in folder.iterdir()} - {WRITER_LOCK, RUNS}
     others = names - {path.name for path in own_files(folder)} - {MANIFEST, f"{MANIFEST}.new"}
     if others:
-        raise IndexExistsError(f"{folder} has other files, such as {min(others)}; choose another folder")
+        raise IndexExistsError(f"{folder} contains other files, such as {min(others)}; choose another folder")
     if MANIFEST not in names:
         return set()
     if not overwrite:
-        raise IndexExistsError(f"{folder} has tables already; " + _OTHER_FOLDER)
+        raise IndexExistsError(f"{folder} already contains tables; " + _OTHER_FOLDER)
     return names
 
 
 def _clear(folder: Path, kept: Iterable[str]) -> None:
-    """Delete the remains of an unfinished write."""
+    """Delete the files of an unfinished write."""
     shutil.rmtree(folder / RUNS, ignore_errors=True)
     remove_files(folder, kept)
 
@@ -141,14 +142,14 @@ def _finish(folder: Path, manifest: Manifest) -> None:
 
 
 def run_of(folder: Path, record: Record, documents: Sequence[Document]) -> Run:
-    """Write documents as a run; if an id repeats, its last document counts."""
+    """Write documents as a run; if an id repeats, its last document is kept."""
     doc_ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
     signatures = Signatures.of(*(np.array(one, np.uint64) for one in (fingerprints, sketches, keys)))
     return sorted_run(folder, record, [one.encode() for one in doc_ids], signatures, np.array(first_seen, np.int64))
 
 
 def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signatures, first_seen: Int64s) -> Run:
-    """Write documents, given as columns, as a run; if an id repeats, its last document counts."""
+    """Write documents, given as columns, as a run; if an id repeats, its last document is kept."""
     last, signatures = last_occurrences(ids), record.stored(signatures)
     if len(last) < len(ids):
         ids, signatures, first_seen = [ids[place] for place in last], signatures[last], first_seen[last]
@@ -159,13 +160,13 @@ def sorted_run(folder: Path, record: Record, ids: list[bytes], signatures: Signa
 def write_part(
     path: Path, runs: Sequence[Run], record: Record, observer: Observer = UNWATCHED, *, is_packed: bool = False
 ) -> TablesPart:
-    """Write a part of tables from runs, to which files are added; durable on return.
+    """Write a part of tables from runs; durable on return.
 
     Args:
         path: Path of the files without their suffixes.
-        runs: Runs of documents; if an id repeats, its last document counts.
+        runs: Runs of documents, to which files are added; if an id repeats, its last document is kept.
         record: Record of the tables.
-        observer: Receives the progress, and may stop the write.
+        observer: Receives the progress, and can stop the write.
         is_packed: Whether the base is packed.
     """
     drawers = record.layout.drawers
@@ -181,7 +182,7 @@ def write_part(
         done += count
         observer.report("write", min(done, total), total)
         if observer.stop():
-            raise StopAskedError("asked to end while writing")
+            raise StopAskedError("stopped while writing tables")
 
     base = build_base(path.with_suffix(".rows"), record.layout, runs, advance=advance, is_packed=is_packed)
     documents = build_documents(path.with_suffix(".docs"), runs, base.rows, AT_ONCE_DOCUMENTS, advance)

@@ -1,1 +1,1 @@
-"""Bulk loads by files: the stage, the steps of a load, and what writes the files."""
+"""Bulk loads via HFiles: the stage, the steps of a load, and the code that writes the files."""

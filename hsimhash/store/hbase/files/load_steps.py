@@ -1,12 +1,12 @@
-"""The steps of a bulk load by HFiles, whatever writes them: its state, its stage, and the loading of its files.
+"""The steps of a bulk load via HFiles, for all code that writes them: state, stage, and loading.
 
-1. *begin*: the load claims the stage, and records its beginning in a cell next to the index record. The server's time
-   of this cell becomes the timestamp of all the load's cells, so later changes by others stay. From then on, nothing
-   that young is collected (`protocol.py`).
+1. *begin*: the load claims the stage, and records its start in a cell next to the index record. All of the load's cells
+   get the server's timestamp of this cell, so that later changes by other writers take precedence. Until the load ends,
+   cells with this timestamp or a later one are not collected (`protocol.py`).
 2. Files are written: by `local_load.py` from sorted runs, by `hsimhash/spark/bulk_loading.py` on Spark.
 3. *rows*: drawer rows and listings are loaded.
-4. *registers*: then the registers are loaded. So the invariant of `protocol.py` holds at every moment. After each of
-   the two, the first and the last cell of every file are looked up in the table.
+4. *registers*: the registers are loaded after the rows, so that the invariant in `protocol.py` always holds. After each
+   of the last two steps, the first and the last cell of every file are looked up in the table.
 
 The stage's manifest records its owner and contents; `{}` means no owner. A killed load continues with the step that it
 had begun. Loading a file twice changes nothing, because its cells are the same.
@@ -55,7 +55,7 @@ class LoadState:
         added: Number of these that are new or changed.
         is_begun: Whether the program that loads the files of `stage` may have been run.
         is_told: Whether operators were given the commands to run it.
-        is_repeated: Whether registers of an earlier attempt may be in the table while their rows are gone.
+        is_repeated: Whether registers of an earlier attempt may be in the table without their rows.
     """
 
     token: str
@@ -85,7 +85,8 @@ class StateKeeper(ABC):
 
     Attributes:
         job: Name of the load's owner in the stage's manifest.
-        log: File for the output of HBase's program. A lock in the same folder keeps two of them from running at once.
+        log: File for the output of HBase's program. A lock in the same folder keeps two such programs from running at
+            once.
     """
 
     job: str
@@ -144,15 +145,15 @@ class LoadSteps:
         if manifest and manifest.get("job") != self._keeper.job:
             raise HsimhashError(
                 f"stage {self.stage.url} belongs to another load, for {manifest.get('table')} with layout "
-                f"{manifest.get('layout')} and profile {manifest.get('profile')}, by the job {manifest.get('job')}; "
-                f"finish that load, delete that stage, or " + OTHER_STAGE
+                f"{manifest.get('layout')} and profile {manifest.get('profile')}, from job {manifest.get('job')}; "
+                f"finish that load, delete the stage, or " + OTHER_STAGE
             )
         if manifest and (state is None or state.token != manifest["token"]):
             end_load(self._gateway, str(manifest["token"]))
             self._clear_stage()
 
     def begin(self, before: LoadState | None, *, runs: int = 0) -> LoadState:
-        """Begin a load; store its token in the state and in the stage before it is in the table."""
+        """Begin a load; store its token in the state and in the stage before the table has it."""
         self.verify_stage()
         if before is not None:
             before = self.give_up(before)
@@ -182,7 +183,7 @@ class LoadSteps:
             self.stage.delete(MANIFEST)
 
     def _clear_stage(self, state: LoadState | None = None) -> None:
-        """Delete all files of the stage unless another job owns it by now; without a state, release it as well."""
+        """Delete all files in the stage unless another job owns the stage; without a state, also release the stage."""
         manifest = self.stage.manifest() or {}
         if manifest and manifest.get("job") != self._keeper.job:
             return
@@ -228,18 +229,18 @@ class LoadSteps:
         registers = sum(file.cells for file in self._files_in(REGISTERS, state, files))
         if registers != state.kept:
             raise HsimhashError(
-                f"{registers:,} registers were written for {state.kept:,} documents; this is a bug, nothing was loaded"
+                f"{registers:,} registers were written for {state.kept:,} documents: this is a bug; nothing was loaded"
             )
 
     # Loading.
 
     def load_all(self, state: LoadState, files: Sequence[StagedFile], observer: Observer) -> LoadState | None:
-        """Load all complete files of the stage; return the state at the end, or None if operators must load them.
+        """Load all complete files in the stage; return the final state, or None if operators must load the files.
 
         Raises:
             StopAskedError: The observer requested a stop.
-            HsimhashError: The stage or the load has changed, or HBase's program failed. The message says what running
-                the same command again does.
+            HsimhashError: The stage or the load has changed, or HBase's program failed. The message describes what
+                running the same command again does.
         """
         for stage, following in ((ROWS, REGISTERS), (REGISTERS, "end")):
             if state.stage == stage:
@@ -253,14 +254,14 @@ class LoadSteps:
         log, files = self._keeper.log, self._files_in(state.stage, state, all_files)
         with only_one(log.parent, log, observer.stop) as lock:
             if observer.stop():
-                raise StopAskedError("asked to end before files are loaded")
+                raise StopAskedError("stopped before the files were loaded")
             self.verify_begun(state)
             self._verify_sizes(state, files)
             is_there = self._is_any_there(files)
             if is_there and self._options.tell_commands and not (state.is_told and self._has_all(files, state.stamp)):
                 self.save(replace(state, is_told=True))
                 if state.stage == ROWS and self._has_all(self._files_in(REGISTERS, state, all_files), state.stamp):
-                    observer.say("the registers are loaded, but not the rows: run the first line now")
+                    observer.say("the registers are loaded, but the rows are not: run the first command now")
                 self._options.tell_commands(self._commands(state))
                 return False
             if is_there and not self._options.tell_commands:
@@ -277,7 +278,7 @@ class LoadSteps:
         """Raise `HsimhashError` because cells are missing from the table; abandon a load whose files are gone."""
         if is_there:
             raise HsimhashError(
-                f"HBase's program to load files ended without an error, but not all of {self._place(state)} is in the "
+                f"HBase's load program ended without an error, but not all of {self._place(state)} is in the "
                 f"table; see {self._keeper.log}, and try again with another "
                 + Remedy("command in StageOptions", "--hbase-command")
             )
@@ -300,7 +301,7 @@ class LoadSteps:
         return load_words(self._options.command, self._place(state, name), self._address)
 
     def _commands(self, state: LoadState) -> list[str]:
-        """Return lines for a shell, each of which runs only if the previous one succeeded."""
+        """Return lines for a shell; each line runs only if the previous one succeeds."""
         names = (ROWS, REGISTERS)[state.stage == REGISTERS :]
         lines = [shlex.join(self._words(state, name)) for name in names]
         return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
@@ -310,18 +311,18 @@ class LoadSteps:
         manifest = self.stage.manifest() or {}
         if manifest.get("token") != state.token:
             raise HsimhashError(
-                f"another load took stage {self.stage.url} (job {manifest.get('job')}); "
+                f"another load has claimed stage {self.stage.url} (job {manifest.get('job')}); "
                 + Remedy("pass another stage and fresh=True", "choose another --stage, with --fresh")
             )
         if loads_begun(self._gateway).get(state.token) != state.stamp:
             self.give_up(replace(state, is_begun=True))
             raise HsimhashError(
-                f"stage {self.stage.url} is older than the index's last collection, which no longer waited for it; run "
-                f"the same command to stage it again"
+                f"stage {self.stage.url} is too old: collection stopped waiting for it and may have deleted its rows; "
+                f"run the same command to stage it again"
             )
 
     def _verify_sizes(self, state: LoadState, files: Sequence[StagedFile]) -> None:
-        """Raise `HsimhashError` if a file does not have the size that was written, or is missing before any load."""
+        """Raise `HsimhashError` if a file does not have the size that was written, or is missing before loading."""
         for file in files:
             size = self.stage.size(file.name)
             if size != file.size and not (size is None and (state.is_begun or state.is_told)):

@@ -1,4 +1,4 @@
-"""HBase's own program that loads finished HFiles: find it, print its command for operators, run it."""
+"""Find HBase's own program that loads finished HFiles, build its command for operators, and run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLASS = "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
 _OPTIONS = (
     "-Dcreate.table=no",
     "-Dhbase.mapreduce.bulkload.max.hfiles.perRegion.perFamily=10000",
-    f"-DRowPrefixBloomFilter.prefix_length={PREFIX_BYTES}",  # the tool does not keep it when it splits a file
+    f"-DRowPrefixBloomFilter.prefix_length={PREFIX_BYTES}",  # otherwise lost when the tool splits a file
 )
 _CHECKOUT = Path(__file__).parents[4] / "docker" / "hbase" / "entrypoint"  # in a clone of the project
 _OTHERS_S = 3_600.0  # how long to wait for a program that an interrupted call started
@@ -28,10 +28,10 @@ _LAST_LINES = 5
 
 
 def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command that runs HBase's classes: `command`, or that of an HBase on this machine.
+    """Return the command that runs HBase's classes: `command`, or one that is found on this machine.
 
-    Without `command`, this is the first of `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and in a clone of the project
-    the jars of `make hbase`.
+    Without `command`, this is the first that exists of `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and (in a clone of
+    the project) the jars from `make hbase`.
 
     Raises:
         HsimhashError: None of them exists, or `command` or HBASE_HOME is wrong.
@@ -42,31 +42,32 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
         except ValueError as error:
             raise HsimhashError(f"invalid --hbase-command {command!r}: {error}") from error
         if not words or shutil.which(words[0], path=environment.get("PATH")) is None:
-            raise HsimhashError(f"there is no program {words[0] if words else command!r}; correct --hbase-command")
+            raise HsimhashError(f"no such program: {words[0] if words else command!r}; correct --hbase-command")
         return words
     if home := environment.get("HBASE_HOME"):
         program = Path(home, "bin", "hbase")
         if not os.access(program, os.X_OK):
-            raise HsimhashError(f"HBASE_HOME is {home}, but there is no program {program}; correct it")
+            raise HsimhashError(f"HBASE_HOME is {home}, but {program} is not an executable program; correct HBASE_HOME")
         return [str(program)]
     if found := shutil.which("hbase", path=environment.get("PATH")):
         return [found]
     if os.access(_CHECKOUT, os.X_OK):
         return [str(_CHECKOUT), "java"]
     raise HsimhashError(
-        "no HBase found on this machine to load the files: set HBASE_HOME, pass --hbase-command 'PROGRAM' that runs "
-        "HBase's classes, such as 'docker exec hbase hbase', or load them on another machine with --print-commands"
+        "cannot load the files, because HBase was not found on this machine: set HBASE_HOME, pass --hbase-command with "
+        "a program that runs HBase's classes, such as 'docker exec hbase hbase', or pass --print-commands to load the "
+        "files on another machine"
     )
 
 
 def load_words(command: Sequence[str], folder: str, address: Address) -> list[str]:
-    """Return the command that loads a folder of the stage, with a subfolder for each family."""
+    """Return the command that loads a folder in the stage; the folder has a subfolder for each family."""
     return [*command, _CLASS, *_OPTIONS, folder, address.full_table.decode()]
 
 
 @contextmanager
 def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterator[HeldLock]:
-    """Prevent other programs from loading the files of a job; wait for one that an interrupted call started.
+    """Prevent other programs from loading a job's files; wait for a program that an interrupted call started.
 
     Raises:
         StoreBusyError: That program did not end.
@@ -76,7 +77,7 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
         lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
     except StoreBusyError as error:
         raise StoreBusyError(
-            f"HBase's program to load files, which an interrupted call started, is still running after "
+            f"HBase's load program, which an interrupted call started, is still running after "
             f"{_OTHERS_S / 60:.0f} minutes; see {log}, wait for it to end or stop it, and run the same command again"
         ) from error
     with lock:
@@ -86,10 +87,10 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
 def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
     """Run the program, and append its output to a log.
 
-    Ctrl-C does not reach it, so it always finishes. If this process is killed, the program keeps the lock.
+    Ctrl-C does not reach the program, so it always finishes. If this process is killed, the program keeps the lock.
 
     Raises:
-        HsimhashError: The program failed. The message has the end of its output.
+        HsimhashError: The program failed. The message includes the end of its output.
     """
     with file_errors(log), log.open("ab+") as output:
         start = output.seek(0, os.SEEK_END)
@@ -111,6 +112,6 @@ def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
         # Only the first line of a stack trace is informative.
         end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
         raise HsimhashError(
-            f"HBase's program to load files failed with code {code}; nothing is lost: fix what it reports, and run the "
-            f"same command again; its output is in {log} and ends with:\n  {end}"
+            f"HBase's load program failed with code {code}; nothing is lost: fix the problem that it reports, and run "
+            f"the same command again; the output is in {log} and ends with:\n  {end}"
         )

@@ -1,14 +1,14 @@
-"""Bulk loads by HFiles that worker processes write from sorted runs, region by region.
+"""Bulk loads via HFiles, which worker processes write from sorted runs, region by region.
 
-The load has the steps of `load_steps.py`, and two more between *begin* and *rows*:
+The load has the steps that `load_steps.py` describes, and two more between *begin* and *rows*:
 
-- *resolve*: of several documents with the same id, the last one counts. Documents that the table already has are left
-  out. A document that it has with another signature gets the register that follows, and an entry in the log of orphans
-  (`table_comparison.py`).
+- *resolve*: of several documents with the same id, the last one is kept. Documents that the table already has are left
+  out. A document that the table has with another signature gets the next state of its register, and an entry in the log
+  of orphans (`table_comparison.py`).
 - *files*: worker processes prepare the runs and write each region's files (`run_writer.py`).
 
-Next to the runs, `staged.json` has the progress, and `files.jsonl` the regions with finished files. A killed load
-continues with the step that it had begun, and with the regions that lack files.
+Next to the runs, `staged.json` stores the progress, and `files.jsonl` lists the regions whose files are finished. A
+killed load continues with the step that it had begun, and with the regions whose files are missing.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents
-PART_BYTES = 50 << 20  # approximate memory for what a worker assembles at once
+PART_BYTES = 50 << 20  # approximate memory for the part that a worker assembles at a time
 _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 
 class _InJobFolder(StateKeeper):
-    """The state in a file next to the runs."""
+    """Stores the state in a file next to the runs."""
 
     def __init__(self, folder: Path) -> None:
         self.job = str(folder.absolute())
@@ -72,12 +72,12 @@ class _InJobFolder(StateKeeper):
 
 
 class StagedLoad(BulkLoad):
-    """A bulk load by HFiles; see `BulkLoad` and the module.
+    """A bulk load via HFiles; see `BulkLoad` and the module.
 
     Args:
         writes: Writes to the table.
         address: Address of the table.
-        folder: Folder of the runs. The log of HBase's program is next to it.
+        folder: Folder of the runs. The log of HBase's load program is next to it.
         options: Options of the stage; see `StageOptions`.
     """
 
@@ -99,12 +99,13 @@ class StagedLoad(BulkLoad):
         ):
             if free is not None and free < needed:
                 raise StoreUnavailableError(
-                    f"{place} has {free >> 20:,} MiB free; about {documents:,} documents need {needed >> 20:,}; free "
-                    f"some space, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
+                    f"{place} has {free >> 20:,} MiB free, but about {documents:,} documents need {needed >> 20:,} "
+                    f"MiB; free some space, or "
+                    + Remedy("pass another job folder or stage", "choose another --job or --stage")
                 )
 
     def merge(self, observer: Observer = UNWATCHED) -> int | None:
-        """Write all files and load them; see `BulkLoad.merge`. Also return None if operators must load them."""
+        """Write all files and load them; see `BulkLoad.merge`. Also returns None if operators must load them."""
         if not self._runs:
             return 0
         try:
@@ -146,7 +147,7 @@ class StagedLoad(BulkLoad):
     # What is loaded.
 
     def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
-        """Write which documents each run keeps, and what the table has of them; return the state with their numbers."""
+        """Write which documents each run keeps, and what the table knows about them; return the state with counts."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():
@@ -161,7 +162,7 @@ class StagedLoad(BulkLoad):
             is_change = np.ones(len(found.runs), np.bool_)
             for part in slices(len(found.runs), ASKED_AT_ONCE):
                 if observer.stop():
-                    raise StopAskedError("asked to end while comparing with the table")
+                    raise StopAskedError("stopped while comparing with the table")
                 is_change[part], news = self._compare(found.part(part), known, comparison)
                 added += news
             return is_change
@@ -174,7 +175,7 @@ class StagedLoad(BulkLoad):
     def _compare(
         self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: TableComparison
     ) -> tuple[list[bool], int]:
-        """Return for each document whether it must be written, and how many of these are new or changed."""
+        """Return whether each document must be written, and how many of these are new or changed."""
         ids = [b""] * len(found.runs)
         for number in np.unique(found.runs).tolist():
             own = np.flatnonzero(found.runs == number)

@@ -1,10 +1,10 @@
-"""Write the HFiles of a bulk load, whatever sorts their contents: rows, values and settings.
+"""Write the HFiles of a bulk load from sorted rows and values, with the table's settings.
 
 | folder in the stage | family | rows | loaded |
 |---|---|---|---|
 | `rows` | `f` | drawer rows, and those of the key drawer | first |
 | `rows` | `d` | listings | first |
-| `registers` | `d` | registers | once the first are loaded |
+| `registers` | `d` | registers | after all files in `rows` |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hsimhash.store.hbase.rows.cells import SEGMENTS, segment_of
 
 ROWS, REGISTERS = "rows", "registers"  # folders of the stage, in the order in which they are loaded
 FILED_VALUE = np.dtype([("fingerprint", ">u8"), ("first_seen", ">i8"), ("changes", ">u4")])  # a register's value
-SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # from format 2 on
+SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # in format 2 and later
 
 Segments = tuple[int, int]  # half-open range
 
@@ -37,7 +37,7 @@ ROW_BYTES, DOCUMENT_BYTES = 100, 800  # approximate memory per drawer row, and p
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Ranges of segments with about equal contents, for each kind of rows."""
+    """Ranges of segments with contents of about equal size, for each kind of row."""
 
     drawers: Sequence[Segments]
     listings: Sequence[Segments]
@@ -57,7 +57,7 @@ def register_values(registers: NDArray[Any], *, has_signatures: bool) -> Uint8s:
 
 
 class StagedFile(NamedTuple):
-    """An HFile in the stage; `first` and `last` are the row and qualifier of its end cells, as hexadecimal digits."""
+    """An HFile in the stage; `first` and `last` are the row and qualifier of its first and last cell, as hex digits."""
 
     name: str
     cells: int
@@ -78,7 +78,7 @@ class StagedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionRows:
-    """The number of a region, from 0, and its half-open range of rows; an empty end is the table's end."""
+    """The number of a region, counted from 0, and its half-open range of rows; an empty `stop` is the table's end."""
 
     number: int
     start: bytes
@@ -100,7 +100,7 @@ class RegionRows:
 
 
 class Portion(NamedTuple):
-    """Sorted rows, shape (n, 13), one cell each, with qualifiers and values (n, width), or with neither."""
+    """Sorted rows, shape (n, 13), one cell each; optionally with qualifiers, and values of shape (n, width)."""
 
     rows: Uint8s
     qualifiers: Sequence[bytes] | None = None
@@ -135,7 +135,7 @@ class FileForm:
             stage: Stage for the files.
             name: Common name of the files, whose second-to-last part is the family's folder.
             region: Region of the rows.
-            portions: Contents; without any, no file is written.
+            portions: Contents; if there are none, no file is written.
             attempt: Distinguishes several attempts that write the same file at the same time.
         """
         family = name.split("/")[-2].encode()

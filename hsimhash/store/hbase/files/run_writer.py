@@ -1,7 +1,8 @@
 """Write the files of each region from sorted runs, in the worker processes of a bulk load.
 
-Before that, each run is *prepared*: the drawer rows of the documents it keeps are sorted by drawer (`write_permuted`),
-and their registers in the order of the table's rows (the file `table_registers`, of `TABLE_REGISTER`).
+Before that, each run is *prepared*: the drawer rows of its kept documents are sorted by drawer (`write_permuted`), and
+their registers are sorted in the order of the table's rows (into the file `table_registers`, with entries of type
+`TABLE_REGISTER`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # new values for a 
 
 @dataclass(frozen=True, slots=True)
 class FilesJob:
-    """The values that every worker needs: folders of the runs, the record, the stage, the form of the files."""
+    """The values that every worker needs: the runs' folders, the record, the stage, the form of the files."""
 
     runs: tuple[Path, ...]
     record: Record
@@ -64,7 +65,7 @@ class FilesJob:
 
 
 def needed_bytes(documents: int, id_bytes: int, record: Record) -> tuple[int, int]:
-    """Estimate the bytes of runs and of files for a number of documents with keys and distinct ids."""
+    """Estimate the size of runs and of files, in bytes, for documents with keys and distinct ids."""
     drawers, key_rows = len(record.layout.drawers), record.keying.most_parts
     run_bytes = 8 * drawers + ROWKEY_BYTES * key_rows + 137 + id_bytes
     return documents * run_bytes, documents * (17 * (drawers + key_rows) + 120 + 2 * id_bytes)
@@ -99,7 +100,7 @@ def sort_registers(folder: Path) -> None:
 
 
 def cut_runs(runs: Sequence[Run], record: Record, part_bytes: int) -> Cuts:
-    """Return where to cut prepared runs, so that a part takes about `part_bytes` of memory."""
+    """Return where to cut prepared runs, so that a part takes about `part_bytes` bytes of memory."""
     at_once = part_bytes // DOCUMENT_BYTES
     return Cuts(
         segment_ranges(list(runs), record.layout.drawers, part_bytes // ROW_BYTES),

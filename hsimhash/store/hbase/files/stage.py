@@ -59,12 +59,13 @@ class Stage(ABC):
         """Whether it is on the same disk as a local folder."""
 
     def manifest(self) -> dict[str, Any] | None:
-        """Return the last manifest written, or None; raise `HsimhashError` if it is not hsimhash's."""
-        data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")  # the latter after a kill before its renaming
+        """Return the last manifest written, or None; raise `HsimhashError` if it is not an hsimhash manifest."""
+        # The second name remains if a kill prevented the renaming.
+        data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")
         try:
             found = None if data is None else json.loads(data)
         except ValueError as error:
-            raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete that stage") from error
+            raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete the stage") from error
         if found is not None and not (isinstance(found, dict) and (not found or "token" in found)):
             raise HsimhashError(f"{self.url}/{MANIFEST} is not an hsimhash manifest; " + OTHER_STAGE)
         return found
@@ -114,9 +115,9 @@ def reached(url: str, what: str) -> tuple[Any, str]:
             f"and put it into the configuration of fsspec, HBase or Spark"
         )
     try:
-        import fsspec  # here because only remote stages and snapshots need it
+        import fsspec  # imported here because only remote stages and snapshots need it
     except ImportError as error:
-        raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; pip install 'hsimhash[stage]'") from error
+        raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; run pip install 'hsimhash[stage]'") from error
     try:
         files, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
@@ -134,7 +135,7 @@ class _LocalStage(Stage):
         path = self.folder / name
         with file_errors(self.folder):
             make_folder(path.parent)
-            # HBase ignores files with this name, in case a kill leaves one.
+            # HBase ignores files with such a name, in case a killed process leaves one behind.
             with replace_file(path, path.with_name(f"_{path.name}{attempt}.new")) as stream:
                 yield stream
 

@@ -11,7 +11,7 @@ from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell
 from hsimhash.store.hbase.rows.cells import Register, register_key
 from hsimhash.store.hbase.rows.protocol import Writes
 
-ASKED_AT_ONCE = 5_000  # registers
+ASKED_AT_ONCE = 5_000  # registers read by one call
 
 
 class Effect(NamedTuple):
@@ -30,7 +30,8 @@ class TableComparison:
     Args:
         writes: Writes to the table, for entries in the log of orphans.
         stamp: Time at which the load began, in ms since 1970. Later writes take precedence.
-        is_repeated: Registers of an earlier attempt may exist while their rows are gone, so all are written again.
+        is_repeated: Whether registers of an earlier attempt may exist without their rows, so that all documents are
+            written again.
     """
 
     writes: Writes
@@ -38,7 +39,7 @@ class TableComparison:
     is_repeated: bool
 
     def of(self, ids: Sequence[bytes], signatures: Iterable[Signature], first_seen: Iterable[int]) -> list[Effect]:
-        """Return the effect on each of up to `ASKED_AT_ONCE` documents with distinct ids; repeating it is harmless."""
+        """Return the effect on each of up to `ASKED_AT_ONCE` documents with distinct ids; may be called repeatedly."""
         cells = self.writes.gateway.get([register_key(doc_id) for doc_id in ids], DOCUMENT_FAMILY)
         found, moves = list[Effect](), list[tuple[bytes, Signature | None, Signature | None]]()
         for cell, signature, seen in zip(cells, signatures, first_seen, strict=True):
@@ -52,7 +53,7 @@ class TableComparison:
         return found
 
     def _is_written(self, cell: Cell, *, is_news: bool) -> bool:
-        """Whether to write a document that has a register; with a TTL, also if its rows may expire before that."""
+        """Whether to write a document that has a register; with a TTL, true also if its rows may expire before it."""
         ttl_s = self.writes.times.ttl_s
         is_old = ttl_s is not None and self.stamp - cell.timestamp > ttl_s * 1_000 / 2
         return cell.timestamp < self.stamp and (is_news or self.is_repeated or is_old)

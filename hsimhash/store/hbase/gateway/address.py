@@ -2,11 +2,11 @@
 
 | scheme | server |
 |---|---|
-| `hbase` | a Thrift gateway on a socket, of either interface (it is asked which); default port 9091 |
-| `hbase+thrift1` | a gateway of the first Thrift interface; default port 9090 |
+| `hbase` | a Thrift gateway on a socket, with either interface (detected); default port 9091 |
+| `hbase+thrift1` | a gateway with the first Thrift interface; default port 9090 |
 | `hbase+https`, `hbase+http` | a gateway in HTTP mode, with and without TLS; default port 9091 |
 
-A host without a port takes the port of the last one. IPv6 addresses need brackets. `auth=kerberos` works with every
+A host without a port uses the port of the last host. IPv6 addresses need brackets. `auth=kerberos` works with every
 scheme.
 """
 
@@ -36,7 +36,7 @@ _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
 _NAMESPACE = re.compile(r"\w+", re.ASCII)
 _SERVICE = re.compile(r"[\w.-]+", re.ASCII)
-_REMEDY = "an hbase:// URL cannot have a user or a password; to log in, use auth=kerberos"
+_REMEDY = "an hbase:// URL must not have a user or a password; to log in, use auth=kerberos"
 
 
 class Endpoint(NamedTuple):
@@ -58,14 +58,14 @@ class Options:
     timeout_s: float = 5.0  # for connecting, and for each call
     deadline_s: float | None = None  # for a call with all its retries, restarted by each reply; None: see `Caller`
     exclusive: bool = False  # see `HBaseStore`
-    connections: int = 8  # maximum in use, over all gateways
+    connections: int = 8  # maximum in use, across all gateways
     path: str = "/"  # in HTTP mode
-    ca: str = ""  # file of certificates to trust; empty: the system's
+    ca: str = ""  # file with certificates to trust; empty: the system's certificates
     cert: str = ""
     key: str = ""
     auth: str = ""
     service: str = ""  # the first part of the gateways' Kerberos principal; empty: see `Address.service`
-    qop: str = ""  # empty: the strongest that the gateway offers
+    qop: str = ""  # empty: the strongest one that the gateway offers
     info_port: int = 16_030  # of the region servers: see `info_port.py`
 
 
@@ -81,7 +81,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A table, its gateways and how to connect to them; `str()` gives the URL, which never has a secret."""
+    """A table, its gateways and how to connect to them; `str()` gives the URL, which never contains a secret."""
 
     scheme: str
     gateways: tuple[Endpoint, ...]
@@ -91,17 +91,17 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Parse a URL; raise a `ValueError` that names the fault but never a secret."""
+        """Parse a URL; raise a `ValueError` that describes the problem but never contains a secret."""
         return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> Address:
         found = _URL.fullmatch(url)
         if not found or found[1] not in DEFAULT_PORTS:
-            raise ValueError(f"not an HBase URL, whose schemes are {', '.join(DEFAULT_PORTS)}")
+            raise ValueError(f"not an HBase URL: the scheme must be one of {', '.join(DEFAULT_PORTS)}")
         scheme, hosts, path, query = found.groups(default="")
         if "@" in hosts or "#" in url:
-            raise ValueError("an address cannot have a user or a fragment")
+            raise ValueError("an address must not have a user or a fragment")
         namespace, table = _table(unquote(path).removeprefix("/"))
         options = _options(query)
         _check_options(scheme, options)
@@ -125,7 +125,7 @@ class Address:
 
     @property
     def service(self) -> str:
-        """The service of the gateways' Kerberos principal."""
+        """The service in the gateways' Kerberos principal."""
         return self.options.service or ("HTTP" if self.is_http else "hbase")
 
     def __str__(self) -> str:
@@ -146,8 +146,8 @@ def _check_options(scheme: str, options: Options) -> None:
         raise ValueError("qop= does not apply to HTTP; use hbase+https:// for encryption")
     if options.service and not _SERVICE.fullmatch(options.service):
         raise ValueError(
-            f"service={options.service} is not the first part of a principal, such as hbase in "
-            f"hbase/gw1.example.org@EXAMPLE.ORG"
+            f"service= must be the first part of a principal, such as hbase in hbase/gw1.example.org@EXAMPLE.ORG, "
+            f"got {options.service}"
         )
 
 
@@ -157,7 +157,7 @@ def _table(name: str) -> tuple[str, str]:
         namespace = DEFAULT_NAMESPACE
     if not _TABLE.fullmatch(table) or not _NAMESPACE.fullmatch(namespace):
         raise ValueError(
-            f"{name!r} is not a table name; write hbase://gateway/namespace:table with letters, digits and _ (and . "
+            f"invalid table name {name!r}: expected hbase://gateway/namespace:table with letters, digits and _ (and . "
             f"or - after a table's first character)"
         )
     return namespace, table
@@ -176,18 +176,18 @@ def _options(query: str) -> Options:
 
 def _value(name: str, value: str) -> object:
     if name in _CHOICES and value not in _CHOICES[name]:
-        raise ValueError(f"{name}={value} is not one of {', '.join(_CHOICES[name])}")
+        raise ValueError(f"{name}= must be one of {', '.join(_CHOICES[name])}, got {value}")
     if name in ("timeout", "deadline"):
         return time_option(name, value)
     if name == "exclusive":
         return value == "yes"
     if name == "info_port":
         if not re.fullmatch(r"[1-9]\d{0,4}", value) or int(value) >= 1 << 16:
-            raise ValueError(f"info_port={value} is outside [1, 65535]")
+            raise ValueError(f"info_port= must be 1 to 65535, got {value}")
         return int(value)
     if name == "connections":
         if not re.fullmatch(r"[1-9]\d{0,2}", value):
-            raise ValueError(f"connections={value} is outside [1, 999]")
+            raise ValueError(f"connections= must be 1 to 999, got {value}")
         return int(value)
     if not value:
         raise ValueError(f"option {name} is empty; leave it out, or give it a value")

@@ -1,12 +1,12 @@
 """Choose the gateway for the next connection.
 
-A gateway that failed rests, longer each time. While another gateway works, the failed one is then tried by a connection
-that no call waits for. A gateway that still owes replies to abandoned calls comes after the others. Of the working
-gateways, the next is the one to which this process has the fewest connections. Ties are broken at random, so that many
-processes spread over all gateways from their first connection on.
+A gateway that failed *rests*: while another gateway works, it is not used for some time, longer after each failure.
+After its rest, a connection that no call waits for tries it. Gateways that still owe replies to abandoned calls rank
+last. Among the other gateways, the next connection goes to the one to which this process has the fewest connections.
+Ties are broken at random, so that the connections of many processes spread over all gateways, starting with the first.
 
-A connection counts as long as something refers to it. If a signal interrupts its user before it is returned, it stops
-counting as soon as the interrupted call ends.
+A connection is counted for as long as something refers to it. If a signal interrupts a call before it returns its
+connection, the connection is no longer counted once that call ends.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from weakref import ref
 from hsimhash.store.hbase.gateway.address import Endpoint
 from hsimhash.store.hbase.gateway.connection import Connection
 
-FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a failed gateway rests, doubled each time
+FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a failed gateway rests; doubles with each failure
 
 
 T = TypeVar("T")
 
 
 class Living(Generic[T]):
-    """A collection whose items stay only as long as something else refers to them.
+    """A collection that keeps items only as long as something else refers to them.
 
-    Unlike in a `WeakSet`, no Python code, which a signal could interrupt, runs when an item goes. Any thread may read
-    it.
+    Unlike a `WeakSet`, it does not run Python code, which a signal could interrupt, when an item is deleted. Any thread
+    may read it.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class Living(Generic[T]):
 @dataclass(slots=True)
 class _Standing:
     connections: Living[Connection] = field(default_factory=Living)
-    overdue: set[Connection] = field(default_factory=set)  # set aside: their replies are no longer needed
-    failures: int = 0  # since it last answered
+    overdue: set[Connection] = field(default_factory=set)  # set aside because their replies are no longer needed
+    failures: int = 0  # since it last responded
     rests_until_s: float = 0.0
     is_tried: bool = False  # whether a trial, which no call waits for, is in progress
 
@@ -82,17 +82,17 @@ class Choice:
         return [connection for one in self._standings.values() for connection in one.overdue]
 
     def next(self) -> Endpoint:
-        """Return the gateway for the next connection; if none works, the one that has rested longest."""
+        """Return the gateway for the next connection; if none works, the one whose rest ends first."""
         ranks = {
             gateway: (one.rests_until_s if one.failures else 0.0, len(one.overdue), len(one.connections))
             for gateway, one in self._standings.items()
         }
         least = min(ranks.values())
         ready = [gateway for gateway, rank in ranks.items() if rank == least]
-        return secrets.choice(ready)  # not `random`: forked children would all draw the same one
+        return secrets.choice(ready)  # not `random`: forked children would all draw the same gateway
 
     def works(self, gateway: Endpoint) -> bool:
-        """Whether the gateway has not failed since its last answer and does not owe a reply."""
+        """Whether the gateway has not failed since its last reply and does not owe a reply."""
         one = self._standings[gateway]
         return not one.failures and not one.overdue
 
@@ -101,7 +101,7 @@ class Choice:
         return any(self.works(other) for other in self._standings if other != gateway)
 
     def to_try(self) -> Endpoint | None:
-        """Return a failed gateway that has rested, and record that its trial begins; None if there is none."""
+        """Return a failed gateway whose rest is over, and record that its trial begins; None if there is none."""
         now = time.monotonic()
         for gateway, one in self._standings.items():
             if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
@@ -141,6 +141,6 @@ class Choice:
         one.overdue.discard(connection)
 
     def is_crowded(self, gateway: Endpoint) -> bool:
-        """Whether another working gateway has at least two connections fewer, so that a new one there is better."""
+        """Whether another working gateway has at least two fewer connections, so that a new one to it is better."""
         most = len(self._standings[gateway].connections) - 2
         return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

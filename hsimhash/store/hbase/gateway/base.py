@@ -1,6 +1,6 @@
 """The interface between the HBase store and a Thrift gateway: one table whose cells are read and written in batches.
 
-`thrift2.py` and `thrift1.py` implement it for a gateway's two interfaces. The tests implement it on a model of HBase's
+`thrift2.py` and `thrift1.py` implement it for the two Thrift interfaces. The tests implement it on a model of HBase's
 cell semantics. Registers, documents and the order of writes belong to the layers above, such as `store.py`.
 """
 
@@ -26,7 +26,7 @@ Having = Literal["qualifier", "value"]  # the part of a cell that must not be em
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
-FOREVER_S = (1 << 31) - 1  # HBase's TTL of families whose cells never expire
+FOREVER_S = (1 << 31) - 1  # HBase's TTL for families whose cells never expire
 
 
 class Unanswered(Enum):
@@ -35,12 +35,12 @@ class Unanswered(Enum):
     UNANSWERED = "unanswered"
 
 
-# The result of a call that did not end in time, where the results of other calls are usable without it.
+# The result of a call that did not end in time, for callers that can use the other results without it.
 UNANSWERED: Final = Unanswered.UNANSWERED
 
 
 class Cell(NamedTuple):
-    """The newest version of a cell; `timestamp` is the region server's, in ms since 1970."""
+    """The newest version of a cell; `timestamp` is in ms since 1970, usually by the region server's clock."""
 
     row: bytes
     qualifier: bytes
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 
 class CellArrays(NamedTuple):
-    """Cells of rows of 13 bytes, sorted by (row, qualifier), as columns of equal length."""
+    """Cells in rows of 13 bytes, sorted by (row, qualifier), as columns of equal length."""
 
     rows: Uint8s  # shape (n, 13)
     qualifiers: list[bytes]
@@ -65,7 +65,7 @@ class CellArrays(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[CellArrays]) -> CellArrays:
-        """Return the concatenation; an empty sequence gives an empty one."""
+        """Concatenate cells; `parts` may be empty."""
         every = [cls.of([]), *parts]
         return cls(
             np.concatenate([one.rows for one in every]),
@@ -81,7 +81,7 @@ class CellArrays(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A value to write; without a `timestamp` (ms since 1970), the region server stamps it."""
+    """A value to write; without a `timestamp` (ms since 1970), the region server assigns one."""
 
     row: bytes
     family: bytes
@@ -111,7 +111,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family, with attributes and configuration under HBase's names."""
+    """A column family, whose attributes and configuration use HBase's names."""
 
     name: str
     attributes: dict[str, str]
@@ -120,7 +120,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's settings; if incomplete, only the families and their TTL (through Thrift1), or nothing at all."""
+    """A table's settings; unless `is_complete`, only the families and their TTLs (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
@@ -137,48 +137,48 @@ class Table:
 
     @property
     def compression(self) -> str:
-        """The codec of the first family; all families of an index have the same one."""
+        """The codec of the first family; all families in an index use the same codec."""
         return self.families[0].attributes["COMPRESSION"]
 
 
 def always() -> bool:
-    """Return True: the default `is_timely`, for writes without a time limit."""
+    """Return True; the default `is_timely`, for writes without a time limit."""
     return True
 
 
 class Gateway(AbstractContextManager["Gateway"]):
     """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
 
-    Reads are retried within the deadline. So are `put`, `put_rows` and `delete`, which may therefore be sent twice.
-    Every call raises `StoreUnavailableError` if no gateway answers within the deadline, or if a server refuses the
-    call for now. The deadline restarts with each reply, so long work continues as long as replies arrive.
-    A write that takes `is_timely` calls it right before it sends anything, and sends nothing once it returns False.
-    Calls that create or drop the table may take minutes and are not retried.
+    Reads are retried until the deadline. So are `put`, `put_rows` and `delete`, which may therefore be sent twice.
+    Every call raises `StoreUnavailableError` if no gateway responds before the deadline, or if a server temporarily
+    refuses the call. The deadline restarts with each reply, so long work continues as long as replies arrive. Writes
+    with an `is_timely` argument call it right before each request, and send nothing more once it returns False. Calls
+    that create or drop the table may take minutes and are not retried.
 
     `makes_tables` is "whole" if the gateway can create a table with its splits, Bloom filter and attributes, "plain" if
-    it can create only a plain table, and "no" if it cannot create one.
+    it can create only a plain table, and "no" if it cannot create tables.
     """
 
     makes_tables: Literal["whole", "plain", "no"] = "whole"
 
     def one_deadline(self) -> AbstractContextManager[None]:
-        """Apply one deadline, which restarts with each reply, to all calls of this thread in the block."""
+        """Apply one deadline, which restarts with each reply, to all calls that this thread makes in the block."""
         return nullcontext()
 
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """Raise `StoreTimeoutError` if this thread's calls in the block exceed a time limit; None: no limit."""
+        """Raise `StoreTimeoutError` if this thread's calls in the block exceed a time limit; None means no limit."""
         return nullcontext()
 
     def ending_in_part(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """Apply the limit of `ending`, and the deadline even if replies arrive; for the calls named `…_in_part`."""
+        """Apply the limit of `ending`, and a deadline that replies do not restart; for the calls named `…_in_part`."""
         return self.ending(timeout_s)
 
     def half(self) -> AbstractContextManager[None]:
-        """Limit all calls of this thread in the block to half of the remaining time; see `ending`."""
+        """Limit this thread's calls in the block to half of the remaining time; see `ending`."""
         return nullcontext()
 
     def scan_in_part(self, ranges: Sequence[tuple[bytes, bytes]]) -> tuple[Uint8s, list[tuple[bytes, bytes]]]:
-        """Return what `scan` finds on servers that answer in half of the remaining time, and the unanswered ranges.
+        """Return what `scan` finds on servers that respond within half of the remaining time, and the other ranges.
 
         A gateway that cannot distinguish servers returns everything or nothing.
         """
@@ -188,14 +188,14 @@ class Gateway(AbstractContextManager["Gateway"]):
             return np.empty((0, ROWKEY_BYTES), np.uint8), list(ranges)
 
     def cells_in_part(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell] | Unanswered]:
-        """Return what `cells_of` does; UNANSWERED for rows whose server exceeds half of the remaining time."""
+        """Like `cells_of`, but return UNANSWERED for rows whose server takes over half of the remaining time."""
         try:
             return [*self.cells_of(rows, family, limit=limit)]
         except StoreUnavailableError:
             return [UNANSWERED] * len(rows)
 
     def get_in_part(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | Unanswered | None]:
-        """Return what `get` does; UNANSWERED for cells whose server exceeds half of the remaining time."""
+        """Like `get`, but return UNANSWERED for cells whose server takes over half of the remaining time."""
         try:
             return [*self.get(keys, family)]
         except StoreUnavailableError:
@@ -205,11 +205,11 @@ class Gateway(AbstractContextManager["Gateway"]):
     def scan(self, ranges: Sequence[tuple[bytes, bytes]], most: int | None = None) -> Uint8s:
         """Return the rowkeys of `DRAWER_FAMILY` in half-open ranges: shape (m, 13), uint8, in any order.
 
-        With `most`, each of the ranges, which must then be disjoint, may be cut to exactly its first `most` rows.
+        With `most`, the ranges must be disjoint, and each may be truncated to exactly its first `most` rows.
         """
 
     def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:
-        """Return the rowkeys of [start, stop) in `DRAWER_FAMILY`, or None if the range has rows of another kind."""
+        """Return the rowkeys of `DRAWER_FAMILY` in [start, stop), or None if the range has anything but drawer rows."""
         try:
             if not self.rows(start, stop, DRAWER_FAMILY, limit=1, having="qualifier"):
                 return self.scan([(start, stop)])
@@ -221,14 +221,15 @@ class Gateway(AbstractContextManager["Gateway"]):
     def rows(
         self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
-        """Return the first `limit` rows of [start, stop) that have cells in `family`, ordered by row.
+        """Return the first `limit` rows in [start, stop) that have cells in `family`, ordered by row.
 
-        Each row comes with its first `columns` cells, ordered by qualifier. A row with exactly that many may have more;
-        `cells` reads them. With `having`, only cells whose qualifier or value is not empty count.
+        Each row comes with its first `columns` cells, ordered by qualifier. A row with exactly that many cells may have
+        more; `cells` reads them. With `having`, cells in which the qualifier or the value (whichever it names) is empty
+        are skipped.
         """
 
     def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
-        """Return the cells of `rows`, but faster; None if unsupported, or if a row is not 13 bytes long."""
+        """Return the same cells as `rows`, but faster; None if unsupported, or if a row is not 13 bytes long."""
         return None
 
     @abstractmethod
@@ -237,7 +238,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
-        """Return the first `limit` cells of each row, ordered by qualifier; an empty list if it does not have any."""
+        """Return the first `limit` cells of each row, ordered by qualifier; an empty list for a row without cells."""
 
     @abstractmethod
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
@@ -260,24 +261,24 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Compare and set each cell independently, in parallel; a change is never sent twice.
 
         Returns:
-            For each change whether it was made. None if it was not sent, or if no reply arrived: then it may have been
-            made already, or may still be made later.
+            Whether each change was made. None means that the change was not sent, or that no reply arrived. Without a
+            reply, the change may have been made, or may still be made later.
         """
 
     @abstractmethod
     def delete(self, deletions: Sequence[Deletion]) -> None:
-        """Delete cells; a version with a later timestamp than the deletion's stays."""
+        """Delete cells; versions with a later timestamp than the deletion are kept."""
 
     @abstractmethod
     def regions(self) -> list[Region]:
-        """Return the table's regions ordered by start, each once even if it has replicas."""
+        """Return the table's regions, ordered by start; a region with replicas is listed once."""
 
     @abstractmethod
     def exists(self) -> bool:
         """Whether the table exists."""
 
     def is_disabled(self) -> bool:
-        """Whether the table is disabled; False on Thrift1, where every call reports it."""
+        """Whether the table is disabled; False on Thrift1, where every call reports a disabled table."""
         return False
 
     def namespaces(self) -> list[str]:
@@ -290,7 +291,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
-        """Create the table, with the settings that the gateway supports; raise `IndexExistsError` if it exists."""
+        """Create the table with the settings that the gateway supports; raise `IndexExistsError` if it exists."""
 
     @abstractmethod
     def delete_table(self) -> None:

@@ -1,6 +1,6 @@
 """Batches for calls to a gateway: work of bounded size, ranges of rows, and filters that region servers apply.
 
-Filters are text, which both gateways accept, or bytes, which only Thrift2 accepts. The bytes are a protobuf message,
+Filters are text, which both interfaces accept, or bytes, which only Thrift2 accepts. The bytes are a protobuf message,
 `Filter {1: class name, 2: body}`. The body of a MultiRowRangeFilter is a list of
 `RowRange {1: start, 2: start is inclusive, 3: stop, 4: stop is inclusive}`.
 """
@@ -25,7 +25,7 @@ PUT_BYTES = 1 << 20  # maximum bytes that a call writes; a gateway with framed t
 _RANGES = 1_000  # maximum ranges in a filter; region servers search them at every hop
 _LEAST_RANGES = 4  # minimum ranges per filter; with fewer, single scans are faster
 _SCANS = 4  # parallel scans of one batch on a region server; measured: ten are a third slower
-_LEAST_ROWS = 100  # fewer rows are not worth a separate call
+_LEAST_ROWS = 100  # minimum rows that are worth a separate call
 _CELL_BYTES = 64  # overhead per cell, in either interface
 _MULTI_ROW_RANGE = b"org.apache.hadoop.hbase.filter.MultiRowRangeFilter"
 
@@ -39,7 +39,7 @@ Range = tuple[bytes, bytes]
 
 
 def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
-    """Return ascending, disjoint ranges in groups of one filter each, and how many groups to scan in parallel.
+    """Group ascending, disjoint ranges, one filter per group; also return how many groups to scan in parallel.
 
     Each group lies within one region. The list is empty if scanning each range separately is better.
     """
@@ -57,12 +57,12 @@ def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[lis
 
 
 def cells_rows(limit: int) -> int:
-    """Return how many rows a call may name if it requests up to `limit` cells of each."""
+    """Return how many rows a call may name if it requests up to `limit` cells from each row."""
     return max(1, min(CALL_ROWS, CALL_CELLS // limit))
 
 
 def share(count: int, most: int, workers: int) -> int:
-    """Return how many of `count` items to put into a run, at most `most`, so that all workers finish together."""
+    """Return how many of `count` items, at most `most`, to put into a run so that all workers finish together."""
     turns = -(-count // (most * workers))
     return min(max(-(-count // max(turns * workers, 1)), _LEAST_ROWS), most)
 
@@ -86,7 +86,7 @@ def columns_after(qualifier: bytes) -> bytes:
 
 
 def first_columns(limit: int, having: Having | None = None) -> bytes:
-    """Return the filter for the first `limit` cells of each row, which seeks past the others.
+    """Return the filter for the first `limit` cells of each row; it seeks past the other cells.
 
     With `having`, cells whose qualifier or value is empty are skipped.
     """
@@ -103,14 +103,14 @@ def _range(start: bytes, stop: bytes) -> bytes:
     size = len(start) + len(stop) + 8
     if size > 0x7F:
         return message_field(1, b"%b\x10\x01%b\x20\x00" % (message_field(1, start), message_field(3, stop)))
-    # The usual ranges, whose lengths take one byte each: batches have tens of thousands of them.
+    # Usual ranges, whose lengths take one byte each. Batches have tens of thousands of them.
     return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
     """Merge half-open ranges into ascending, disjoint ones that cover the same rows; drop empty ones."""
     ends = list(chain.from_iterable(ranges))
-    if all(map(lt, ends, ends[1:])):  # a batch's ranges usually are disjoint already: no Python loop
+    if all(map(lt, ends, ends[1:])):  # usual in a batch, and does not need a Python loop
         return list(ranges)
     disjoint: list[Range] = []
     for start, stop in sorted(set(ranges)):

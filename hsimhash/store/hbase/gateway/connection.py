@@ -29,7 +29,7 @@ from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.sasl import Kerberos, KerberosError, SaslSocket, Wire, check_proof, proof
 
-# The calls of the second Thrift interface that hsimhash uses. Both gateways answer `getThriftServerType`.
+# The part of the second Thrift interface that hsimhash uses. Both interfaces have `getThriftServerType`.
 THRIFT2: ModuleType = thriftpy2.load(
     str(Path(__file__).with_name("hbase2.thrift")), module_name="hsimhash_hbase2_thrift"
 )
@@ -37,14 +37,14 @@ IDLE_S = 50.0  # the gateway closes idle connections after 60 s (hbase.thrift.se
 
 _PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
 _BUFFER_BYTES = 1 << 16
-_LEAST_WAIT_S = 0.5  # minimum time to read a reply that arrived while another one timed out
+_LEAST_WAIT_S = 0.5  # minimum time to read a reply that arrived while another reply timed out
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # detects a lost host within a minute
 
 
 class Call(NamedTuple):
     """A method of a Thrift service and its arguments: values, or their bytes in the binary protocol.
 
-    For a method of `TByteScan`, on a connection without another call in progress, the reply is the raw bytes.
+    A method of `TByteScan` gives its reply as raw bytes. It needs a connection without another call in progress.
     """
 
     service: ModuleType
@@ -53,13 +53,13 @@ class Call(NamedTuple):
 
 
 class _Due:
-    """The moment by which the current operation must end; a socket's own time-out only limits each single read."""
+    """The time by which the current operation must end; a socket's own time-out limits only a single read."""
 
     def __init__(self, timeout_s: float) -> None:
         self.at_s = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return the remaining time in seconds; raise `TimeoutError` if it is over."""
+        """Return the remaining time in seconds; raise `TimeoutError` if none is left."""
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -67,10 +67,12 @@ class _Due:
 
 
 def _connected(endpoint: Endpoint, due: _Due) -> socket.socket:
-    """Connect to one of the host's addresses, which share the time; `socket.create_connection` gives each all of it.
+    """Connect to one of the host's addresses, which share the time limit.
+
+    `socket.create_connection` would apply the full limit to each address.
 
     Raises:
-        OSError: The error at the last address.
+        OSError: The error from the last address.
     """
     found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
     for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
@@ -85,19 +87,19 @@ def _connected(endpoint: Endpoint, due: _Due) -> socket.socket:
                 raise
         else:
             return made
-    raise OSError(f"{endpoint.host} has no address")
+    raise OSError(f"{endpoint.host} does not have an address")
 
 
 def _keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):  # some systems lack it
+        if hasattr(socket, name):  # some systems do not have it
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class _Socket:
-    """The socket under thriftpy2's transports, because thriftpy2's own `TSocket` resolves only IPv4."""
+    """The socket under thriftpy2's transports; thriftpy2's own `TSocket` resolves only IPv4."""
 
     def __init__(self, endpoint: Endpoint, due: _Due) -> None:
         self._due = due
@@ -111,7 +113,7 @@ class _Socket:
         self._socket.settimeout(self._due.left_s())
         data = self._socket.recv(size)
         if not data:
-            raise TTransportException(TTransportException.END_OF_FILE, "the connection was closed by the other side")
+            raise TTransportException(TTransportException.END_OF_FILE, "the gateway closed the connection")
         return data
 
     def write(self, data: bytes) -> None:
@@ -126,7 +128,7 @@ class _Socket:
 
 
 class _Kept:
-    """A wire that can record what is read from it, as long as `reads` is a list."""
+    """A wire that records what is read from it while `reads` is a list."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -141,7 +143,7 @@ class _Kept:
 
 
 class _Http:
-    """One POST per call over one connection; thriftpy2's own client sets time-outs for the whole process."""
+    """A wire that sends one POST per call; thriftpy2's own client sets time-outs for the whole process."""
 
     def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
         host, port = endpoint
@@ -155,7 +157,7 @@ class _Http:
             self._http.sock = plain
         self._due = due
         self._address = address
-        self._context: Kerberos | None = None  # of the last request; each request is authenticated separately
+        self._context: Kerberos | None = None  # for the last request; each request is authenticated separately
         self._request = bytearray()
         self._response: http.client.HTTPResponse | None = None
 
@@ -169,9 +171,9 @@ class _Http:
         if self._response is None:
             self._response = self._http.getresponse()
             self._check(self._response)
-        data = self._response.read1(size)  # at most one read of the socket
+        data = self._response.read1(size)  # reads from the socket at most once
         if not data:
-            raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
+            raise TTransportException(TTransportException.END_OF_FILE, "the HTTP response ended early")
         return data
 
     def _check(self, response: http.client.HTTPResponse) -> None:
@@ -181,7 +183,7 @@ class _Http:
         if response.status == http.client.UNAUTHORIZED:
             raise KerberosError(
                 f"the gateway rejected the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
-                f"see its log, or set service= for another service"
+                f"see the gateway's log, or set service= to use another service"
             )
         if response.status != http.client.OK:
             raise OSError(status)
@@ -233,7 +235,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.ca or None)
     except OSError as error:
-        raise HsimhashError(f"ca={options.ca} is not a PEM file of certificates ({_said(error)})") from error
+        raise HsimhashError(f"ca={options.ca} must be a PEM file with certificates ({_said(error)})") from error
     if options.cert:
         _load_certificate(context, options.cert, options.key)
     return context
@@ -241,11 +243,11 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
 
 def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
     try:
-        context.load_cert_chain(cert, key or None, password="")  # without a password, OpenSSL prompts on the terminal
+        context.load_cert_chain(cert, key or None, password="")  # without `password`, OpenSSL prompts on the terminal
     except OSError as error:
         raise HsimhashError(
-            f"cert={cert}{f' and key={key} are' if key else ' is'} not a certificate with its key in PEM "
-            f"({_said(error)}): the key must not have a passphrase, and must be in the same file unless key= names one"
+            f"cert={cert}{f' and key={key} are' if key else ' is'} not a PEM certificate with its key "
+            f"({_said(error)}): the key must not have a passphrase, and must be in the same file unless key= is set"
         ) from error
 
 
@@ -264,7 +266,7 @@ class Connection:
     ) -> None:
         self._wire: Wire | None = None
         self.endpoint = endpoint
-        self.timeout_s = timeout_s  # for connecting, then of the last call
+        self.timeout_s = timeout_s  # for connecting, and later for the last call
         self.last_method = ""  # method of the last reply that was read
         self._address = address
         self._context = context
@@ -294,17 +296,17 @@ class Connection:
 
     @property
     def is_fit(self) -> bool:
-        """Whether a call can be sent: none is in progress, and the gateway has not visibly closed the connection."""
+        """Whether a call can be sent: no call is in progress, and the gateway has not visibly closed the connection."""
         return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
 
     @property
     def due_s(self) -> float:
-        """The moment at which the oldest call in progress times out."""
+        """The time at which the oldest call in progress times out."""
         return self._awaited[0][1]
 
     @property
     def is_stale(self) -> bool:
-        """Whether it was idle for so long that the gateway may close it."""
+        """Whether it has been idle for so long that the gateway may soon close it."""
         return time.monotonic() - self._used_s >= IDLE_S
 
     @property
@@ -321,20 +323,20 @@ class Connection:
         """The socket, or None if it is not connected."""
         return self._wire.socket if self._wire is not None else None
 
-    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # the IDL has the type
-        """Send a call and return its reply, with the previous call's time-out."""
+    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # the IDL defines the type
+        """Send a call with the previous call's time-out, and return its reply."""
         self.send(Call(service, method, arguments), self.timeout_s)
         return self.receive()
 
     def server_type(self) -> int:
-        """Return which Thrift interface the gateway has, 1 or 2; raise if the address requires the other."""
+        """Return which Thrift interface the gateway has, 1 or 2; raise if the address requires the other one."""
         found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
         if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
             raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
         return found
 
     def send(self, call: Call, timeout_s: float) -> None:
-        """Send a call, possibly while others are in progress; its reply must be received within the time-out."""
+        """Send a call, possibly while others are in progress; the reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
         if self._wire is None:
             self.connect(timeout_s)
@@ -350,11 +352,11 @@ class Connection:
         self._protocol.write_message_end()
         self._protocol.trans.flush()
 
-    def receive(self, *, end_s: float = math.inf) -> Any:  # the IDL has the type
-        """Return the reply to the oldest call in progress; raise the gateway's error, or the reason for a lost reply.
+    def receive(self, *, end_s: float = math.inf) -> Any:  # the IDL defines the type
+        """Return the reply to the oldest call in progress; raise the gateway's error, or why there is no reply.
 
-        The time-out counts from sending. A reply that has already arrived is read even after it, but nothing waits
-        beyond the moment `end_s`.
+        The time-out starts when the call is sent. A reply that has already arrived is read even after the time-out, but
+        never after `end_s`.
         """
         if not self._awaited:
             raise RuntimeError("no call was sent on this connection")
@@ -377,9 +379,9 @@ class Connection:
         self._used_s = time.monotonic()
 
     def say_no_more(self) -> None:
-        """Shut down sending, so that the gateway closes the connection when it has finished."""
+        """Shut down the sending side, so that the gateway closes the connection when it has finished its calls."""
         if self._wire is not None and self._wire.socket is not None:
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # it is already closed
                 self._wire.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -389,9 +391,9 @@ class Connection:
 
 
 def first_heard(connections: Sequence[Connection], wait_s: float) -> Connection | None:
-    """Wait for the first connection with a reply, or that is closed, and return it; None if none is in time.
+    """Wait until a connection has a reply or is closed, and return it; return None after a time-out.
 
-    Only for connections with one call in progress each: with more, replies may have been read ahead.
+    Each connection must have one call in progress: with more, replies may have been read ahead.
     """
     poll = select.poll()
     by_number: dict[int, Connection] = {}
@@ -406,7 +408,7 @@ def first_heard(connections: Sequence[Connection], wait_s: float) -> Connection 
 
 
 def server_type_at(endpoint: Endpoint, address: Address) -> int:
-    """Connect to a gateway and return which Thrift interface it has: 1 or 2."""
+    """Connect to a gateway and return its Thrift interface: 1 or 2."""
     connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
     with closing(connection):
         return connection.server_type()

@@ -1,7 +1,7 @@
 """Classify failures: the meaning of a gateway's error, the reason a connection fails, and what listens at a port.
 
-Thrift1's messages are Java stack traces. Thrift2's are often the exception's message without its class. `canRetry` is
-true even for a missing table if the call was a batch, and happybase does not read it.
+Thrift1's error messages are Java stack traces. Thrift2's messages often contain the exception's message without its
+class. The `canRetry` field is true even for a missing table if the call was a batch, and happybase does not read it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORTH_A_RETRY = {
     "UnknownScannerException",
 }
 
-PROBE_S = 1.5  # time-out of each probe: the right protocol gets an immediate answer, a wrong one often none
+PROBE_S = 1.5  # time-out of a probe; servers respond to their own protocol at once, and to others often never
 _REPLY_BYTES = 4096
 _METHOD = b"getThriftServerType"
 
@@ -63,7 +63,7 @@ class RefusedError(HsimhashError):
 
 
 def store_error(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
-    """Translate an error from a gateway; a `TransientError` if a retry may help."""
+    """Translate an error from a gateway; return a `TransientError` if a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = set(_JAVA.findall(message))
     what = f"{method} on {table}: {_gist(message)}"
@@ -82,17 +82,20 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
             f"gateway {gateway} is read-only: it was started with -ro ({what}); write through another gateway"
         )
     if "AccessDeniedException" in classes:
-        return HsimhashError(f"the gateway's user does not have permission ({what}); grant it, or use another gateway")
+        return HsimhashError(
+            f"the gateway's user does not have permission ({what}); grant it to that user, or use another gateway"
+        )
     if isinstance(error, TApplicationException):
         if error.type == TApplicationException.UNKNOWN_METHOD:
             return RefusedError(
-                f"the gateway does not support the call ({what}); does it have the other Thrift interface?"
+                f"the gateway does not support the call ({what}); check whether it has the other Thrift interface"
             )
-        if method == "getAllRegionLocations":  # Thrift2 of HBase 2.6 fails like this while a region is on no server
+        # Thrift2 in HBase 2.6 fails like this while a region is not on any server.
+        if method == "getAllRegionLocations":
             return TransientError(f"a region is not on any server ({what}); if this persists, run 'hbase hbck'")
-        return RefusedError(f"the gateway failed and gave no reason ({what}); see its log")
+        return RefusedError(f"the gateway failed without giving a reason ({what}); see the gateway's log")
     if _is_transient(error, classes):
-        return TransientError(f"the servers refuse the call for now: {what}")
+        return TransientError(f"the servers temporarily refuse the call: {what}")
     return RefusedError(f"the servers refuse the call: {what}")
 
 
@@ -105,14 +108,14 @@ def disabled(table: str) -> StoreUnavailableError:
 
 
 def _is_but_the_table(message: str, table: str) -> bool:
-    # Thrift2's whole message for a missing table: its name; for a batch, once for all of its rows.
+    # For a missing table, Thrift2's whole message is the table's name; for a batch, it appears once for all rows.
     line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
     return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
 
 
 def _is_transient(error: Exception, classes: set[str]) -> bool:
     if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
-        return "scanner" in str(getattr(error, "message", ""))  # its lease expired, or the gateway was restarted
+        return "scanner" in str(getattr(error, "message", ""))  # its lease expired, or the gateway restarted
     if _WORTH_A_RETRY & classes:
         return True
     can_retry = getattr(error, "canRetry", None)
@@ -132,11 +135,11 @@ def _first_line(message: str) -> str:
     return lines[0][:200]
 
 
-# Probing what listens at a port.
+# Probing the service at a port.
 
 
 class Service(NamedTuple):
-    """The service at a port and, for a gateway, how to reach it; `name` is None if the answer determines it."""
+    """The service at a port and, for a gateway, how to reach it; `name` is None if the response determines it."""
 
     name: str | None = None
     is_gateway: bool = False
@@ -148,7 +151,7 @@ class Service(NamedTuple):
 
 TLS = Service("a server that requires TLS", is_gateway=True, scheme="hbase+https")
 
-# TLS alerts about a client's certificate (RFC 8446, section 6), under OpenSSL's names; servers use them differently.
+# TLS alerts about a client's certificate (RFC 8446, section 6), by OpenSSL's names; which one is sent varies by server.
 _ALERTS = (
     "BAD_CERTIFICATE",
     "CERTIFICATE_EXPIRED",
@@ -160,7 +163,7 @@ _ALERTS = (
 
 
 def reason(error: BaseException, timeout_s: float) -> str:
-    """Describe an error of a connection in a few words."""
+    """Describe a connection error in a few words."""
     if isinstance(error, TimeoutError):
         return f"no reply within {timeout_s:.3g} s"
     if isinstance(error, ConnectionRefusedError):
@@ -172,18 +175,18 @@ def reason(error: BaseException, timeout_s: float) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
-AGAIN = "it answers now: try again"  # ends the explanation for a gateway that turns out to be the right one
+AGAIN = "it responds now: try again"  # ends the explanation for a gateway that turns out to be the right one
 
 
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
     """Probe a gateway that failed with `error`; return what is wrong with it, and the remedy."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):
-        return f"{endpoint}: {why}; check its spelling"
+        return f"{endpoint}: {why}; check the spelling"
     if isinstance(error, ConnectionRefusedError):
         return f"nothing listens at {endpoint} ({why}); start a gateway: 'hbase thrift2 start -p {endpoint.port}'"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"{endpoint}: {why}; set ca=FILE to the certificate of its authority"
+        return f"{endpoint}: {why}; set ca=FILE to its CA certificate"
     if isinstance(error, (HsimhashError, KerberosError)):
         return f"{endpoint}: {why}"
     if isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_ALERTS):
@@ -191,10 +194,10 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
     try:
         found = identify(endpoint)
     except OSError as probe_error:
-        return f"{endpoint}: {reason(probe_error, PROBE_S)}; is the host up, and the port open in its firewall?"
+        return f"{endpoint}: {reason(probe_error, PROBE_S)}; check that the host is up and its firewall allows the port"
     is_https = address.scheme == "hbase+https"
     if found is None or (found is TLS and is_https):
-        # A server that closes immediately may thereby discard the alert that explains it.
+        # A server that closes the connection immediately may discard the TLS alert that explains the failure.
         is_cut = isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
         return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and is_cut else ''}"
     return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
@@ -202,7 +205,7 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
 
 def _certificate_remedy(address: Address) -> str:
     if address.options.cert:
-        return f"it does not accept the certificate of cert={address.options.cert}: does it trust its authority?"
+        return f"it does not accept the certificate in cert={address.options.cert}; check that it trusts the CA"
     return "if it requires a client certificate, set cert=FILE, and key=FILE for its key"
 
 
@@ -218,9 +221,9 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
 
 
 def identify(endpoint: Endpoint) -> Service | None:
-    """Return what answers at a port, None if it is unknown; raise `OSError` if the port does not accept connections."""
+    """Return the service at a port, or None if it is unknown; raise `OSError` if the port refuses connections."""
     socket.create_connection(endpoint, PROBE_S).close()
-    with ThreadPoolExecutor(len(_PROBES)) as threads:  # in parallel: in sequence, a port that hangs would take 10 s
+    with ThreadPoolExecutor(len(_PROBES)) as threads:  # in parallel; otherwise a port that hangs takes 10 s
         answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
         for answer, known in zip(list(answers), _PROBES.values(), strict=True):
             for pattern, service in known:
@@ -245,7 +248,7 @@ def _answer(endpoint: Endpoint, request: bytes) -> bytes:
 
 
 def _gateway(answer: bytes, service: Service) -> str:
-    """Describe a gateway by field 0 of its answer: an i32; in the compact protocol, a zigzag varint."""
+    """Describe a gateway from field 0 of its response: an i32, or a zigzag varint in the compact protocol."""
     number = re.search(rb"\x08\x00\x00\x00\x00\x00([\x01\x02])|\x05\x00([\x02\x04])", answer)
     kind = f"Thrift{number[1][0] if number[1] else number[2][0] >> 1} gateway" if number else "Thrift service"
     if service.scheme == "hbase+http":
@@ -257,8 +260,8 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-# The bytes to send, in this order, and the server that each answer identifies. A web server's answers to the other
-# requests mean nothing. Its answer to the POST shows whether Thrift is behind it.
+# The bytes to send, in this order, and the service that each response identifies. From a web server, only the response
+# to the POST is meaningful: it shows whether the server is a Thrift gateway.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
         (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
@@ -282,6 +285,6 @@ _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
             rb"^HTTP/1\.1 401.*WWW-Authenticate: Negotiate",
             Service("a web server that requires Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
         ),
-        (b"^HTTP/", Service("a web server (HBase's pages are at 16010, 16030 and 9095)")),
+        (b"^HTTP/", Service("a web server (HBase's web pages are at ports 16010, 16030 and 9095)")),
     ),
 }

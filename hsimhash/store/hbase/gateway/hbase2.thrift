@@ -1,5 +1,5 @@
-// The calls of HBase's second Thrift gateway that hsimhash makes. Names, field numbers and types are HBase's (2.5 and
-// 2.6); fields that are never sent nor read are left out.
+// The calls to HBase's second Thrift gateway that hsimhash makes. Names, field numbers and types match HBase 2.5 and
+// 2.6. Fields that hsimhash neither sends nor reads are left out.
 
 exception TIOError { 1: optional string message, 2: optional bool canRetry }
 exception TIllegalArgument { 1: optional string message }
@@ -65,13 +65,13 @@ service THBaseService {
   TThriftServerType getThriftServerType()
 }
 
-// A scan whose reply is kept as it came; the reader only skips it, and so finds its end.
+// A scan whose reply is kept as raw bytes. The reader skips the contents, only to find where the reply ends.
 service TByteScan {
   void getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows) throws (1: TIOError io)
 }
 
-// A scan of which only the rows count: the reader skips what it has no field for, in less than half of the time that
-// decoding it takes. The first gateway's results have their row under the same number.
+// A scan that needs only the rows. The reader skips all fields that `TRow` does not declare, which takes less than half
+// the time of decoding them. The first gateway's results have the row under the same field number.
 struct TRow { 1: optional binary row }
 service TRowScan {
   list<TRow> scannerGetList(1: required i32 id, 2: i32 nbRows) throws (1: TIOError io, 2: TIllegalArgument ia)

@@ -1,7 +1,8 @@
 """Read what region servers report about a table's regions, in JSON on their info port (`/jmx`).
 
-Gateways do not pass these reports on. They use the region names of `hbase:meta`, so that table is also read. A server
-that does not answer, or another service on its port, never causes an error here; the report describes the problem.
+Gateways do not pass these reports on. The reports use the region names in `hbase:meta`, so that table is also read. A
+server that does not respond, or another service on its port, never causes an error here; the report describes the
+problem.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _AT_ONCE = 32
 _PIECE_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
 _META_ROWS = 1_000  # rows of `hbase:meta` in one call
 _PAUSE_S = 0.2
-_NAME = "tag.serverName"  # HOST,PORT,START
+_NAME = "tag.serverName"  # its value is HOST,PORT,START
 _REGION = re.compile(r"_region_([0-9a-f]{32})_metric_(\w+)")
 
 
 def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoad, ...]:
-    """Return what each of the regions' servers reports, ordered by server name."""
+    """Return the reports of the servers that host the regions, ordered by server name."""
     servers = sorted({region.server for region in regions} - {""})
     starts, end_s = region_starts(address), time.monotonic() + _TOTAL_S
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -43,14 +44,14 @@ def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoa
 
 
 def region_starts(address: Address) -> dict[str, bytes]:
-    """Return the start key of each region by HBase's name for it; empty if this user may not read `hbase:meta`."""
+    """Return each region's start key by its encoded name; empty if this user may not read `hbase:meta`."""
     table = address.full_table.removeprefix(f"{DEFAULT_NAMESPACE}:".encode())
     starts, row, stop = dict[str, bytes](), table + b",,", table + b"-"
     try:
         with open_gateway(replace(address, namespace="hbase", table="meta")) as gateway:
             while True:
                 found = [cells[0].row for cells in gateway.rows(row, stop, b"info", limit=_META_ROWS)]
-                for name in found:  # TABLE,START,TIME.NAME. with any bytes in the start
+                for name in found:  # TABLE,START,TIME.NAME. with any bytes in START
                     start, _, rest = name.removeprefix(table + b",").rpartition(b",")
                     starts[rest.split(b".")[1].decode()] = start
                 if len(found) < _META_ROWS:
@@ -67,23 +68,23 @@ def _load(port: int, starts: Mapping[str, bytes], end_s: float, server: str) -> 
             own, of_regions = _beans(connection, min(end_s, time.monotonic() + TIMEOUT_S))
         answering = ":".join(own[_NAME].split(",")[:2])
         if answering != server:
-            raise ValueError(f"region server {answering} answers there")
+            raise ValueError(f"another region server uses this port: {answering}")
         return _read_load(server, own, of_regions, starts)
-    except Exception as error:  # a service that is not a region server may answer anything
+    except Exception as error:  # a service that is not a region server may return anything
         return ServerLoad(server, problem=f"{host_text(host, port)}: {reason(error, TIMEOUT_S)}")
 
 
 def _beans(connection: http.client.HTTPConnection, end_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metrics of the server and those of its regions.
+    """Return the metrics of the server and of its regions.
 
-    Retries, because all of them disappear for a moment when HBase opens or closes a region.
+    Retries, because all metrics disappear for a moment when HBase opens or closes a region.
     """
     while True:
         own, of_regions = (_bean(connection, sub, end_s) for sub in ("Server", "Regions"))
         if _NAME in own and of_regions:
             return own, of_regions
         if time.monotonic() + _PAUSE_S > end_s:
-            raise ValueError("it does not have a region server's metrics")
+            raise ValueError("it does not return region server metrics")
         time.sleep(_PAUSE_S)
 
 
@@ -105,13 +106,13 @@ def _bean(connection: http.client.HTTPConnection, sub: str, end_s: float) -> dic
         while piece := response.read1(_PIECE_BYTES):
             body += piece
             if len(body) > _MOST_BYTES:
-                raise ValueError("its answer is too long")
+                raise ValueError("its response is too long")
             wait()
     try:
         found = json.loads(body)["beans"]
         return dict(found[0]) if found else {}
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("it does not have JSON metrics at /jmx") from error
+        raise ValueError("it does not return JSON metrics at /jmx") from error
 
 
 def _read_load(

@@ -1,4 +1,4 @@
-"""Open the gateway at an address, with the Thrift interface that it supports."""
+"""Open the gateway at an address, using the Thrift interface that it supports."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _log = logging.getLogger("hsimhash.store")
 
 
 def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
-    """Open a table with the Thrift interface of the first gateway that answers; this takes one connection.
+    """Open a table, using the Thrift interface of the first gateway that responds; this takes one connection.
 
     Args:
         address: Address of the table. A deadline in it takes precedence over `deadline_s`.
-        deadline_s: How long a call without an answer is retried. Opening also retries gateways for this long if they
-            are the right ones but answer late.
+        deadline_s: How long a call without a reply is retried. Opening also retries for this long if a gateway is the
+            right one but responds late.
 
     Raises:
-        StoreUnavailableError: No gateway answers. The message describes what was found at each address instead.
+        StoreUnavailableError: No gateway responds. The message describes what was found at each address instead.
     """
     if address.scheme == "hbase+http" and address.options.auth:
         _log.warning(
-            "%s: over http://, Kerberos authenticates the client, but all requests and replies are unencrypted; use "
-            "hbase+https:// if the gateway has TLS",
+            "%s: over HTTP, Kerberos authenticates the client, but all requests and responses are unencrypted; use "
+            "hbase+https:// if the gateway supports TLS",
             address,
         )
     spoken: list[int] = []
@@ -42,7 +42,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     def check(connection: Connection) -> None:
         found = connection.server_type()
         if found != (spoken or [found])[0]:
-            raise StoreUnavailableError(f"it speaks Thrift{found}, but the first one speaks Thrift{spoken[0]}")
+            raise StoreUnavailableError(f"it speaks Thrift{found}, but the first gateway speaks Thrift{spoken[0]}")
         spoken[:] = [found]
 
     caller = Caller(Pool(address, check), deadline_s=deadline_s)

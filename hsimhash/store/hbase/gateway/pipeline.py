@@ -1,8 +1,8 @@
 """Run tasks on many connections in parallel without threads: send requests on all of them, then read replies.
 
-A *task* is a generator function. It yields calls, receives the reply to each, and returns a result. Its calls use one
-connection, one after the other. A task that fails with a transient error restarts on another connection, so it must
-keep what it has read so far outside its generator.
+A *task* is a generator function. It yields calls, receives the reply to each, and returns a result. It makes its calls
+on one connection, one after the other. A task that fails with a transient error restarts on another connection, so it
+must keep what it has read so far outside its generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hsimhash.store.hbase.gateway.pool import Pool
 Steps = Generator[Call, Any, Any]
 Task = Callable[[], Steps]
 
-UNKNOWN = None  # the result of a task that may be sent only once, and whose reply was lost
+UNKNOWN = None  # the result of a task that may be sent only once and whose reply was lost
 
 _LEAST_TIMEOUT_S = 0.1
 _MISSING = object()
@@ -59,8 +59,8 @@ def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
 class Patience(threading.local):
     """The time limits of this thread's calls.
 
-    `silent_s` is the time spent waiting since the last reply if several calls share one deadline, without what the
-    thread does between them. `end_s` is the moment at which everything ends.
+    `silent_s` is the time spent waiting since the last reply, if several calls share one deadline. It excludes the time
+    between calls. `end_s` is the time at which all calls must end.
     """
 
     silent_s: float | None = None
@@ -72,7 +72,7 @@ class Caller:
 
     Args:
         pool: Pool of connections.
-        deadline_s: How long a call without an answer is retried, unless the address has a deadline.
+        deadline_s: How long a call without a reply is retried, unless the address has a deadline.
     """
 
     def __init__(self, pool: Pool, *, deadline_s: float = DEADLINE_S) -> None:
@@ -82,7 +82,7 @@ class Caller:
 
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
-        """Apply one deadline to all tasks of this thread in the block; it starts now and restarts with each reply."""
+        """Apply one deadline to this thread's tasks in the block; it starts now and restarts with each reply."""
         outer_s = self.patience.silent_s
         try:
             self.patience.silent_s = 0.0
@@ -92,7 +92,7 @@ class Caller:
 
     @contextmanager
     def ending(self, timeout_s: float | None) -> Iterator[None]:
-        """Raise `StoreTimeoutError` if this thread's tasks in the block exceed a time limit; None: no limit."""
+        """Raise `StoreTimeoutError` if this thread's tasks in the block exceed a time limit; None means no limit."""
         outer_s = self.patience.end_s
         try:
             if timeout_s is not None:
@@ -105,8 +105,8 @@ class Caller:
         """Run tasks and return their results; see `_PipelineRun`.
 
         Raises:
-            StoreUnavailableError: No call was answered during the whole deadline; see `one_deadline`.
-            StoreTimeoutError: The time limit is over; see `ending`.
+            StoreUnavailableError: No reply arrived before the deadline; see `one_deadline`.
+            StoreTimeoutError: The time limit was exceeded; see `ending`.
         """
         run = _PipelineRun(self, tasks, width=width, depth=depth, once=once)
         try:
@@ -124,11 +124,11 @@ class Caller:
         return run.results
 
     def half(self) -> AbstractContextManager[None]:
-        """Limit all tasks of this thread in the block to half of the remaining time; see `ending`."""
+        """Limit this thread's tasks in the block to half of the remaining time; see `ending`."""
         return self.ending(max(0.0, (self.patience.end_s - time.monotonic()) / 2))
 
     def run_in_part(self, tasks: Sequence[Task], *, width: int) -> list[Any]:
-        """Run tasks and return the results that arrive in half of the remaining time, and `UNANSWERED` for the others.
+        """Run tasks; return each result that arrives in half of the remaining time, and otherwise `UNANSWERED`.
 
         The other half is left for calls that need these results.
         """
@@ -203,15 +203,15 @@ class _PipelineRun:
         return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
     def is_over(self, pause_s: float) -> bool:
-        """Whether time would run out during a pause before the next try; the deadline counts from the last reply."""
+        """Whether time would run out during a pause before the next try; the deadline starts at the last reply."""
         return time.monotonic() + pause_s >= self._end_s
 
     def error(self, last: TransientError) -> StoreUnavailableError:
-        """Return the error to raise when the time is over."""
+        """Return the error to raise when time has run out."""
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
-            return StoreTimeoutError(f"the time limit is over; last error: {last}")
+            return StoreTimeoutError(f"the time limit was exceeded; last error: {last}")
         return StoreUnavailableError(
-            f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
+            f"no reply from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
         )
 
     def go(self) -> None:
@@ -224,7 +224,7 @@ class _PipelineRun:
                 if not self._widen():
                     self._advance()
         finally:
-            for lane in self._lanes:  # some are left only after what cannot be retried: permanent error, limit, Ctrl-C
+            for lane in self._lanes:  # only after a permanent error, a time limit or Ctrl-C
                 self._pool.abandon(lane.connection)
         if self._failures:
             raise self._failures[0]
@@ -232,7 +232,7 @@ class _PipelineRun:
     def _timeout_s(self) -> float:
         left_s = self._end_s - time.monotonic()
         if left_s <= 0 and self._end_s == self._allowed_end_s:
-            raise StoreTimeoutError("the time limit is over")
+            raise StoreTimeoutError("the time limit was exceeded")
         return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
 
     def _widen(self) -> bool:
@@ -252,7 +252,7 @@ class _PipelineRun:
         return True
 
     def _fill(self, lane: _Lane) -> None:
-        """Start as many tasks on a lane as it can take; give its connection back if no task is left for it."""
+        """Start as many tasks on a lane as it can take; return its connection to the pool if no task is left for it."""
         while self._waiting and len(lane.begun) < self._depth and not (len(self._lanes) > 1 and self._pool.is_wanted):
             number = self._waiting.popleft()
             self._running[number] = self._tasks[number]()
@@ -296,12 +296,12 @@ class _PipelineRun:
             return
         self._hear(lane)
         self._lanes.rotate(-1)
-        lane.begun.rotate(-1)  # the task's next call is sent after those of the others
+        lane.begun.rotate(-1)  # the task's next call is sent after those of the lane's other tasks
         if self._step(lane, number, reply):
             self._fill(lane)
 
     def _turn_to_heard(self) -> None:
-        """Move a lane with a reply to the front; if none arrives in time, the lane that is due first."""
+        """Move a lane with a reply to the front; if no reply arrives in time, move the lane that is due first."""
         by_connection = {lane.connection: lane for lane in self._lanes}
         due = min(by_connection, key=lambda connection: connection.due_s)
         wait_s = min(due.due_s, self._allowed_end_s) - time.monotonic()
@@ -315,7 +315,7 @@ class _PipelineRun:
         self._pool.heard(lane.connection)
 
     def _refused(self, lane: _Lane, error: Exception) -> None:
-        """Handle an error that a gateway replied."""
+        """Handle an error that a gateway returned."""
         number = lane.begun.popleft()
         table = self._pool.address.full_table.decode()
         meaning = store_error(error, lane.connection.last_method, table, lane.connection.endpoint)

@@ -1,11 +1,13 @@
-"""A pool of connections to one or more gateways, lent to the tasks of `pipeline.py`.
+"""A pool of connections to one or more gateways, used by the tasks in `pipeline.py`.
 
-A gateway keeps a thread for each connection. After a time-out this thread stays busy for as long as HBase retries the
-call, which may be 20 minutes. Such a connection is set aside until its reply arrives or it is closed. It still counts,
-so that time-outs never occupy more than twice `connections` threads of the gateways.
+A gateway dedicates a thread to each connection. After a time-out, this thread stays busy for as long as HBase retries
+the call, which may take 20 minutes. The pool sets such a connection aside until its reply arrives or the connection is
+closed. Connections that are set aside still count toward a limit, so that a pool never occupies more than twice
+`connections` threads on the gateways.
 
-A signal handler may raise between any two steps. So nothing here increments and decrements counters: connections in use
-and waiting callers count for as long as they exist (`Living`), and each wait is a single call into C.
+A signal handler may raise an exception between any two steps. So nothing here increments and decrements counters:
+connections in use and waiting callers are counted for as long as the objects exist (`Living`), and each wait is a
+single call into C.
 """
 
 from __future__ import annotations
@@ -30,23 +32,24 @@ from hsimhash.store.hbase.gateway.failures import TransientError, reason
 CONNECT_S = 1.0  # time-out for connecting if another gateway works
 
 _LEAST_CONNECT_S = 0.1
-_LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # polling intervals of waiting callers: usual; while connections are set aside
+# Polling intervals of waiting callers: the usual one, and the one while connections are set aside.
+_LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05
 
 _log = logging.getLogger("hsimhash.store")
 _pools: WeakSet[Pool] = WeakSet()
 
 
 class _Waiter:
-    """A caller waiting for a connection; it counts for as long as it exists."""
+    """A caller that waits for a connection; it is counted for as long as this object exists."""
 
 
 class Pool:
-    """At most `address.options.connections` connections in use at a time; thread-safe and fork-safe.
+    """A pool with at most `address.options.connections` connections in use at a time; thread-safe and fork-safe.
 
     Args:
         address: Address with the gateways.
-        check: Raises if a gateway is not the expected one. Called with the first connection to each gateway, and with
-            the first one after a failure.
+        check: Raises an error if a gateway is not the expected one. Called with the first connection to each gateway,
+            and with the first connection after a failure. With TLS, called with every new connection.
     """
 
     def __init__(self, address: Address, check: Callable[[Connection], None]) -> None:
@@ -66,14 +69,14 @@ class Pool:
         self._checked: set[Endpoint] = set()
 
     def reach(self) -> dict[Endpoint, Exception]:
-        """Try each gateway once until one answers; return the error of each, or an empty dict if one answers."""
+        """Try each gateway once until one responds; return the error from each, or an empty dict if one responded."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:
                 connection = self._new(self._choice.next())
             try:
                 self._open(connection, self.address.options.timeout_s)
-            except Exception as error:  # a service that is not a gateway may answer anything
+            except Exception as error:  # a service that is not a gateway may return anything
                 errors[connection.endpoint] = error
             else:
                 self.give_back(connection)
@@ -104,7 +107,7 @@ class Pool:
             return found
 
     def _await(self, end_s: float) -> Connection | None:
-        """Wait for a connection until the moment `end_s`, and return it; None if none became free."""
+        """Wait for a connection until `end_s` and return it; return None if none became free in time."""
         waiter = _Waiter()
         try:
             with self._lock:
@@ -123,7 +126,7 @@ class Pool:
                 self._waiting.discard(waiter)
 
     def _spare(self) -> Connection | None:
-        """Return an unused connection; None if there is none, or if others are waiting for one."""
+        """Return an unused connection, or None if there is none or if other callers are waiting for one."""
         with self._lock:
             return None if self.is_wanted else self._pop()
 
@@ -137,11 +140,11 @@ class Pool:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a caller is waiting for a connection; a caller that holds several then returns one."""
+        """Whether a caller is waiting for a connection; if so, a caller that holds several returns one."""
         return len(self._waiting) > 0
 
     def _pop(self) -> Connection | None:
-        """Return an idle connection, or a new one if that is better; None if all are in use."""
+        """Return an idle connection, preferably to a working gateway, or a new one; None if all are in use."""
         if self._is_closed:
             raise StoreClosedError(f"{self.address} was closed")
         self._settle()
@@ -155,7 +158,7 @@ class Pool:
         return self._new(self._choice.next()) if has_room else None
 
     def _settle(self) -> None:
-        """Close overdue connections whose gateway has finished the call, and those that were idle for too long."""
+        """Close overdue connections whose gateway has finished the call, and connections idle for too long."""
         for connection in self._choice.overdue:
             if not connection.is_quiet:
                 self._let_go(connection)
@@ -173,13 +176,13 @@ class Pool:
         return made
 
     def _open(self, connection: Connection, timeout_s: float) -> None:
-        """Connect, with a shorter time-out if another gateway works; drop the connection if that fails."""
+        """Connect, with a shorter time-out if another gateway works; drop the connection if connecting fails."""
         if self._choice.has_other(connection.endpoint):
             timeout_s = min(timeout_s, CONNECT_S)
         end_s = time.monotonic() + timeout_s
         try:
             connection.connect(timeout_s)
-            # With TLS, always check: session tickets arrive before the first reply and would be mistaken for one.
+            # With TLS, always check, because session tickets arrive before the first reply and look like one.
             if connection.endpoint not in self._checked or self._context is not None:
                 connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
                 self._check(connection)
@@ -194,7 +197,7 @@ class Pool:
             raise
 
     def _try_beside(self) -> None:
-        """Try a failed gateway that has rested, in a separate thread so that no call waits for it."""
+        """Try a failed gateway whose rest is over, in a separate thread so that no call waits for it."""
         endpoint = self._choice.to_try() if self._has_room() else None
         if endpoint is None:
             return
@@ -202,7 +205,7 @@ class Pool:
         trial = threading.Thread(target=self._try, args=(connection,), name="hsimhash-gateway", daemon=True)
         try:
             trial.start()
-        except RuntimeError as error:  # no more threads, or the interpreter is exiting: calls continue without a trial
+        except RuntimeError as error:  # no thread is available, or Python is exiting; calls continue without a trial
             self._choice.closes(connection)
             self._choice.tried(endpoint)
             _log.info("gateway %s cannot be tried: %s", endpoint, error)
@@ -211,7 +214,7 @@ class Pool:
         try:
             self._open(connection, self.address.options.timeout_s)
         except Exception as error:  # whatever the error is, the gateway continues to rest
-            _log.info("gateway %s does not work yet: %s", connection.endpoint, error)
+            _log.info("gateway %s still does not work: %s", connection.endpoint, error)
         else:
             self.give_back(connection)
         finally:
@@ -219,7 +222,7 @@ class Pool:
                 self._choice.tried(connection.endpoint)
 
     def heard(self, connection: Connection) -> None:
-        """Record that a connection's gateway answered."""
+        """Record that a connection's gateway responded."""
         if not self._choice.works(connection.endpoint):
             with self._lock:
                 self._choice.answered(connection.endpoint)
@@ -231,7 +234,7 @@ class Pool:
             self._choice.failed(endpoint)
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next call, or close it if another gateway has too few."""
+        """Keep a connection for the next call, or close it if another gateway has too few connections."""
         with self._lock:
             if self._is_closed or self._choice.is_crowded(connection.endpoint):
                 self._let_go(connection)
@@ -267,7 +270,7 @@ class Pool:
                 self._wake()
 
     def close(self) -> None:
-        """Close idle connections now, and those in use when they are returned."""
+        """Close idle connections now, and connections in use when they are returned."""
         with self._lock:
             self._is_closed = True
             while self._idle:
@@ -276,7 +279,7 @@ class Pool:
                 self._let_go(connection)
 
     def forget(self) -> None:
-        """Close this process's copies of the connections, which belong to the parent process, and start afresh."""
+        """Close this process's copies of its parent process's connections, and start with an empty pool."""
         for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()

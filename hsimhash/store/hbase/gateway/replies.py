@@ -1,17 +1,17 @@
-"""Parse replies to scans on the second Thrift interface, in the binary protocol's bytes, into arrays.
+"""Parse replies to scans over the second Thrift interface (bytes of the binary protocol) into arrays.
 
 | bytes | meaning |
 |---|---|
 | `80 01 00 02` · length (4) · `getScannerResults` · number (4) | the message |
-| `0f 00 00 0c` · count (4) | the list of rows; after it `00` |
+| `0f 00 00 0c` · count (4) | the list of rows, which ends with `00` |
 | `0b 00 01` · length (4) · row · `0f 00 02 0c` · count (4) | a row, and the list of its cells |
 | `02 00 03 00 02 00 04 00 00` | end of a row: neither stale nor partial |
 | `0b 00 01` · length (4) · family · `0b 00 02` · length (4) · qualifier · `0b 00 03` · length (4) · value | a cell |
 | `0a 00 04` · timestamp (8) · `03 00 06 04 00` | end of a cell: it was put |
 
-Anything else, such as a row of another length or a reply of another release, is left to the Thrift library. Measured
-per cell on the client: 3.5 µs as the library's objects, 1.5 µs here. Per drawer row, whose length is fixed: 1.1 µs and
-0.6 µs.
+Anything else, such as a row of another length or a reply from another HBase release, is left to the Thrift library.
+Measured on the client, a cell takes 3.5 µs as a library object and 1.5 µs here. A drawer row, whose length is fixed,
+takes 1.1 µs and 0.6 µs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DRAWER_ROW = np.dtype(
 
 
 def drawer_rows_in(reply: bytes) -> Uint8s | None:
-    """Return a reply's rowkeys, shape (m, 13), uint8, or None if it has anything other than drawer rows."""
+    """Return a reply's rowkeys, shape (m, 13), uint8, or None if it contains anything but drawer rows."""
     size = len(reply) - _HEAD.itemsize - 1
     if size < 0 or size != _count(reply) * _DRAWER_ROW.itemsize:
         return None
@@ -65,10 +65,10 @@ def drawer_rows_in(reply: bytes) -> Uint8s | None:
 
 
 def columns_in(reply: bytes, family: bytes) -> CellArrays | None:
-    """Return a reply's cells, or None if it has anything other than cells of this family in rows of 13 bytes.
+    """Return a reply's cells, or None if it contains anything but cells of this family in rows of 13 bytes.
 
-    The reply is split at cell marks. An id or a value might also contain a mark, but then lengths and marks do not fit:
-    from the first cell on, each must end where the next cell or the next row begins.
+    The reply is split at the marks that begin cells. An id or a value might also contain such a mark, but then the
+    lengths do not match: each cell must end where the next cell or the next row begins.
     """
     try:
         return _columns(reply, _cell_mark(family))
@@ -85,7 +85,7 @@ def _columns(reply: bytes, mark: bytes) -> CellArrays | None:
     stamps = values + _VALUE.itemsize + found["size"]
     stamped = _at(reply, _STAMP, stamps)
     ends = stamps + _STAMP.itemsize
-    # A row begins after the head, and wherever a cell does not begin at the end of the previous one.
+    # A row begins after the head, and wherever a cell does not begin at the end of the previous cell.
     begins = np.flatnonzero(np.append(True, ends[:-1] != names[1:] - len(mark))[: len(names)])
     rows = names[begins] - len(mark) - _ROW.itemsize
     head = _at(reply, _ROW, rows)

@@ -1,10 +1,10 @@
 """Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
-A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message. Afterwards each frame is
-a length and bytes, which are protected as negotiated. thriftpy2's own SASL transport needs the C library `sasl` and
-writes frames of 4 KB.
+During the negotiation, a frame is a status (1 byte), a length (4 bytes, big-endian) and a message. After it, a frame is
+a length followed by bytes that are protected as negotiated. thriftpy2's own SASL transport is not used, because it
+needs the `sasl` C library and writes frames of 4 KB.
 
-Sources: RFC 4752 (the mechanism GSSAPI), RFC 4559 (Negotiate), Thrift's TSaslTransport.
+Sources: RFC 4752 (the GSSAPI mechanism), RFC 4559 (Negotiate), Thrift's TSaslTransport.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, Protocol
 
 LAYERS = {"auth": 1, "auth-int": 2, "auth-conf": 4}  # the security layers' bits in RFC 4752, weakest first
 
-_LONGEST = 0xFFFFFF  # the greatest frame size that a client can announce in this mechanism
+_LONGEST = 0xFFFFFF  # maximum frame size that a client can announce in this mechanism
 _SPNEGO = "1.3.6.1.5.5.2"
 
 
 class KerberosError(OSError):
-    """Kerberos failed; the message has the cause and the remedy."""
+    """Kerberos failed; the message contains the cause and the remedy."""
 
 
 class Status(IntEnum):
-    """The kinds of frames in the negotiation."""
+    """The kinds of frames in a negotiation."""
 
     START = 1
     OK = 2
@@ -50,7 +50,7 @@ class Wire(Protocol):
 
 
 class Kerberos:
-    """The client side of a security context, using the user's ticket, with a service such as `hbase` on a host."""
+    """The client side of a security context with a service, such as `hbase` on a host; it uses the user's ticket."""
 
     def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
         self._gssapi = _library()
@@ -67,7 +67,7 @@ class Kerberos:
         return bool(self._context.complete)
 
     def step(self, token: bytes | None = None) -> bytes:
-        """Process the service's token, None at first, and return the token to send."""
+        """Process the service's token (None at first), and return the token to send."""
         return self._do(self._context.step, token) or b""
 
     def wrap(self, data: bytes, *, is_secret: bool) -> bytes:
@@ -75,7 +75,7 @@ class Kerberos:
         return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or unencrypted but secret."""
+        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or not encrypted as required."""
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent unencrypted data, which qop=auth-conf does not allow")
@@ -93,8 +93,8 @@ class Kerberos:
             raise KerberosError(f"no valid Kerberos ticket ({_said(error)}); get one with 'kinit'") from error
         except errors.GSSError as error:
             raise KerberosError(
-                f"Kerberos failed for {self._service} ({_said(error)}); the gateway's principal must be SERVICE/HOST "
-                f"with the URL's host; for another SERVICE, set service="
+                f"Kerberos failed for {self._service} ({_said(error)}); the gateway's principal must be SERVICE/HOST, "
+                f"where HOST is the host in the URL; set service= if SERVICE is different"
             ) from error
 
 
@@ -103,8 +103,8 @@ def _library() -> Any:
         return import_module("gssapi")
     except ImportError as error:
         raise KerberosError(
-            f"auth=kerberos needs the library gssapi ({error}); pip install 'hsimhash[kerberos]', which needs the "
-            f"headers of MIT Kerberos (Debian: libkrb5-dev)"
+            f"auth=kerberos needs the gssapi library ({error}); run pip install 'hsimhash[kerberos]', which needs the "
+            f"MIT Kerberos headers (Debian: libkrb5-dev)"
         ) from error
 
 
@@ -115,14 +115,14 @@ def _said(error: Any) -> str:
 
 
 class SaslSocket:
-    """A socket between mutually authenticated parties, with bytes protected as negotiated."""
+    """A socket whose two ends have authenticated each other; its bytes are protected as negotiated."""
 
     def __init__(self, plain: Wire, context: Kerberos, qop: str = "") -> None:
-        """Negotiate; without `qop`, take the strongest security layer that the gateway offers."""
+        """Negotiate; without `qop`, use the strongest security layer that the gateway offers."""
         self._plain = plain
         self._context = context
         self._layer = LAYERS["auth"]
-        self._frame_bytes = 0  # maximum bytes of a frame before protection
+        self._frame_bytes = 0  # maximum size of a frame before protection
         self._out = bytearray()
         self._in = memoryview(b"")
         first = context.step()
@@ -143,7 +143,7 @@ class SaslSocket:
     def _agree_on_layer(self, qop: str) -> None:
         offer = self._context.unwrap(self._hear(Status.OK), is_secret=False)
         if len(offer) != 4:
-            raise KerberosError(f"the gateway's offer of security layers has {len(offer)} bytes instead of 4")
+            raise KerberosError(f"the gateway's offer of security layers must have 4 bytes, got {len(offer)}")
         self._layer = _chosen(offer[0], qop)
         longest = 0
         if self._layer != LAYERS["auth"]:
@@ -159,14 +159,16 @@ class SaslSocket:
     def _hear(self, awaited: Status) -> bytes:
         status, length = struct.unpack(">BI", self._exactly(5))
         if status not in list(Status):
-            raise KerberosError(f"the gateway does not speak SASL: it answered with status {status}")
+            raise KerberosError(f"the gateway does not speak SASL: it sent status {status}")
         message = self._exactly(length)
         if status in (Status.BAD, Status.ERROR):
             raise KerberosError(
-                f"the gateway rejected the negotiation: {message.decode(errors='replace')[:200]}; see its log"
+                f"the gateway rejected the negotiation: {message.decode(errors='replace')[:200]}; see the gateway's log"
             )
         if status != awaited:
-            raise KerberosError(f"the gateway answered {Status(status).name}, but {awaited.name} was expected")
+            raise KerberosError(
+                f"unexpected reply: the gateway's status must be {awaited.name}, got {Status(status).name}"
+            )
         return message
 
     def _exactly(self, size: int) -> bytes:
@@ -207,8 +209,8 @@ def _chosen(offered: int, qop: str) -> int:
     names = [name for name, layer in LAYERS.items() if layer & offered]
     if not names or (qop and qop not in names):
         raise KerberosError(
-            f"the gateway offers qop={' or '.join(names) or 'nothing known'}, not qop={qop or 'any'}; "
-            f"leave qop= out to use what it offers (its hbase.thrift.security.qop)"
+            f"the gateway offers qop={' or '.join(names) or 'nothing known'}, but the URL has qop={qop or 'any'}; "
+            f"leave qop= out to use the gateway's setting (hbase.thrift.security.qop)"
         )
     return LAYERS[qop or names[-1]]
 
@@ -219,7 +221,7 @@ def proof(context: Kerberos) -> dict[str, str]:
 
 
 def check_proof(context: Kerberos, answer: str | None) -> None:
-    """Check a reply's `WWW-Authenticate`; raise `KerberosError` if it does not authenticate the gateway."""
+    """Check the `WWW-Authenticate` header; raise `KerberosError` if it does not authenticate the gateway."""
     words = (answer or "").split()
     if len(words) == 2 and words[0].lower() == "negotiate" and not context.is_complete:
         try:
@@ -227,4 +229,4 @@ def check_proof(context: Kerberos, answer: str | None) -> None:
         except Base64Error as error:
             raise KerberosError(f"the gateway sent an invalid token in WWW-Authenticate ({error})") from error
     if not context.is_complete:
-        raise KerberosError("the gateway did not authenticate itself: its reply has no token in WWW-Authenticate")
+        raise KerberosError("the gateway did not authenticate itself: its response lacks a token in WWW-Authenticate")

@@ -1,7 +1,8 @@
-"""Region servers that do not answer, as far as this process knows: partial answers do without them for a while.
+"""Region servers that do not respond to this process: partial answers leave them out for a while.
 
-A call to a lost server blocks in the gateway until HBase has moved the server's regions, which takes 30 s or more. It
-blocks its connection as well. So a silent server rests, longer each time, and after each rest one call tries it.
+A call to a lost server blocks in the gateway until HBase has moved the server's regions, which takes 30 s or more. The
+call's connection is blocked as well. So a silent server *rests*: no call is sent to it for a while, longer each time.
+After each rest, one call tries it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LANES = 2  # connections to one server in a run of calls, so that a silent server leaves some for the others
-SILENT_S = 0.1  # after a shorter wait a server does not count as silent, because the caller had too little time
+LANES = 2  # maximum connections to one server in a run of calls, so that a silent server does not take them all
+SILENT_S = 0.1  # a server is not considered silent after a shorter wait, because the caller had too little time
 FIRST_REST_S, LONGEST_REST_S = 1.0, 8.0
 
 
 class SilentServers:
-    """The servers that rest. Thread-safe enough: two threads may try the same server at the same time."""
+    """The servers that rest. Threads may share it, but two of them may try the same server at the same time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rests: dict[str, tuple[float, float]] = {}  # by server: end and length of its rest, in seconds
+        self._rests: dict[str, tuple[float, float]] = {}  # end and length of each server's rest, in seconds
 
     def lanes(self, server: str) -> int:
-        """Return how many connections may call a server now: none while it rests, then one to try it."""
+        """Return how many connections may call a server now: none while it rests, and one after that, to try it."""
         if server not in self._rests:
             return LANES
         until_s, rest_s = self._rests[server]
@@ -32,11 +33,11 @@ class SilentServers:
         return 1
 
     def heard(self, server: str) -> None:
-        """Record that a server answered."""
+        """Record that a server responded."""
         self._rests.pop(server, None)
 
     def unheard(self, server: str, waited_s: float) -> None:
-        """Record that a server did not answer a call within `waited_s` seconds."""
+        """Record that a server did not respond to a call within `waited_s` seconds."""
         if waited_s >= SILENT_S:
             _, rest_s = self._rests.get(server, (0.0, FIRST_REST_S / 2))
             rest_s = min(2 * rest_s, LONGEST_REST_S)

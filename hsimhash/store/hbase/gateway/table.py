@@ -22,17 +22,19 @@ from hsimhash.store.hbase.gateway.base import (
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
-# Thrift does not report the number of region servers. With 16 regions, each of up to five servers gets at least three,
-# so that HBase can balance them, and a single server is not overloaded. They hold 1e9 documents in 10 drawers before
-# HBase splits one, which it does when a family in it reaches 10 GB: f then has 165 GB, and d 130 GB with ids of 35
-# bytes (see `plan`). With more servers, use --regions to get three or four regions for each.
+# Thrift does not report the number of region servers. With 16 regions, each of up to five servers gets at least three
+# regions, so that HBase can balance them, and a single server is not overloaded. The regions hold 1e9 documents in 10
+# drawers before HBase splits any of them. It splits a region when one of its families reaches 10 GB. With that many
+# documents, family f has 165 GB in all regions together, and family d has 130 GB with ids of 35 bytes (see `plan`).
+# With more servers, use --regions to get three or four regions for each server.
 AUTO_REGIONS = 16
-# HBase decodes a block from its start to the row it seeks. A drawer block has 120 rows. With 480 (16 KiB), region
-# servers need 1.5 times as long for a query within 6 bits; with 60, the block index takes too much of the cache.
+# HBase decodes a block from its start to the row that it seeks. A drawer block has 120 rows. With 480 rows (16 KiB),
+# region servers need 1.5 times as long for a query within 6 bits; with 60 rows, the block index takes too much of the
+# cache.
 DRAWER_BLOCK_BYTES, BLOCK_BYTES = 4_096, 16_384
 UNKNOWN_TTL = (
-    "cannot read the table's TTL (%s); if it has one, documents that are added again expire with the others; "
-    "'hsimhash create-table' writes the TTL into the record"
+    "cannot read the table's TTL (%s); if it has one, adding a document again does not postpone its expiry; "
+    "run 'hsimhash create-table' to write the TTL into the record"
 )
 
 _RESTRICTION = "hbase.regionserver.region.split_restriction"
@@ -42,8 +44,8 @@ _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
 _log = logging.getLogger("hsimhash.store")
 _VERBS = {"+": "create", "~": "alter", "=": "ok"}
 
-# Those of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) that change how cells are kept, but not which ones: the
-# index itself decides on versions, deleted cells and expiry. HBase silently accepts a misspelt name.
+# The keys of ColumnFamilyDescriptorBuilder (HBase 2.6) that change how cells are stored, but not which cells: the index
+# itself controls versions, deleted cells and expiry. Names are checked because HBase silently accepts a misspelt name.
 FAMILY_OPTIONS = (
     "BLOCKCACHE",
     "BLOCKSIZE",
@@ -69,7 +71,7 @@ FAMILY_OPTIONS = (
 class TableSettings:
     """Settings of a table: `splits` are ascending row keys; `ttl_s` applies to all families except the record's.
 
-    `family_options` are HBase's own names and values for all families, such as `("IN_MEMORY", "true")`.
+    `family_options` apply to all families; they use HBase's own names and values, such as `("IN_MEMORY", "true")`.
     """
 
     splits: tuple[bytes, ...] = ()
@@ -79,22 +81,22 @@ class TableSettings:
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
-            raise ValueError(f"compression {self.compression!r} is not one of {', '.join(COMPRESSIONS)}")
+            raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {self.compression!r}")
         for name, value in self.family_options:
             if name not in FAMILY_OPTIONS:
-                raise ValueError(f"family option {name}={value} is not one of {', '.join(FAMILY_OPTIONS)}")
+                raise ValueError(f"unknown family option {name}={value}: expected one of {', '.join(FAMILY_OPTIONS)}")
         if self.ttl_s is not None and not 1 <= self.ttl_s < 1 << 31:
-            raise ValueError(f"a TTL of {self.ttl_s} s is outside [1, 2**31)")
+            raise ValueError(f"TTL must be 1 to 2**31 - 1 seconds, got {self.ttl_s}")
         if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
             raise ValueError("splits must be ascending, distinct and not empty")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of an index on HBase, which must be created ("+") or altered ("~"), or is as wanted ("=").
+    """A part of an index on HBase that must be created ("+") or altered ("~"), or that already matches ("=").
 
-    `line` does this in `hbase shell`, the only tool that can alter a table. It is empty if another step's line also
-    does this one.
+    `line` carries out the step in `hbase shell`, the only tool that can alter a table. It is empty if another step's
+    line includes this step.
     """
 
     sign: Literal["+", "~", "="]
@@ -106,7 +108,7 @@ class Step:
 
 
 def families(settings: TableSettings) -> tuple[Family, ...]:
-    """Return the table's families: drawers, documents with registers, the record."""
+    """Return the table's families: for drawers, for documents and registers, and for the record."""
     return (
         _family(settings, DRAWER_FAMILY, _PREFIX_BLOOM),
         _family(settings, DOCUMENT_FAMILY, "ROW"),
@@ -127,13 +129,13 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
         steps.append(Step("+", f"family {family.name}: {values}"))
     if address.namespace in (DEFAULT_NAMESPACE, *namespaces):
         return steps
-    # `hbase shell -n` stops at the first error, so an existing namespace must not be one.
+    # `hbase shell -n` stops at the first error, so an existing namespace must not cause one.
     line = f"create_namespace {_ruby(address.namespace)} rescue nil"
-    return [Step("+", f"namespace {address.namespace}: by yourself, in hbase shell", line), *steps]
+    return [Step("+", f"namespace {address.namespace}: requires hbase shell", line), *steps]
 
 
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
-    """Compare a table with `wanted`; TTL and compression count only if `wanted` has them."""
+    """Compare a table with `wanted`; TTL and compression are compared only if `wanted` sets them."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
     if not table.is_complete:
         return [Step("=", f"{name}, as far as Thrift1 reports")]
@@ -160,7 +162,7 @@ def shell_lines(steps: Iterable[Step]) -> list[str]:
 
 
 def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
-    differing = [f"{place}: {name} is {found.get(name, 'not set')}, not {value}" for name, value in wanted.items()]
+    differing = [f"{place}: {name} is {found.get(name, 'not set')}, expected {value}" for name, value in wanted.items()]
     return [Step("~", text, line) for text in differing] or [Step("=", place)]
 
 
@@ -169,7 +171,7 @@ def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 
 
 def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the TTL that a family should have if none is requested: the record none, drawers the documents' TTL."""
+    """Return a family's TTL if none is requested: drawers have the documents' TTL, and the record never expires."""
     if name == RECORD_FAMILY.decode():
         return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
     documents = found.get(DOCUMENT_FAMILY.decode(), {})
@@ -202,7 +204,7 @@ def drop_lines(address: Address) -> list[str]:
 
 
 def snapshot_line(address: Address, name: str) -> str:
-    """Return the line for `hbase shell` that takes a snapshot; a name has letters, digits, `_`, `-` and `.`."""
+    """Return the line for `hbase shell` that takes a snapshot; names may contain letters, digits, `_`, `-` and `.`."""
     return f"snapshot {_ruby_table(address)}, {_ruby(name)}"
 
 

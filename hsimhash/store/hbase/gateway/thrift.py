@@ -1,4 +1,4 @@
-"""What the gateways of both Thrift interfaces share: calls, scans of drawer rows, partial answers, tables."""
+"""The code that both Thrift interfaces share: calls, scans of drawer rows, partial answers, table changes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call,
 from hsimhash.store.hbase.gateway.silent_servers import LANES, SilentServers
 from hsimhash.store.reports import Region
 
-TABLE_CHANGE_S = 300.0  # a table of thousands of regions takes minutes
+TABLE_CHANGE_S = 300.0  # creating or dropping a table with thousands of regions takes minutes
 REGIONS_AGE_S = 300.0
-REGIONS_AGAIN_S = 5.0  # after an unanswered request
+REGIONS_AGAIN_S = 5.0  # after a request without a reply
 
 
 class ThriftGateway(Gateway):
-    """`Gateway` on the interface of `_service`."""
+    """`Gateway` over the Thrift interface in `_service`."""
 
     _service: ModuleType
     _get_rows = CALL_ROWS  # maximum number of rows in a call of `_get_task`
@@ -68,10 +68,10 @@ class ThriftGateway(Gateway):
     def _task(self, method: str, *arguments: object) -> Task:
         return one_call(self._call(method, *arguments))
 
-    def _one(self, method: str, *arguments: object) -> Any:  # the IDL has the type
+    def _one(self, method: str, *arguments: object) -> Any:  # the IDL defines the type
         return self._run(self._task(method, *arguments))
 
-    def _run(self, task: Task) -> Any:  # the type of the task's result
+    def _run(self, task: Task) -> Any:  # the task defines the type
         return self._caller.run([task], width=1)[0]
 
     def _scan(self, scans: Sequence[DrawerScan], width: int, depth: int) -> Uint8s:
@@ -98,7 +98,7 @@ class ThriftGateway(Gateway):
         return self._each_in_part([row for row, _ in keys], self._get_rows, task_of)
 
     def _each_in_part(self, rows: Sequence[bytes], most: int, task_of: Callable[[Sequence[int]], Task]) -> list[Any]:
-        """Return a result for each row. `task_of` makes a task for rows of one region, given by their indices."""
+        """Return a result for each row. `task_of` returns a task for rows in one region, given the rows' indices."""
         by_region: defaultdict[int, list[int]] = defaultdict(list)
         for place, region in enumerate(region_places(rows, self._regions_in_part())):
             by_region[region].append(place)
@@ -112,9 +112,9 @@ class ThriftGateway(Gateway):
         return results
 
     def _in_part(self, rows: Sequence[bytes], tasks: Sequence[Task]) -> list[Any]:
-        """Run tasks, each of which reads in the region of the row at the same index, on few connections per server.
+        """Run tasks on few connections per server; each task reads the region of the row at the same index.
 
-        A server that does not answer thus delays only its own calls.
+        So a server that does not respond delays only its own calls.
         """
         regions, results = self._regions_in_part(), list[Any]([UNANSWERED] * len(tasks))
         by_server: defaultdict[str, list[int]] = defaultdict(list)
@@ -144,7 +144,7 @@ class ThriftGateway(Gateway):
         return results
 
     def _regions_in_part(self) -> list[Region]:
-        """Return the regions as far as they are known; empty if they could not be read yet."""
+        """Return the known regions; empty if they could not be read yet."""
         if time.monotonic() > self._regions_until_s:
             (found,) = self._caller.run_in_part([self._region_steps], width=1)
             self._keep_regions(found if found is not UNANSWERED else self._regions, is_new=found is not UNANSWERED)
@@ -168,7 +168,7 @@ class ThriftGateway(Gateway):
 
     @abstractmethod
     def _in_groups(self, ranges: Sequence[Range], regions: Sequence[Region]) -> list[list[Range]]:
-        """Return disjoint ranges in groups, each of which `_scan_of` reads with one scan within a region."""
+        """Group disjoint ranges, so that `_scan_of` can read each group with one scan in one region."""
 
     @abstractmethod
     def _scan_of(self, ranges: list[Range]) -> DrawerScan: ...
@@ -201,12 +201,14 @@ class ThriftGateway(Gateway):
                 f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
             )
         if "ompression" in message:
-            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]  # its advice is not a remedy
+            # HBase's advice to switch its checks off does not help.
+            why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(
                 f"the servers cannot use compression {compression} ({why}): install its codec on the master and the "
-                f"region servers and restart them; 'hbase org.apache.hadoop.hbase.util.CompressionTest file:///tmp/x "
-                f"{compression.lower()}' tests it there; GZ does not need one"
+                f"region servers and restart them; to test it there, run 'hbase "
+                f"org.apache.hadoop.hbase.util.CompressionTest file:///tmp/x {compression.lower()}'; GZ does not need "
+                f"a codec"
             )
         return None
 
@@ -236,9 +238,9 @@ class ThriftGateway(Gateway):
 
 
 class DrawerScan:
-    """A scan of drawer rows, page by page; when it restarts, it continues where it was.
+    """A scan of drawer rows, page by page; after a restart, it continues where it stopped.
 
-    With `most`, pages have this many rows, and it ends once it has read them.
+    With `most`, a page has this many rows, and the scan ends once it has read them.
     """
 
     def __init__(self, table: bytes, start: bytes, most: int | None = None) -> None:
@@ -277,7 +279,7 @@ def drawer_rows_of(scans: Sequence[DrawerScan]) -> Uint8s:
 
 
 def region_places(rows: Sequence[bytes], regions: Sequence[Region]) -> list[int]:
-    """Return for each row the index of its region; 0 for all if no regions are known."""
+    """Return the index of each row's region; 0 for all rows if no regions are known."""
     starts = [region.start for region in regions[1:]]
     return [bisect_right(starts, row) for row in rows]
 

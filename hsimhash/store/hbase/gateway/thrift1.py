@@ -1,7 +1,7 @@
 """Access the table through HBase's first Thrift gateway, with the Thrift module that happybase generates.
 
-This interface does not have a scan in one call, a get with a filter or a limit, or filters as bytes. So wide rows are
-read by scans, and a batch of queries is a batch of scans.
+This interface does not support scans in a single call, gets with a filter or a limit, or filters as bytes. So wide rows
+are read by scans, and a batch of queries becomes a batch of scans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
-import happybase  # noqa: F401  # makes the module Hbase_thrift
+import happybase  # noqa: F401  # creates the Hbase_thrift module
 
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
@@ -37,15 +37,15 @@ from hsimhash.store.reports import Region
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
-_WRITERS = 4  # connections of one `put`; more do not make a gateway faster
-_LANE_SCANS = 2  # scans in progress on one connection
-_GET_ROWS = 32  # rows in one call; it is few because a call reads every one of its columns in each of its rows
-_REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # how the name of a region's other replica ends
+_WRITERS = 4  # connections that one `put` uses; more do not make a gateway faster
+_LANE_SCANS = 2  # maximum scans in progress on one connection
+_GET_ROWS = 32  # maximum rows in one call; small because a call reads each of its columns in each of its rows
+_REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # end of a secondary replica's region name
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 
 
 class Thrift1Gateway(ThriftGateway):
-    """`Gateway` on Thrift1."""
+    """`Gateway` over Thrift1."""
 
     _service = HBASE.Hbase
     makes_tables = "plain"
@@ -97,7 +97,7 @@ class Thrift1Gateway(ThriftGateway):
         )
 
     def _results(self, scan: Any, limit: int, page: int, count: int, read: Callable[[list[Any]], list[Any]]) -> Steps:
-        """Read `count` results per call; a call whose results have fewer than `page` items together is the last one."""
+        """Read `count` results per call, until a call returns fewer than `page` items in total or the limit is hit."""
         scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
         found: list[Any] = []
         is_last = False
@@ -185,7 +185,7 @@ class Thrift1Gateway(ThriftGateway):
         ttls = {name.rstrip(b":").decode(): {"TTL": str(column.timeToLive)} for name, column in columns.items()}
         return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_complete=False)
 
-    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # without the splits
+    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # ignores the splits
         columns = [
             HBASE.ColumnDescriptor(
                 name=f"{family.name}:".encode(),
@@ -204,7 +204,7 @@ class Thrift1Gateway(ThriftGateway):
 
 
 class _OpenScan(DrawerScan):
-    """A scan of the rows within a half-open range."""
+    """A scan of the rows in a half-open range."""
 
     def __init__(self, table: bytes, start: bytes, stop: bytes, most: int | None = None) -> None:
         super().__init__(table, start, most)
@@ -225,7 +225,7 @@ class _OpenScan(DrawerScan):
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
-    """Return the regions of `TRegionInfo`s, without those of other replicas, which are named `…_0001.…` and so on."""
+    """Return the regions in `TRegionInfo`s, except for secondary replicas, which are named `…_0001.…` and so on."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
         for info in infos

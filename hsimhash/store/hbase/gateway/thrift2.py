@@ -1,7 +1,7 @@
 """Access the table through HBase's second Thrift gateway: a scan is one call, and filters are sent as bytes.
 
-With the binary protocol, drawer rows are written as bytes, without an object for each. Measured: a row costs the client
-4 µs as an object and 0.5 µs as part of an array; it costs the servers 10 µs.
+With the binary protocol, drawer rows are written as bytes, without an object for each row. Measured: a row costs the
+client 4 µs as an object and 0.5 µs as part of an array; it costs the servers 10 µs.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
 from hsimhash.store.reports import Region
 
-SINGLE_SCANS = 40  # ranges that are scanned one by one; measured: for more, one filter per region is faster
+SINGLE_SCANS = 40  # maximum ranges that are scanned one by one; measured: with more, one filter per region is faster
 
-_QUERY_LANES, _LANE_SCANS = 5, 2  # two of a query's scans share a connection: half of a gateway's threads, as fast
-_WRITERS = 4  # connections of one `put` or `get`; more do not make a gateway faster
+# Two of a query's scans share a connection: this is as fast as one scan per connection, with half of the threads.
+_QUERY_LANES, _LANE_SCANS = 5, 2
+_WRITERS = 4  # connections that one `put` or `get` uses; more do not make a gateway faster
 _PREAD = THRIFT2.TReadType.PREAD
 _ROW_SCAN = {
     "columns": [THRIFT2.TColumn(family=DRAWER_FAMILY)],
@@ -74,14 +75,14 @@ class _FiltersIgnoredError(RefusedError):
 
 
 class Thrift2Gateway(ThriftGateway):
-    """`Gateway` on Thrift2."""
+    """`Gateway` over Thrift2."""
 
     _service = THRIFT2.THBaseService
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller)
         options, namespace = self._address.options, self._address.namespace
-        self.makes_tables = "no" if options.transport == "framed" else "whole"  # framed garbles split keys
+        self.makes_tables = "no" if options.transport == "framed" else "whole"  # framed transport garbles split keys
         self._name = THRIFT2.TTableName(ns=namespace.encode(), qualifier=self._address.table.encode())
         self._is_binary = options.protocol == "binary"
         self._keeps_replies = self._is_binary and options.transport != "framed"
@@ -283,7 +284,7 @@ class Thrift2Gateway(ThriftGateway):
 
 
 class _RowScan(DrawerScan):
-    """A scan of the rows within ascending, disjoint ranges."""
+    """A scan of the rows in ascending, disjoint ranges."""
 
     def __init__(self, table: bytes, ranges: list[Range], most: int | None = None) -> None:
         super().__init__(table, ranges[0][0], most)
@@ -311,7 +312,7 @@ class _RowScan(DrawerScan):
 
 
 def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
-    """Return the regions of `THRegionLocation`s, without the locations of other replicas."""
+    """Return the regions in `THRegionLocation`s, except for secondary replicas."""
     return sorted(
         Region(
             location.regionInfo.startKey or b"",
@@ -368,8 +369,8 @@ def sorted_rows(rows: Uint8s) -> Uint8s:
 def put_arguments(table: bytes, rows: Uint8s) -> bytes:
     """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), encoded in the binary protocol.
 
-    Arguments with an empty list of puts end with the list's length (4 bytes) and a zero. A `TPut` begins with the row,
-    after the row's type (1 byte), field number (2) and length (4).
+    Arguments with an empty list of puts end with the list's length (4 bytes) and a zero byte. A `TPut` begins with the
+    row's type (1 byte), field number (2) and length (4), followed by the row.
     """
     empty: bytes = serialize(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=[]))
     sample = serialize(_tput(Put(bytes(ROWKEY_BYTES), DRAWER_FAMILY, b"", b"")))

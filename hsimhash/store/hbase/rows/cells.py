@@ -2,17 +2,17 @@
 
 | row | family:qualifier | value |
 |---|---|---|
-| drawer row; from format 2 on, also row of the key drawer (flag 253) | `f:` | empty |
+| drawer row; in format 2 and later, also a row of the key drawer (flag 253) | `f:` | empty |
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
-| register from format 2 on | `d:<doc id>` | the same, then sketch (8) · key (8) unless removed |
+| register in format 2 and later | `d:<doc id>` | the same, then sketch (8) · key (8) unless removed |
 | register during a claim | `d:<doc id>` | the same, then the claimed signature and time, a state (1); see `_HEADS` |
 | log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
 *Changes* counts how often the register was written, modulo 2**32. It gives every state of a register a different value:
-a compare-and-set whose reply was lost may land after the document was written again, and must not match then. In a
-value of 16 bytes and in an empty one, changes is 0. All numbers are big-endian and unsigned.
+a compare-and-set whose reply was lost may take effect after the document was written again, and must not match the new
+value. In an empty value and in a value of 16 bytes, changes is 0. All numbers are big-endian and unsigned.
 
 Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 `0123456789abcdef 00000000000003e8 00000001`; removed: `00000002`.
@@ -63,9 +63,10 @@ _FILED = Struct(">QQI")  # fingerprint, first seen, changes
 _SIGNED = Struct(">QQIQQ")  # the same, then sketch, key
 _REMOVED_SIZES = 0, _CHANGES_BYTES
 _FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
-_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen; from format 2 on, sketch, key
-_NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim for a document that does not exist, that does
-# Length of the part before the claim, which holds the document's current state, by a register's size and claim state.
+_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen; in format 2 and later also sketch, key
+# Claims for a document that does not exist, and for one that does. On disk: never reuse.
+_NEW, _KNOWN = b"\x01", b"\x02"
+# Length of the part before the claim (the document's current state), by the register's size and claim state.
 _HEADS = {
     (_CHANGES_BYTES + 16 + 1, _NEW): _CHANGES_BYTES,
     (_CHANGES_BYTES + 32 + 1, _NEW): _CHANGES_BYTES,
@@ -87,7 +88,7 @@ class Register(NamedTuple):
     claimed_at: int = 0
 
     def to_bytes(self, *, has_signatures: bool) -> bytes:
-        """Return the cell's value; with `has_signatures`, as from format 2 on."""
+        """Return the cell's value; with `has_signatures`, in the form of format 2 and later."""
         if self.claimed is not None:
             fingerprint, *sketch_key = self.claimed
             claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
@@ -138,7 +139,7 @@ class Register(NamedTuple):
         return Register(self.signature, self.first_seen, self.changes + 1)
 
     def is_filed(self, before: int | None = None) -> bool:
-        """Whether the document exists; with `before` (ms since 1970) whether it was first seen earlier."""
+        """Whether the document exists; with `before` (ms since 1970), also whether it was first seen earlier."""
         return self.signature is not None and (before is None or self.first_seen < before)
 
     def document(self, doc_id: bytes) -> Document | None:
@@ -158,9 +159,9 @@ def _text(doc_id: bytes) -> str:
 
 
 def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
-    """Return which register values have a signature, which are removals, and the former's fingerprints and keys.
+    """Return which values have signatures, which are removals, and the signatures' fingerprints and keys.
 
-    Ignores claims in progress.
+    Claims in progress are ignored.
     """
     values = [value[: _HEADS.get((len(value), value[-1:]))] for value in values]
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -201,11 +202,12 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
 
 
 class Orphan(NamedTuple):
-    """An entry of the log of orphans: a document left a fingerprint in an hour, counted since 1970.
+    """An entry in the log of orphans: a document left a fingerprint in a certain hour, counted since 1970.
 
-    `signature` has the fingerprint and a key with the same rows in the key drawer. In the qualifier, the id is followed
-    by a zero byte, which no id contains, and the key, of which format 2 has only the first 4 bytes. Without a key,
-    nothing follows the id. A zero byte alone means that only the document's register is left to forget (`is_register`).
+    `signature` has the fingerprint, and a key with the same rows in the key drawer as the document's key. In the
+    qualifier, the id is followed by a zero byte, which no id contains, and the key. Format 2 stores only the first 4
+    bytes of the key. Without a key, nothing follows the id. If only a zero byte follows it, only the document's
+    register remains to be deleted (`is_register`).
     """
 
     hour: int
@@ -227,7 +229,7 @@ class Orphan(NamedTuple):
         return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not key))
 
     def put(self, keying: Keying) -> Put:
-        """Return the put that logs this entry in an index with this kind of keys."""
+        """Return the put that logs this entry in an index with this keying."""
         behind = b""
         if self.is_register:
             behind = b"\x00"
@@ -254,17 +256,17 @@ def segment_of(row: bytes) -> int:
 
 
 def row_flag(row: bytes) -> int:
-    """Return a row's flag; for a row of another length the record's, which no drawer, listing or register has."""
+    """Return a row's flag; for a row that is not 13 bytes long, return the record's flag, which no other row has."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
 
 
 def is_listing(row: bytes) -> bool:
-    """Whether a row of the family `d` is a listing in the right segment."""
+    """Whether a row in family `d` is a listing in the right segment."""
     return row_flag(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
 
 
 def is_register(row: bytes, doc_id: bytes) -> bool:
-    """Whether a cell of the family `d` is the register of its qualifier."""
+    """Whether a cell in family `d` is the register of the id in its qualifier."""
     return row_flag(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
 
 
@@ -290,5 +292,5 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
     except ValueError as error:
         raise CorruptionError(
             f"{index} does not have a readable record in row {RECORD_ROWKEY.hex()} ({error}); restore a snapshot, or "
-            f"drop it with 'hsimhash drop-table'"
+            f"drop the index with 'hsimhash drop-table'"
         ) from error

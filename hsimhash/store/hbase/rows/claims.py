@@ -1,21 +1,22 @@
-"""Concurrent claims: of near documents exactly one becomes new, although HBase has no transactions across rows.
+"""Concurrent claims: exactly one of several near documents becomes new, although HBase lacks cross-row transactions.
 
-A claim writes its rows, and then itself into its register as *tentative*: queries still see the register's earlier
-contents. Then it looks for near documents, including tentative ones. So of two claims that are near each other, the one
-whose register was set later finds the other. A claim
+A claim writes its rows, and then writes itself into its register as *tentative*: queries still see the register's
+earlier contents. Then it looks for near documents, including tentative ones. So if two claims are near each other, the
+one whose register was set later finds the other. A claim
 
 1. is withdrawn if it finds an existing document,
 2. waits if it finds an earlier claim (ordered by first seen, then by id),
-3. otherwise sets the claims that it finds to *lost*, by compare-and-set from what it read,
-4. and once all of them are lost, confirms itself by compare-and-set from what it wrote.
+3. otherwise sets the claims that it finds to *lost*, by compare-and-set from the values that it read,
+4. and once all of these are lost, confirms itself by compare-and-set from the value that it wrote.
 
-*Of two near claims at most one is confirmed*: the later one confirms itself only after it has set the other to lost,
-and the other confirms itself only from what it wrote. No clock is involved. Whatever is refused or unknown is tried
-again, so a claim ends only once its register shows that. The earliest claim never waits. If its process was killed,
-the others may set it to lost after 20 minutes, measured by the servers' timestamps. A new claim with the same id and
-signature continues an existing one.
+*At most one of two near claims is confirmed*: the claim whose register was set later confirms itself only after it has
+set the other claim to lost, and the other claim confirms itself only if its register still has the value that it wrote.
+No clock is involved. A compare-and-set that fails or has an unknown outcome is tried again, so a claim ends only once
+its register shows the outcome. The earliest claim never waits. If its process was killed, other claims may set it to
+lost after 20 minutes, measured by the servers' timestamps. A new claim with the same id and signature continues an
+existing claim.
 
-What a lost or withdrawn claim leaves behind is in the log of orphans, like what a removal leaves.
+A lost or withdrawn claim logs what it leaves behind in the log of orphans, as a removal does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hsimhash.store.hbase.rows.view import HBaseView
 
 
 class _View(HBaseView):
-    """The reads of a claim, which keep every register that they read and do not read known ones again."""
+    """The reads of a claim; keeps every register that it reads, and does not read known registers again."""
 
     def __init__(self, writes: Writes, known: Mapping[bytes, Read]) -> None:
         super().__init__(writes.gateway, writes.record)
@@ -52,7 +53,7 @@ class TableClaims:
         self._writes = writes
         self._times = writes.times
         self._claims = claims
-        self._loose: dict[bytes, Signature] = {}  # signatures with written rows, but without a register known to be set
+        self._loose: dict[bytes, Signature] = {}  # signatures whose rows are written, but whose register may not be set
         self._since: dict[bytes, float] = {}  # when each claim was begun, or found to be in progress
 
     def run(self) -> None:
@@ -70,7 +71,8 @@ class TableClaims:
         """Decide the claims that can be decided now; return how many."""
         view = _View(self._writes, {})
         ready, matches = self._claims.look(view)
-        if self._since:  # not in the first round: most documents are new; others are refused, and read in the next one
+        # Not in the first round: most documents are new, and the others are refused and read in the next round.
+        if self._since:
             view.lookup([self._claims.doc_ids[number] for number in ready])
         own = {number: view.registers.get(self._claims.doc_ids[number], NEVER_READ) for number in (*ready, *matches)}
         decided = self._withdraw(own, matches)
@@ -82,7 +84,7 @@ class TableClaims:
         return decided + (self._contest(rest) if rest else 0)
 
     def _is_stored(self, number: int, own: Read) -> bool:
-        """Whether the document exists already, and its claim's signature matches its own."""
+        """Whether the document already exists, and its claim's signature matches the stored one."""
         document = own.register.document(self._claims.doc_ids[number])
         return document is not None and self._claims.meets(number, document)
 
@@ -148,7 +150,7 @@ class TableClaims:
         }
 
     def _waits(self, number: int, claims: Mapping[bytes, Read], met: Mapping[bytes, Read]) -> bool:
-        """Whether a document's claim has met an earlier one of another process that is not presumed dead."""
+        """Whether a document's claim has met an earlier claim from another process that is not presumed dead."""
         doc_id = self._claims.doc_ids[number]
         own = claims[doc_id]
         return any(
@@ -189,9 +191,9 @@ class TableClaims:
         while held := self._held(wanted):  # until this is certain: a remaining claim would block others for 20 minutes
             self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
-            f"for over {self._times.claim_wait_s:g} s, another process has been claiming a document near one of "
-            f"{len(wanted)}; repeat the call: decided claims stay decided, and the claim of a process that was killed "
-            f"ends after {self._times.claim_s / 60:g} minutes"
+            f"another process has been claiming a document near one of these {len(wanted)} for more than "
+            f"{self._times.claim_wait_s:g} s; repeat the call: decided claims stay decided, and the claim of a killed "
+            f"process ends after {self._times.claim_s / 60:g} minutes"
         )
 
     def _held(self, wanted: Mapping[bytes, Signature]) -> dict[bytes, Read]:

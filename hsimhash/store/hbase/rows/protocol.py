@@ -1,44 +1,48 @@
-"""The write protocol: add, change and remove documents while many processes write HBase's rows one by one.
+"""The write protocol: many processes add, change and remove documents, although HBase is atomic only per row.
 
-The invariant that readers rely on: *a register with fingerprint F and key K implies that F lists the document and
-that all drawer rows of F, and the rows of F under all parts of K in the key drawer, are visible.* (In format 2 a key is
-its only part.) So a write
+Readers rely on this invariant: *if a register has fingerprint F and key K, then F lists the document, all drawer rows
+of F are visible, and so are the rows of F under all parts of K in the key drawer.* (In format 2, a key has one part:
+the key itself.) So a write
 
 1. reads the registers; a document that already has the signature is done,
 2. puts the listings,
-3. puts the drawer rows, including those of the key drawer,
-4. compares the registers with what it read and sets them; if that is refused or the outcome is unknown, it starts over.
+3. puts the drawer rows, including the rows of the key drawer,
+4. sets the registers by compare-and-set; it starts over for registers that have changed or whose outcome is unknown.
 
-Fingerprint and key determine the set of rows that a register depends on. A write puts all of them before it sets the
-register, whether or not they exist already. Nothing below depends on how many rows there are.
+The fingerprint and the key determine the rows that a register depends on. A write puts all of these rows before it sets
+the register, even if they already exist. The protocol does not depend on the number of rows.
 
-A write deletes nothing. What it leaves behind is collected later (`upkeep/`), but only once that is older than any
-write that may still depend on it. The *log of orphans* records where to look. Before step 4, a write logs what the
-document is about to leave: its fingerprint, or a key with a part that the new key does not have. A removal does the
-same. An entry names all rows of the old key; collection judges each row separately, so rows that a document still
-depends on stay. A crash between the entry and the register leaves an entry for something that is not an orphan, which
-is harmless. An entry is processed only once its register can no longer follow. It names the hour of its write, and
-nothing looks for entries of an hour more than a day later. So an entry is sent only as long as its register may be.
+A write does not delete anything. The cells that it leaves behind are collected later (`upkeep/`), but only once they
+are older than any write that may still depend on them. The *log of orphans* records where to look. Before step 4, a
+write logs what the document is about to leave: its fingerprint, or a key with a part that the new key does not have. A
+removal logs the same. An entry names all rows of the old key. Collection checks each row separately, and keeps rows
+that a document still depends on. A crash after the entry is written and before the register is set leaves an entry for
+rows that are not orphans, which is harmless. Collection processes an entry only when the register of its write can no
+longer arrive. An entry records the hour of its write, and collection does not look for new entries in an hour more than
+a day later. So a write sends an entry only while it may still send the register.
 
 All of this depends on the times in `Times` (`rewrite_s`, `settled_s`, `forgotten_s`) and on two guarantees of the
-cluster: the clocks of its region servers are right to 10 minutes, and a call whose reply was lost lands within 20
-minutes or never (`hbase.client.operation.timeout`). 10 of the writer + 20 + 2 · 10 < 60.
+cluster: the clocks of its region servers are correct to within 10 minutes, and a call whose reply was lost takes effect
+within 20 minutes or never (`hbase.client.operation.timeout`). In minutes: 10 for the writer (`rewrite_s`) + 20 for the
+call + 2 · 10 for the clocks < 60 (`settled_s`).
 
-A sole writer of its documents (`exclusive`) puts new registers in batches. A copy of such a put may land after a later
-write of the document, so its timestamp must be lower than that write's. It is half an hour before the present: less
-than anything that a server stamps from now on, because clocks differ by at most 2 · 10 minutes. It is also greater than
-those of all earlier such puts, by any writer: it derives from a server's time, which is used only if it is the latest
-one that a cell next to the record has had. The writer reads these registers again, as after an unknown outcome, and
-compares and sets those that it does not see, because a delete marker may hide them.
+If no other process writes the same documents (`exclusive`), a writer puts new registers in batches. A copy of such a
+put may take effect after a later write of the document, so its timestamp must be lower than the timestamp of that
+write. It is half an hour in the past, which is earlier than any timestamp that a server assigns from now on, because
+clocks differ by at most 2 · 10 minutes. It is also later than the timestamps of all earlier puts of this kind, by any
+writer: it is derived from a server's time, which is used only if a certain cell next to the record does not have a
+later timestamp. The writer then reads these registers again, as after an unknown outcome. It uses compare-and-set for
+registers that it does not see, because a delete marker may hide them.
 
-HBase cannot compare across rows, so no write can verify in the same step that the table still has the index that was
-opened. A call's writes count only once it has read the index's identity again, at its end (`SameIndex`). The identity
-is unique, so if it is unchanged, everything written until then went into this index. No register is sent unless the
-identity was read less than 30 seconds earlier, so that little goes into another index that took its place. The `check`
-of that index then finds it: registers without rows, or rows without registers.
+HBase cannot compare across rows, so a write cannot verify in the same step that the table still has the index that was
+opened. A call's writes are acknowledged only after it has read the index's identity again, at its end (`SameIndex`).
+The identity is unique, so if it is unchanged, everything written until then went into this index. A register is sent
+only if the identity was read less than 30 seconds earlier, so that few writes can go into an index that has replaced
+this one. A `check` of that index finds them: they are registers without rows, or rows without registers.
 
-A bulk load by files (`files/load_steps.py`) brings rows whose registers follow hours later; all of them carry the time
-at which it began. So it records its beginning next to the record, and until it ends, nothing that young is collected.
+A bulk load via HFiles (`files/load_steps.py`) loads rows hours before their registers. The timestamp of all of its
+cells is the time at which it began. So it records its start next to the record, and until it ends, cells with this
+timestamp or a later one are not collected.
 """
 
 from __future__ import annotations
@@ -67,18 +71,18 @@ from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.rows.cells import HOUR_S, NOW, Orphan, Register, listing_put, register_key
 
 BATCH_DOCUMENTS = 5_000  # documents written together; bounds memory, and the time between rows and their registers
-CHANGES_AT_ONCE = 200  # registers set by one call; bounds the time lost if it gets no reply
-MOST_DRAWS = 3  # attempts to draw a timestamp while others draw one; then registers are compared and set instead
+CHANGES_AT_ONCE = 200  # registers set by one call; bounds the time lost if no reply arrives
+MOST_DRAWS = 3  # attempts to draw a timestamp while other writers do so; after that, compare-and-set is used
 MARK_TRIES = 10  # one is enough unless replies are lost
-LOADS = b"load:"  # qualifier prefix of a cell next to the record; the token of a bulk load by files follows
+LOADS = b"load:"  # qualifier prefix of a cell next to the record, followed by a load's token
 LOADS_AT_ONCE = 100  # cells read by one call
-MOST_LOST = 5  # consecutive calls that set registers and time out without a single reply
+MOST_LOST = 5  # consecutive calls to set registers without a single reply, after which a write fails
 
 Wanted = Mapping[bytes, tuple[Signature, int]]  # document id → signature, first seen (ms since 1970)
 
 
 def _awake_or_asleep() -> float:
-    """Return the seconds of a clock that also runs while the machine sleeps, if the system has one."""
+    """Return the time in seconds, by a clock that also runs while the machine sleeps if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -87,28 +91,28 @@ def _awake_or_asleep() -> float:
 class Times:
     """Time limits of writes, minimum ages for collection (both in seconds), and which writes are batched."""
 
-    rewrite_s: float = 600.0  # limit from starting to write rows to setting their register; then rows are rewritten
-    settled_s: float = 3_600.0  # only what was written longer ago is collected
+    rewrite_s: float = 600.0  # maximum time from writing rows to setting their register; after that, rows are rewritten
+    settled_s: float = 3_600.0  # only cells that were written longer ago are collected
     forgotten_s: float = 86_400.0  # how long a removed document's register stays
-    load_s: float = 7 * 86_400.0  # how long collection waits for an unfinished bulk load by files
+    load_s: float = 7 * 86_400.0  # how long collection waits for an unfinished bulk load via HFiles
     ttl_s: float | None = None  # age at which the table drops documents and drawer rows; None: never
     claim_s: float = 1_200.0  # the process of an older claim is presumed dead
     claim_wait_s: float = 30.0  # how long a claim waits for earlier ones
     put_before_s: float = 1_800.0  # how far back registers are dated when they are put
-    same_s: float = 30.0  # how long after the index was last seen registers and queries may still be sent
-    put_from: int = 50  # an exclusive writer puts this many new registers or more; compare-and-set is as fast for fewer
-    clock: Callable[[], float] = _awake_or_asleep  # monotonic seconds, which also pass while the machine sleeps
-    # Seconds since 1970, which also pass in a sleep that a virtual machine did not notice. They give the hour in the
-    # log of orphans. If a clock is off by more than half a day, its entries are left to `check --repair`.
+    same_s: float = 30.0  # how long registers and queries may be sent after the index was last seen
+    put_from: int = 50  # minimum new registers that an exclusive writer puts; for fewer, compare-and-set is as fast
+    clock: Callable[[], float] = _awake_or_asleep  # monotonic, in seconds; also runs while the machine sleeps
+    # Seconds since 1970. This clock also advances during a sleep that a virtual machine did not notice. It determines
+    # the hour in the log of orphans. If it is off by more than half a day, only `check --repair` finds the entries.
     wall_clock: Callable[[], float] = time.time
     sleep: Callable[[float], object] = time.sleep
 
     def rows_timely(self) -> Callable[[], bool]:
-        """Return a function that is true as long as a register may depend on rows whose writing starts now."""
+        """Return a function that is true as long as registers may be set for rows whose writing starts now."""
         return self._within(self.rewrite_s)
 
     def index_recent(self) -> Callable[[], bool]:
-        """Return a function that is true as long as an index that exists now may be presumed to exist."""
+        """Return a function that is true as long as an index that exists now may be assumed to still exist."""
         return self._within(self.same_s)
 
     def _within(self, seconds: float) -> Callable[[], bool]:
@@ -147,7 +151,7 @@ class SameIndex:
         self._judge(cell, is_recent)
 
     def check_in_part(self) -> bool:
-        """Call `check_unless_recent` with a time limit; return False if the server does not answer in time."""
+        """Call `check_unless_recent` with a time limit; return False if the server does not respond in time."""
         if self.is_recent():
             return True
         is_recent = self._times.index_recent()
@@ -175,7 +179,8 @@ class Writes:
         record: Index record. Its layout determines the drawer rows, its format the registers.
         times: Time limits.
         same: Checks that the table still has the index.
-        exclusive: Nobody else writes these documents, so many new registers are put without comparing.
+        exclusive: Whether no other process writes these documents, so that many new registers are put without
+            comparing.
     """
 
     def __init__(
@@ -189,7 +194,10 @@ class Writes:
         self._lost = 0
 
     def add(self, wanted: Wanted, *, announce: Callable[[int], None] | None = None) -> int:
-        """Add or change documents; return how many are new or changed, which `announce` receives before any write."""
+        """Add or change documents; return how many are new or changed.
+
+        `announce` is called with the expected number before the first write.
+        """
         changed, sent, left = 0, dict[bytes, bytes](), dict(wanted)
         while left:
             found = self.read(list(left))
@@ -212,7 +220,7 @@ class Writes:
         return changed
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        """Remove documents, with `before` (ms since 1970) only those first seen earlier; return how many."""
+        """Remove documents, or with `before` (ms since 1970) only those first seen earlier; return how many."""
         removed, sent, left = 0, dict[bytes, bytes](), list(dict.fromkeys(doc_ids))
         while left:
             found = self.read(left)
@@ -245,7 +253,7 @@ class Writes:
         return Change(row, DOCUMENT_FAMILY, qualifier, read.value, value)
 
     def _is_done(self, read: Read, signature: Signature) -> bool:
-        """Whether nothing must be written; with a TTL, rows that may expire before their register are rewritten."""
+        """Whether nothing needs to be written; with a TTL, rows that may expire before their register are rewritten."""
         if read.register.signature != signature:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
@@ -263,7 +271,7 @@ class Writes:
         return self.set_registers(changes, is_timely)
 
     def left_by(self, changes: Sequence[Change]) -> list[Put]:
-        """Return the log entries for everything that documents leave when their registers change."""
+        """Return the log entries for everything that documents leave behind when their registers change."""
         moves = list[tuple[bytes, Signature | None, Signature | None]]()
         for change in changes:
             old, new = Register.from_bytes(change.expected or b""), Register.from_bytes(change.value)
@@ -273,7 +281,7 @@ class Writes:
         return self.orphan_puts(moves)
 
     def orphan_puts(self, moves: Iterable[tuple[bytes, Signature | None, Signature | None]]) -> list[Put]:
-        """Return the log entries for moves, each an id with its old and its new signature."""
+        """Return the log entries for moves; a move consists of an id, its old signature and its new one."""
         hour = max(0, int(self.times.wall_clock()) // HOUR_S)
         return [
             Orphan(hour, doc_id, old).put(self.record.keying)
@@ -306,8 +314,8 @@ class Writes:
         self._lost = self._lost + 1 if all(outcome is None for outcome in outcomes) else 0
         if self._lost == MOST_LOST:
             raise StoreUnavailableError(
-                f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in a row, although reads are "
-                f"answered; the documents may or may not have been written: write them again, and run 'hsimhash doctor "
+                f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in a row, although reads "
+                f"succeed; the documents may or may not have been written: write them again, and run 'hsimhash doctor "
                 f"--write'"
             )
 
@@ -336,7 +344,7 @@ class Writes:
 
     def set_mark(self, mark: Mark) -> None:
         """Store a job's progress."""
-        # Not by a put: if it landed late or had a slower clock's timestamp, an earlier mark would come back.
+        # Not by a put: one that arrived late or had a timestamp from a slower clock would bring back an earlier mark.
         for _ in range(MARK_TRIES):
             (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
             held = cell.value if cell is not None else None
@@ -344,27 +352,27 @@ class Writes:
             if held == mark.value or self.gateway.change([change]) == [True]:
                 return
         raise StoreUnavailableError(
-            f"cannot store the job's progress, after {MARK_TRIES} tries, although reads are answered; run 'hsimhash "
-            f"doctor --write', then the same command again"
+            f"cannot store the job's progress after {MARK_TRIES} tries, although reads succeed; run 'hsimhash doctor "
+            f"--write', and then the same command again"
         )
 
 
 def begin_load(gateway: Gateway, token: str) -> int:
-    """Record that a bulk load begins, next to the index record; return the server's time of that, in ms since 1970."""
+    """Record next to the index record that a bulk load begins; return the server's time, in ms since 1970."""
     key = RECORD_ROWKEY, LOADS + token.encode()
-    for _ in range(MARK_TRIES):  # not by a put: a retry would get another timestamp
+    for _ in range(MARK_TRIES):  # not by a put, because a retry would get another timestamp
         (cell,) = gateway.get([key], RECORD_FAMILY)
         if cell is not None:
             return cell.timestamp
         gateway.change([Change(key[0], RECORD_FAMILY, key[1], None, b"1")])
     raise StoreUnavailableError(
-        f"cannot record that a load begins, after {MARK_TRIES} tries, although reads are answered; run 'hsimhash "
-        f"doctor --write', then the same command again"
+        f"cannot record that a load begins after {MARK_TRIES} tries, although reads succeed; run 'hsimhash doctor "
+        f"--write', and then the same command again"
     )
 
 
 def loads_begun(gateway: Gateway) -> dict[str, int]:
-    """Return when each unfinished bulk load began, in ms since 1970, by its token."""
+    """Return the time at which each unfinished bulk load began, in ms since 1970, by its token."""
     found, after = dict[str, int](), LOADS
     while cells := gateway.cells(RECORD_ROWKEY, RECORD_FAMILY, after=after, limit=LOADS_AT_ONCE):
         loads = [cell for cell in cells if cell.qualifier.startswith(LOADS)]

@@ -1,12 +1,12 @@
 """Survey a table from samples: how many drawer rows each region has, and which rows are crowded.
 
-A gateway does not report sizes. So windows of the segments' range are read at random positions of every region. All
-have the same width, chosen so that a window has a few hundred rows. If a table is so small that the windows would
-overlap, it is read whole, and its numbers are exact. The key drawer's rows are not counted.
+A gateway does not report sizes. So the survey reads windows, which are short ranges of segments, at random positions in
+every region. All windows have the same width, chosen so that each has a few hundred rows. If a table is so small that
+the windows would overlap, the whole table is read, and the numbers are exact. Rows of the key drawer are not counted.
 
-The report includes the fullest buckets seen, also in the key drawer. A fingerprint that very many documents share is
-one row of listings, which no region split can divide. A sample of registers at random positions finds it: if half of
-the documents have it, so do half of those registers.
+The report includes the fullest buckets that were read, also in the key drawer. A fingerprint that very many documents
+share is one row of listings, which no region split can divide. A sample of registers at random positions finds such a
+fingerprint: if half of the documents have it, so do about half of the sampled registers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from hsimhash.store.reports import MOST_LISTED, Counted, CrowdedFingerprint, Reg
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
-WINDOW_ROWS = 200  # intended rows of a window
+WINDOW_ROWS = 200  # target number of rows in a window
 MOST_WINDOW_ROWS = 2_000  # maximum rows read from a window; a hot bucket is not read to its end
 
 _PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
-_REGION_WINDOWS = 16, 4  # windows per region: usual; in a table with very many regions
+_REGION_WINDOWS = 16, 4  # windows per region: usually, and in a table with very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
 
@@ -66,7 +66,7 @@ def survey(gateway: Gateway, record: Record) -> Survey:
 
 
 def crowds(gateway: Gateway, sampled: int) -> tuple[CrowdedFingerprint, ...]:
-    """Return the fingerprints that very many documents share, as far as registers at random positions show them."""
+    """Return the fingerprints that very many documents share, found from registers at random positions."""
     randoms, limit = random.Random(0), math.ceil(sampled / _PILOTS)  # noqa: S311 (the same positions in every call)
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -86,7 +86,7 @@ def _listed(gateway: Gateway, fingerprint: int) -> int:
 
 
 def rows_about(gateway: Gateway, record: Record) -> int:
-    """Estimate the number of drawer rows, without the key drawer's, from a few random positions."""
+    """Estimate the number of drawer rows, except for the key drawer, from a few random positions."""
     randoms = random.Random(0)  # noqa: S311 (the same positions in every call)
     starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
     rows, segments = _density(
@@ -104,7 +104,7 @@ def _count(record: Record, prefixes: Iterable[bytes]) -> int:
 
 
 def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
-    """Return the number of rows, and of the segments that have them, from the prefixes found after each start."""
+    """Return how many rows were found after the starts, and how many segments they cover."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = segment_of(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
@@ -113,7 +113,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
 
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_SampleWindow]:
-    """Return a window in each of a region's equal parts; a part that is not wider than that is the window itself."""
+    """Return one window in each of a region's equal parts; a part no wider than a window is returned whole."""
     lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]

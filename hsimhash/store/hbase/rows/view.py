@@ -15,9 +15,9 @@ from hsimhash.store.hbase.rows.cells import Register, register_key
 from hsimhash.store.hbase.rows.survey import rows_about
 
 ROWS_AT_ONCE = 100  # rows of listings read by one call
-FIRST_CELLS = 100  # listings read from each of them; most rows have one
+FIRST_CELLS = 100  # listings read from each row at first; most rows have one
 MORE_CELLS = 5_000  # maximum listings in each later call for a row that has more
-ASSUMED_DOCUMENTS = 1 << 27  # assumed if the servers do not answer; high enough that no cover reads all rows
+ASSUMED_DOCUMENTS = 1 << 27  # assumed if servers do not respond; high enough that no cover reads all rows
 
 
 class HBaseView(View):
@@ -93,7 +93,7 @@ class HBaseView(View):
 
 
 class HBaseViewInPart(HBaseView, ViewInPart):
-    """The reads of one query that continues without the servers that do not answer."""
+    """The reads of one query that continues without the servers that do not respond."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
         HBaseView.__init__(self, gateway, record)

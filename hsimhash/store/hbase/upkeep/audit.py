@@ -1,27 +1,28 @@
-"""The rules of `check` on HBase: which registers, listings and drawer rows are wrong or left over, and their repair.
+"""The rules of `check` on HBase: which registers, listings and drawer rows are wrong or left over, and the repairs.
 
-They apply to the cells that `full_check.py` suspects, to a sample, or to what the log of orphans names (`collect.py`).
+They apply to suspects from `full_check.py`, to a sample, or to the cells that the log of orphans names (`collect.py`).
 
 | finding | meaning | repair |
 |---|---|---|
-| a register whose fingerprint does not list it, or is not in all drawers ¹ | problem: may be missed | rows are put |
+| a register whose fingerprint does not list it, or is not in all drawers ¹ | problem: may be missed | rows added |
 | an unreadable register | problem: the document is lost | deleted; add the document again |
 | a cell in a row where it does not belong | problem | deleted |
-| a listing that its register contradicts | leftover of a move, a removal, an interrupted write | deleted |
+| a listing that its register contradicts | leftover of a move, a removal or an interrupted write | deleted |
 | a drawer row whose fingerprint lists nothing | leftover | deleted |
 | a row of the key drawer whose fingerprint does not list a document with that key | leftover | deleted |
-| the register of a document removed long ago | neither | deleted |
+| the register of a document removed long ago | neither problem nor leftover | deleted |
 
 ¹ Including the key drawer, if it has a key.
 
-Other processes write during a check, and their calls may land late. So only cells that were settled when the check
-began are deleted (see `Times`; the beginning is a server's time, the timestamp of a cell written for this). A deletion
-carries the timestamp that was read *before* the evidence against the cell, so anything put later stays.
+Other processes write during a check, and their calls may take effect late. So a check deletes only cells that were
+settled when it began (see `Times`). The time at which it began is the server's timestamp of a cell that is written for
+this purpose. A deletion uses the timestamp that was read *before* the evidence against the cell, so later puts are
+kept.
 
-A sample has a given number of documents and drawer rows from the whole table, different ones in each run. The keys are
-cut into strata of equal size. In each stratum, rows are read from a random position on; if the stratum ends too soon,
-the rest are read from its start. Registers are spread evenly because their rows begin with a digest; listings and
-drawer rows are spread like the fingerprints.
+A sample has a given number of documents and drawer rows from the whole table, chosen anew in each run. The key range is
+divided into strata of equal size. In each stratum, rows are read starting at a random position; if the stratum ends too
+soon, the remaining rows are read from its start. Registers are distributed evenly because their rows begin with a
+digest; listings and drawer rows are distributed like the fingerprints.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put
 from hsimhash.store.reports import CheckReport
 
 PAGE_ROWS = 1_000  # rows read by one call; bounds memory, together with the next two
-PAGE_COLUMNS = 16  # first cells of a row; the rest of a wide row is read in pages
+PAGE_COLUMNS = 16  # cells read first from a row; the remaining cells of a wide row are read in pages
 PAGE_CELLS = 10_000  # cells in a page of a wide row
 PROGRESS_STEPS = 1 << 12  # progress steps in one pass over the table
 STRATA = 256  # strata of a sample
@@ -96,10 +97,11 @@ def pages(
     flag: int | None = None,
     having: Having | None = None,
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of a family ordered by (row, qualifier), in pages; wide rows are never in memory whole.
+    """Yield the cells of a family ordered by (row, qualifier), in pages; wide rows are never completely in memory.
 
-    With `flag`, only rows with this flag are sure to be complete; others have at least their first cells. With
-    `having`, cells whose qualifier or value is empty are left out, at least among the first cells of a row.
+    With `flag`, only rows with this flag are guaranteed to be complete; other rows have at least their first cells.
+    With `having`, cells in which the qualifier or the value (whichever it names) is empty are left out, at least among
+    the first cells of a row.
     """
     start, stop = bounds
     while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS, having=having):
@@ -155,7 +157,7 @@ def server_time(gateway: Gateway) -> int:
     (cell,) = gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)
     if cell is None:
         raise CorruptionError(
-            f"the cell i:{COLLECTED.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
+            f"the cell i:{COLLECTED.decode()} in row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
             f"delete marker is ahead of the servers' clocks; correct the clocks, and run a major compaction"
         )
     return cell.timestamp
@@ -166,12 +168,12 @@ class Audit:
 
     Args:
         gateway: Gateway to the table.
-        record: Index record. Its layout determines the drawer rows; from format 2 on there is a key drawer.
+        record: Index record. Its layout determines the drawer rows; format 2 and later have a key drawer.
         times: Minimum ages for collection.
-        repair: Repair problems and collect leftovers.
+        repair: Whether to repair problems and collect leftovers.
         observer: Receives the progress, in steps.
         pages: Returns a family's cells to check, in pages.
-        is_sample: The cells are a random sample instead of suspects.
+        is_sample: Whether the cells are a random sample instead of suspects.
     """
 
     def __init__(
@@ -217,12 +219,12 @@ class Audit:
         return self.report
 
     def _before_loads(self, now: int) -> int:
-        """Return the latest time by which no current bulk load by files had begun; abandon loads that are too old."""
+        """Return the latest time before all current bulk loads via HFiles; abandon loads that are too old."""
         youngest = now
         for token, began in loads_begun(self.gateway).items():
             if now - began > self.times.load_s * 1_000:
                 end_load(self.gateway, token)
-                _log.warning("abandoned a bulk load that began over %d days ago", self.times.load_s // 86_400)
+                _log.warning("abandoned a bulk load that began more than %d days ago", self.times.load_s // 86_400)
             else:
                 youngest = min(youngest, began - 1)
         return youngest
@@ -248,19 +250,19 @@ class Audit:
         return len(deletions)
 
     def _collect_leftovers(self, cells: Sequence[Cell], family: bytes, young: Iterable[Cell] = ()) -> None:
-        """Delete settled leftovers; leave the others, and `young` ones, which are too young for another reason."""
+        """Delete settled leftovers; keep the others, and the `young` ones, which are too young for another reason."""
         self.report.repaired += self._collect(cells, family, self.settled_before)
         self._leave([*young, *(cell for cell in cells if cell.timestamp > self.settled_before)])
 
     def _leave(self, cells: Sequence[Cell]) -> None:
-        """Handle leftover listings or drawer rows that are not deleted; here, ignore them."""
+        """Handle leftover listings or drawer rows that are not deleted; this class ignores them."""
 
     def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
         for cell in cells:
-            self._problem(f"row {cell.row.hex()}, {family.decode()}:{cell.qualifier[:80]!r} does not recompute")
-        self._collect(cells, family, self.ever)  # of any age, because no write makes such cells
+            self._problem(f"{family.decode()}:{cell.qualifier[:80]!r} does not belong in row {cell.row.hex()}")
+        self._collect(cells, family, self.ever)  # of any age, because no write creates such cells
 
-    # The family d: listings and registers.
+    # Family d: listings and registers.
 
     def _check_documents(self, cells: Sequence[Cell]) -> None:
         listings, registers, misfiled = list[Cell](), list[Cell](), list[Cell]()
@@ -280,8 +282,10 @@ class Audit:
         for cell, register in zip(listings, self._registers_of(listings), strict=True):
             fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
             if signature is None or signature.fingerprint != fingerprint:
-                self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
-                # A young register may be one step of a document that is returning to this fingerprint.
+                self.report.leftover(
+                    f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}, but its register disagrees"
+                )
+                # A young register may belong to a document that is about to return to this fingerprint.
                 is_settled = register is None or register.timestamp <= self.settled_before
                 (contradicted if is_settled else young).append(cell)
         self._collect_leftovers(contradicted, DOCUMENT_FAMILY, young)
@@ -342,12 +346,14 @@ class Audit:
     def _file(self, signatures: Mapping[bytes, Signature]) -> None:
         """Report documents that queries may miss; with repair, write their rows."""
         for doc_id, signature in signatures.items():
-            self._problem(f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not filed")
+            self._problem(
+                f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not in all drawers"
+            )
         if self.is_repair and signatures:
             put_listings(self.gateway, signatures)
             put_drawer_rows(self.gateway, self.record, signatures)
 
-    # The family f.
+    # Family f.
 
     def _check_drawer_rows(self, cells: Sequence[Cell]) -> None:
         whole = [cell for cell in cells if len(cell.row) == ROWKEY_BYTES and not cell.qualifier]
@@ -367,9 +373,9 @@ class Audit:
         empty = {row for row, found in zip(rows, listed, strict=True) if not found}
         left = [cell for cell in cells if _listings_of(cell) in empty]
         for cell in left:
-            self.report.leftover(f"drawer row {cell.row.hex()} has no document")
+            self.report.leftover(f"drawer row {cell.row.hex()} does not belong to a document")
         self._collect_leftovers(left, DRAWER_FAMILY)
-        if not self._is_sample:  # it would read all listings of a crowded fingerprint
+        if not self._is_sample:  # because this would read all listings of a crowded fingerprint
             self._check_keys(
                 [cell for cell in cells if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
             )
@@ -390,7 +396,9 @@ class Audit:
                     filed.update(rows_of_key(self.record, signature))
         left = [cell for cell in cells if cell.row not in filed]
         for cell in left:
-            self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")
+            self.report.leftover(
+                f"row {cell.row.hex()} in the key drawer does not belong to a document with such a key"
+            )
         # A query in progress may need the row to find a document whose key has just changed.
         settled = [cell for cell in left if _listings_of(cell) not in young]
         self._collect_leftovers(settled, DRAWER_FAMILY, (cell for cell in left if _listings_of(cell) in young))

@@ -1,19 +1,19 @@
-"""`collect`: delete what moves and removals left behind, as recorded in the log of orphans.
+"""`collect`: delete the cells that moves and removals left behind, as recorded in the log of orphans.
 
-A move or a removal logs what the document leaves (`protocol.py`), in a row that begins with the hour. So the entries of
-all hours are one short range of the table with almost nothing else in it. An entry is only a hint where to look. What
-it names becomes pages for `audit.py`, which applies its rules:
+A move or a removal logs what the document leaves behind (`protocol.py`), in a row that begins with the hour. So the
+entries of all hours are in one short range of the table, with almost nothing else in it. An entry only shows where to
+look. The cells that it names are passed in pages to `audit.py`, which applies its rules to:
 
 1. each entry's listing, and its document's register if the document was removed,
-2. after all of these, the drawer rows of each entry's fingerprint, and those of its key.
+2. after all of these, the drawer rows of each entry's fingerprint and of its key.
 
-Then the entry is deleted, with the timestamp that was read, unless it is young, or its fingerprint has leftovers that
-are too young. A removed document's register is forgotten after a day: an entry for this is put into the hour in which
-it is due. So a kill at any moment leaves an entry for whatever remains.
+Then the entry is deleted, with the timestamp that was read, unless the entry or a leftover of its fingerprint is too
+young. The register of a removed document is deleted after a day: an entry for this is put into the hour in which this
+is due. So whenever collection is killed, there is an entry for everything that remains.
 
-A cell next to the record has the hour before which everything is done. Writers choose the hour by their own clocks, so
-the next collection begins a day earlier. Leftovers of a failed add are not in the log; `check --repair` finds them, and
-also processes the log.
+A cell next to the record has the hour before which all entries have been processed. Writers choose the hour by their
+own clocks, so the next collection begins a day earlier. Leftovers of a failed add are not in the log; `check --repair`
+finds them, and also processes the log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Collection(Audit):
 
     Args:
         gateway: Gateway to the table.
-        record: Index record. Its layout determines the drawer rows; from format 2 on there is a key drawer.
+        record: Index record. Its layout determines the drawer rows; format 2 and later have a key drawer.
         times: Minimum ages for collection.
         hours: Hours of the log to process, whatever their age; None: all that are over an hour old.
         observer: Receives the progress in hours of the log, each of which is read twice.
@@ -140,7 +140,7 @@ class Collection(Audit):
         return [self._registers[cell.qualifier] for cell in listings]  # read after the listings
 
     def _remember(self, removed: Sequence[Cell], by_id: dict[bytes, Orphan]) -> None:
-        """Log when the registers of removed documents must be forgotten."""
+        """Log when the registers of removed documents must be deleted."""
         after_ms = round(self.times.forgotten_s * 1_000)
         entries = (
             by_id[cell.qualifier]._replace(hour=(cell.timestamp + after_ms) // HOUR_MS, is_register=True)
@@ -165,7 +165,7 @@ class Collection(Audit):
         self._left |= {int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells}
 
     def _strike(self, page: Sequence[LoggedOrphan]) -> None:
-        """Delete the entries of a page that are finished."""
+        """Delete the finished entries in a page."""
         done = list[Deletion]()
         for entry in page:
             cell, orphan = entry

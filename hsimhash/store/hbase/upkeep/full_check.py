@@ -1,16 +1,18 @@
-"""A full check: scan all cells in ranges, and compare them by sorting; whatever does not match is suspect.
+"""A full check: scan all cells, range by range, and compare them by sorting; mismatched cells are suspect.
 
-A range produces four files, each sorted by fingerprint: the contents of its listings, those of its registers, the
-fingerprints of its drawer rows, and the fingerprints and keys of its rows in the key drawer. Here an id is a number, a
-hash with the walk's own seed. Then the fingerprints are compared, one part after the other:
+Each range produces four files, which are sorted by fingerprint: the contents of its listings, the contents of its
+registers, the fingerprints of its drawer rows, and the fingerprints and keys of its rows in the key drawer. In these
+files, ids are represented by hashes with the walk's own seed. Then the files are compared, one part of the fingerprints
+after the other:
 
 | suspect | because |
 |---|---|
-| a listing | no register agrees |
-| a register | nothing lists the document; or a row of its fingerprint is missing in a drawer, or in the key drawer |
-| a drawer row | no register has its fingerprint, or in the key drawer its fingerprint and key |
+| a listing | no register matches it |
+| a register | the document is not listed, or a row of its fingerprint is missing from a drawer or the key drawer |
+| a drawer row | no register has its fingerprint (in the key drawer, its fingerprint and key) |
 
-Other processes write during the check, so a suspect may be sound. It is read again, and `audit.py` applies its rules.
+Other processes write during the check, so a suspect may be correct. Each suspect is read again, and `audit.py` applies
+its rules.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ from hsimhash.store.hbase.upkeep.audit import PAGE_COLUMNS, PAGE_ROWS, listings_
 from hsimhash.store.hbase.upkeep.range_jobs import Bounds, RangeTask
 from hsimhash.store.runs import write_array
 
-PART_BYTES = 1 << 26  # bytes of files that are compared together
+PART_BYTES = 1 << 26  # bytes of the files that are compared at a time
 _HELD = 1 << 16  # cells of documents that are buffered before they are examined
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
-# Segment and rest are the register's row.
+# `segment` and `rest` identify the register's row.
 _FILED = np.dtype([*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")])
 _ROW = np.dtype([("fingerprint", "u8")])
 _KEYED = np.dtype([("fingerprint", "u8"), ("prefix", "u8")])
@@ -62,9 +64,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random
 
 
 class Compared(NamedTuple):
-    """What a full check compares, of one range or of one part of the fingerprints."""
+    """The data that a full check compares, from one range or for one part of the fingerprints."""
 
-    listed: Any  # like the others, an array with a column "fingerprint", or an `OnDisk`
+    listed: Any  # each of the four is an array with a column "fingerprint", or an `OnDisk`
     filed: Any
     rows: Any
     keyed: Any
@@ -86,7 +88,7 @@ class OnDisk(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """The findings in a range; `odd` are cells that are suspect in any case, `part` is left to compare."""
+    """The findings in a range; the cells in `odd` are always suspect, and `part` remains to be compared."""
 
     documents: int
     drawer_rows: int
@@ -96,7 +98,7 @@ class Surveyed(NamedTuple):
 
 
 def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) -> Surveyed:
-    """Scan a range; registers of documents removed up to a time (ms since 1970) are suspect in any case."""
+    """Scan a range; registers of documents removed up to a time (ms since 1970) are always suspect."""
     documents = _Documents(task.seed, removed_before)
     documents.read(gateway, task.bounds)
     rows, odd = _drawer_rows(gateway, task)
@@ -117,7 +119,7 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
-    """Scan a range, write the data to compare to files, and return the rest for `surveyed_in`."""
+    """Scan a range, write the data to compare to files, and return the other findings for `surveyed_in`."""
     documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
@@ -125,7 +127,7 @@ def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = 
 
 
 def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
-    """Return the findings from the results of `survey_to_files`, in order of range; the files are not read yet."""
+    """Return the findings from the results of `survey_to_files`, ordered by range, without reading the files."""
     found = []
     for number, (documents, drawer_rows, odd, hours) in enumerate(results):
         files = (_file(folder, number, kind) for kind in Compared._fields)
@@ -142,7 +144,7 @@ def _file(folder: Path, number: int, kind: str) -> Path:
 
 
 def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[bytes, bytes, bytes]]]:
-    """Return the rows of the family `f` that may be right, and the cells that are certainly wrong."""
+    """Return the rows in family `f` that may be correct, and the cells that are certainly wrong."""
     rows = gateway.drawer_rows(*task.bounds)
     if rows is not None:
         return rows, []
@@ -156,7 +158,7 @@ def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[
 
 
 def _is_right(record: Record, rows: Uint8s, fingerprints: Uint64s) -> Bools:
-    """Return whether each row is the one that its fingerprint has in its drawer."""
+    """Return whether each row is the row of its fingerprint in its drawer."""
     prefixes, is_right = prefix_numbers_of(rows), np.zeros(len(rows), np.bool_)
     for drawer in record.layout.drawers:
         its = np.flatnonzero(rows[:, SEGMENT_BYTES] == drawer.number)
@@ -166,13 +168,13 @@ def _is_right(record: Record, rows: Uint8s, fingerprints: Uint64s) -> Bools:
 
 
 def _hashed(doc_id: bytes, seed: int) -> int:
-    """Return a number for an id, which cannot be chosen without knowing the seed."""
+    """Return a hash of an id; ids with equal hashes cannot be constructed without knowing the seed."""
     number: int = mmh3.hash64(doc_id, seed, signed=False)[0]
     return number
 
 
 class _Documents:
-    """The cells of the family `d`, examined in batches."""
+    """The cells in family `d`, examined in batches."""
 
     def __init__(self, seed: int, removed_before: int) -> None:
         self._seed, self._removed_before = seed, removed_before
@@ -269,7 +271,7 @@ class FullCheck:
     Args:
         gateway: Gateway to the table.
         record: Index record.
-        seed: Seed of the numbers that stand for ids.
+        seed: Seed of the hashes that represent ids.
         ranges: Findings in each range.
         part_bytes: See `PART_BYTES`.
     """
@@ -284,7 +286,7 @@ class FullCheck:
         self.hours = {hour for one in ranges for hour in one.hours}
 
     def suspects(self, family: bytes) -> Iterator[list[Cell]]:
-        """Yield the suspect cells of a family as they are now, in pages."""
+        """Yield the suspect cells of a family with their current contents, in pages."""
         odd = [(row, qualifier) for one in self._ranges for its, row, qualifier in one.odd if its == family]
         yield from self._cells(odd, family)
         for part in self._parts():
@@ -351,13 +353,13 @@ def _within(stored: NDArray[np.void] | OnDisk, low: int, high: int) -> NDArray[n
 
 
 def _counts_in(numbers: Uint64s, others: Uint64s) -> NDArray[np.intp]:
-    """Return how often each number occurs in others; fast if both consist of sorted runs."""
+    """Return how often each number occurs in `others`; fast if both consist of sorted runs."""
     ordered = np.sort(others, kind="stable")
     return np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
 
 
 def _is_in(numbers: Uint64s, others: Uint64s) -> Bools:
-    """Return whether each number occurs in others; fast if these consist of sorted runs."""
+    """Return whether each number occurs in `others`; fast if `others` consists of sorted runs."""
     return are_in(numbers, np.sort(others, kind="stable"))
 
 

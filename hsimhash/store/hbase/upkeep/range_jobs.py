@@ -4,10 +4,10 @@
 |---|---|
 | `walk.json` | the job's purpose, when it began, its ranges and the number of shards |
 | `ranges.jsonl` | `[number, result]` of each finished range; a worker's other output is in separate files |
-| `ranges-3.jsonl` | the same for the third shard |
+| `ranges-3.jsonl` | the results of the third shard |
 
-A shard is every Nth range. Several machines can each read one into a folder that all of them can access. A job without
-a shard then reads the remaining ranges, and continues with the findings of all shards.
+A shard is every Nth range. Several machines can each read one shard, into a folder that all of them can access. A job
+without a shard then reads the remaining ranges, and continues with the findings of all shards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RANGE_ROWS = 1 << 18  # approximate drawer rows in a range; bounds a worker's me
 AGE_S = 86_400.0  # a job that began longer ago starts over
 CLOCKS_S = 1_200.0  # maximum difference between the clocks of two machines
 _WALK, _RANGES, _SHARD_RANGES = "walk.json", "ranges.jsonl", "ranges-*.jsonl"
-_JOIN_S = 60.0  # how long a shard waits while others begin
+_JOIN_S = 60.0  # how long a shard waits while other shards begin
 
 WALK = "walk"  # the folder of a walk within its job's folder
 Bounds = tuple[bytes, bytes]  # half-open range of rows
@@ -76,7 +76,7 @@ class RangeJob:
         url: URL of the index.
         gateway: Gateway to its table.
         record: Index record.
-        folder: Folder for findings, created if missing. Its parent is the job's own folder, which has the locks.
+        folder: Folder for findings, created if missing. Its parent is the job's own folder, which contains the locks.
         workers: Number of processes; with 1, this process does the work.
         range_rows: See `RANGE_ROWS`.
     """
@@ -89,11 +89,11 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Run the job, within `alone`; return the result of every range, in order.
+        """Run the job, in a block of `alone`; return the result of every range, in order.
 
         Args:
-            purpose: Purpose of the job; its first word is the reported stage. With another purpose, or for another
-                index, a new job begins.
+            purpose: Purpose of the job; its first word is reported as the stage. A different purpose or index starts a
+                new job.
             work: Called with each range.
             observer: Receives the number of finished ranges and of all ranges.
         """
@@ -103,38 +103,39 @@ class RangeJob:
         return [results[number] for number in range(len(results))]
 
     def run_shard(self, shard: Shard, purpose: str, work: RangeWork, observer: Observer) -> tuple[int, int]:
-        """Read a shard's ranges, while others read theirs; return how many ranges all shards have read, and the total.
+        """Read a shard's ranges; return how many ranges all shards have read so far, and the total.
 
         Raises:
-            StoreBusyError: Another process has this shard or the whole job.
+            StoreBusyError: Another process is reading this shard, or running the whole job.
             HsimhashError: The job has a different number of shards.
         """
         place = self.folder.parent
         with ExitStack() as held, file_errors(place, advice=", or " + OTHER_JOB):
             make_folder(place)
             with self._only_for_now():
-                doing = f"reads shard {shard} ({place})"
+                doing = f"is reading shard {shard} ({place})"
                 held.enter_context(lock_or_refuse(self._lock_of(shard), doing, "read another shard"))
                 walk = self._begun(purpose, shard)
             self._read(walk, shard, work, partial(observer.report, purpose.partition(" ")[0]))
-            return len(self._logged()), len(walk["ranges"])  # other shards have continued
+            return len(self._logged()), len(walk["ranges"])  # other shards may have read more ranges by now
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
-        """Lock the folder against other jobs during the block; delete the findings if it ends without an error.
+        """Lock the folder against other jobs during the block; if it succeeds, delete the findings at its end.
 
         Args:
-            doing: What this job does, for another job's error message, such as "checks the index".
+            doing: What this job does, for another job's error message, such as "is checking the index".
         """
         place = self.folder.parent
         with ExitStack() as held:
             with file_errors(place, advice=", or " + OTHER_JOB):
                 make_folder(place)
-                held.enter_context(lock_or_refuse(place / "lock", f"{doing} ({place})", "name another folder"))
+                held.enter_context(lock_or_refuse(place / "lock", f"{doing} ({place})", "use another folder"))
                 for path in self._shard_locks():
-                    held.enter_context(lock_or_refuse(path, f"reads a shard ({path})", "name another folder"))
+                    held.enter_context(lock_or_refuse(path, f"is reading a shard ({path})", "use another folder"))
             yield
-            (self.folder / _WALK).unlink(missing_ok=True)  # first, so that after a kill no job resumes with the rest
+            # First, so that no job resumes with partial findings after a kill.
+            (self.folder / _WALK).unlink(missing_ok=True)
             shutil.rmtree(self.folder, ignore_errors=True)
             for path in self._shard_locks():
                 path.unlink(missing_ok=True)
@@ -146,7 +147,7 @@ class RangeJob:
             return wait_for_lock(path, _JOIN_S)
         except StoreBusyError as error:
             raise StoreBusyError(
-                f"process {holder_of(path)} is working on the whole job ({path.parent}); wait for it to end, or name "
+                f"process {holder_of(path)} is working on the whole job ({path.parent}); wait for it to end, or use "
                 f"another folder"
             ) from error
 
@@ -175,8 +176,8 @@ class RangeJob:
             walk = {"purpose": purpose, "began_s": time.time(), "seed": secrets.randbits(32), "ranges": ranges}
         if shard is not None and walk.setdefault("shards", shard.total) != shard.total:
             raise HsimhashError(
-                f"the job in {self.folder.parent} has {walk['shards']} shards, not {shard.total}; read shards of "
-                f"{walk['shards']}, or name another folder"
+                f"the job in {self.folder.parent} has {walk['shards']} shards, not {shard.total}; use a total of "
+                f"{walk['shards']} shards, or another folder"
             )
         if walk != begun:
             write_json(path, walk)
@@ -186,7 +187,7 @@ class RangeJob:
         """Delete the findings of an earlier job; raise `StoreBusyError` if one of its shards is still being read."""
         if shard is not None:  # a job without a shard already has all locks
             for path in set(self._shard_locks()) - {self._lock_of(shard)}:
-                lock_or_refuse(path, f"reads a shard of another job ({path})", "name another folder").close()
+                lock_or_refuse(path, f"is reading a shard of another job ({path})", "use another folder").close()
         for path in self._logs():
             path.unlink()
 
@@ -196,7 +197,7 @@ class RangeJob:
     def _read(
         self, walk: dict[str, Any], shard: Shard | None, work: RangeWork, report: Callable[[int, int], None]
     ) -> dict[int, Any]:
-        """Read the remaining ranges, of a shard or of all; return their results, and those already in any log."""
+        """Read the remaining ranges of a shard or of the whole job; return their results, and those in any log."""
         bounds = [(bytes.fromhex(start), bytes.fromhex(stop)) for start, stop in walk["ranges"]]
         own = _RANGES if shard is None else _SHARD_RANGES.replace("*", str(shard.number))
         mine = [number for number in range(len(bounds)) if shard is None or shard.has(number)]
@@ -228,7 +229,7 @@ class RangeJob:
 
 
 class ResultLog(AbstractContextManager["ResultLog"]):
-    """A file with one JSON line `[number, result]` per result; `results` also has those of earlier runs."""
+    """A file with one JSON line `[number, result]` per result; `results` includes the results of earlier runs."""
 
     def __init__(self, path: Path) -> None:
         self.results, size = results_in(path)
@@ -276,7 +277,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
     for stop, start in zip(*edges, strict=True):
         if stop != start:
             raise StoreUnavailableError(
-                f"the table has a hole: no region has the rows from {stop.hex() or 'its beginning'} to "
+                f"the table has a hole: no region contains the rows from {stop.hex() or 'its beginning'} to "
                 f"{start.hex() or 'its end'}; wait for a split to end, or repair it (hbase hbck)"
             )
     return regions

@@ -27,7 +27,7 @@ def documents_in(gateway: Gateway, bounds: Bounds) -> Iterator[list[Document]]:
 
 
 def count_range(gateway: Gateway, task: RangeTask, *, before: int | None = None) -> int:
-    """Count the documents in a range; with `before` (ms since 1970) those first seen earlier."""
+    """Count the documents in a range; with `before` (ms since 1970), only those first seen earlier."""
     return sum(len(_filed(page, before)) for page in register_pages(gateway, task.bounds))
 
 

@@ -41,7 +41,7 @@ def _in_thread(
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
     """The methods of `HSimIndex` as coroutines, for one event loop.
 
-    Cancelling a task does not affect other tasks. Documents that it was writing may or may not be stored.
+    Cancelling a task does not affect other tasks. Documents that the task was writing may or may not be stored.
 
     Args:
         index: Index to use; it is closed together with this object.

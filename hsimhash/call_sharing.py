@@ -98,7 +98,7 @@ class Asked(Generic[Question, Answer]):
 
 
 class _Turn:
-    """One of the slots for calls in progress. A thread that makes a call holds `lock`; it began at `began_s`."""
+    """A slot for a call in progress. The thread that makes the call holds `lock`; the call began at `began_s`."""
 
     __slots__ = ("began_s", "lock")
 
@@ -220,7 +220,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """Ask the longest-waiting question and all that can share its call, unless no turn is free or more may come."""
+        """Ask the longest-waiting question and all that fit its call, if a turn is free and no callers are expected."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return

@@ -1,4 +1,4 @@
-"""Decide which documents of a batch are new: those without an earlier match in the index or in the batch.
+"""Decide which documents in a batch are new: those without an earlier match in the index or in the batch.
 
 A claim can be decided once all earlier claims that it depends on are decided: those near it, those with the same id,
 and those that may move the document that it matched. So nothing that a round stores changes what that round decides. A
@@ -88,7 +88,7 @@ class Turns(Claims):
         return found
 
     def _near(self, value: Signature, first: int, stop: int) -> Bools:
-        """Return which of the claims [first, stop) are within the distance of a signature or share its key."""
+        """Return which of the claims [first, stop) are within the maximum distance of a signature or share its key."""
         some = self.signatures[first:stop]
         near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
         return near | some.keying.sharing(self._key_parts[first:stop], value.key) if value.key else near

@@ -353,7 +353,7 @@ class _Search:
         return self.price[np.arange(len(radii)), radii + 1]
 
     def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
-        """Raise the radii until no spread is missed, and return them. Each step covers the most spreads per price."""
+        """Raise the radii until no spread is missed; return them. Each step covers the most spreads for its price."""
         missed = self.flipped[(self.flipped > radii).all(axis=1)]
         found = self._counted(missed)
         while len(missed):

@@ -38,7 +38,7 @@ def sync_folder(path: Path) -> None:
 
 
 def copy_owner(of: Path, to: Path) -> bool:
-    """Copy the owner and mode of `of` to `to`, as far as permissions allow; return whether both were copied."""
+    """Copy owner and mode from one file to another, as far as permissions allow; return whether both were copied."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):

@@ -364,7 +364,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Raises:
             ValueError, TypeError: An argument is invalid; nothing was written.
-            StoreBusyError: Another process kept writing for too long (on HBase and Redis: a near document). Try again.
+            StoreBusyError: Another process kept writing (on HBase and Redis: a near document) for too long; try again.
         """
         if first_seen is None:
             first_seen = _now_ms()

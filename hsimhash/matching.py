@@ -42,7 +42,7 @@ QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
 BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
-MOST_ANSWERED = 1_000  # maximum documents from one `View.near` call with a limit; for more, the first rows are read
+MOST_ANSWERED = 1_000  # maximum documents from a `View.near` call with a limit; beyond that, first rows are read
 CROWDED_ROWS = 4_000  # number of rows of a bucket that a query with a limit reads first; usually they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
@@ -264,7 +264,7 @@ def near_one(view: View, cover: Cover, query: Signature, keying: Keying, stats: 
 
 
 def _near_found(view: View, query: Signature, found: list[int], keying: Keying, stats: QueryStats) -> Near:
-    """Return the result of `near_one`: fingerprints that a view found near the query, and those that share its key."""
+    """Return the result of `near_one`: the fingerprints that a view found near the query, and those under its key."""
     stats.rows += len(found)
     if query.key:
         prefixes = key_prefixes(keying, query.key)

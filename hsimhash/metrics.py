@@ -172,7 +172,7 @@ def enable(folder: Path | None = None) -> Meters:
 
     Args:
         folder: Folder in which several processes count together. The variable `SHARED` must name it. Each exposition
-            then has the sums over all processes.
+            then shows the totals of all processes.
 
     Raises:
         HsimhashError: prometheus_client is not installed.

@@ -16,7 +16,7 @@ from hsimhash.cover import (
 from hsimhash.fingerprint.bits import Floats, Uint64s, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
-MOST_BLOCKS = 10  # an even layout has at most this many blocks more than its distance has bits
+MOST_BLOCKS = 10  # an even layout has at most this many blocks more than its distance in bits
 MOST_GROWTH = 1 << 20  # maximum factor by which the number of documents is increased
 SIGNATURE_BYTES = 16  # sketch and key
 SAMPLED_BUCKETS = 1 << 22  # maximum number of buckets to read in queries with a sample's fingerprints

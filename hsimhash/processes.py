@@ -106,7 +106,7 @@ def _exit_with_parent() -> None:
 
 _ENDED = "the worker processes were ended"
 _MOST_STARTS = 3  # maximum number of attempts to start a child that is killed before it is ready
-_NO_MEMORY = 70  # exit code of a child that does not have enough memory to report so
+_NO_MEMORY = 70  # exit code of a child that ran out of memory and cannot report it
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's data segment
 _IDLE_S = 30.0  # a prepared process ends after this time without calls
 _MOST_PREPARED = 4  # maximum number of prepared processes without work
@@ -137,7 +137,7 @@ class NoResult:
     """Stands in for a missing result. `why` completes a sentence such as "no text was found"."""
 
     why: str
-    # Whether a fresh process may have a result, because earlier items used up the memory or the process was killed.
+    # Whether a fresh process may give another result, because earlier items used up memory or the process was killed.
     may_change: bool = False
 
 

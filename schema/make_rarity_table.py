@@ -1,23 +1,23 @@
-"""Make `hsimhash/fingerprint/general.rarity`: how rare features are in general text of sixteen languages, frozen.
+"""Make `hsimhash/fingerprint/general.rarity`, a fixed table of how rare features are in general text in 16 languages.
 
-Run `python schema/make_rarity_table.py FOLDER hsimhash/fingerprint/general.rarity`. FOLDER has a checkout of each
-source under its repository's name, at the commit below, and each Debian package unpacked under its name. The table
-holds no text, only how rare each feature is.
+Run `python schema/make_rarity_table.py FOLDER hsimhash/fingerprint/general.rarity`. FOLDER must contain a checkout of
+each source, named after its repository, at the commit below, and each Debian package, unpacked in a folder named after
+it. The table does not contain any text, only how rare each feature is.
 
-Left out are paragraphs that a translation has in English, and paragraphs that the same language had before. The rest is
-cut into documents of 300 to 3,000 characters. A source gives at most the number of documents in `_SOURCES`, so that
-neither novels nor manuals dominate, and a language gives at most 6,000.
+English paragraphs in translations are left out, and so are repeated paragraphs in a language. The remaining text is cut
+into documents of 300 to 3,000 characters. `_SOURCES` limits the number of documents from each source, so that neither
+novels nor manuals dominate. Each language has at most 6,000 documents.
 
-Each language gets a table of its own. A feature that is in several tables has the least of its rarities there. Of all
-features the 400,000 of least rarity are kept. Fingerprints in stored indexes depend on this table: another table needs
-another name.
+First, a separate table is made for each language. A feature that is in several of these tables gets the lowest of its
+rarities. The 400,000 features with the lowest rarity are kept. Fingerprints in stored indexes depend on this table, so
+a new table needs a new name.
 
 | source, commit or version | text | licence |
 |---|---|---|
-| mozilla/voice-web, e0bfbc4b | sentences by volunteers, and of Wikipedia (zh) | CC0 |
+| mozilla/voice-web, e0bfbc4b | sentences by volunteers, and from Wikipedia (zh) | CC0 |
 | MicrosoftTranslator/NTREX, 8561f6a6 | news | CC BY-SA 4.0 |
-| google-deepmind/xquad, 60cac411 | paragraphs of Wikipedia | CC BY-SA 4.0 |
-| facebookresearch/LASER, 74bc6ae7 | sentences of Tatoeba | CC BY 2.0 FR |
+| google-deepmind/xquad, 60cac411 | paragraphs from Wikipedia | CC BY-SA 4.0 |
+| facebookresearch/LASER, 74bc6ae7 | sentences from Tatoeba | CC BY 2.0 FR |
 | tico-19/tico-19.github.io, d97615f9 | health: news, articles, Wikipedia | CC0 |
 | UniversalDependencies/UD_Chinese-GSDSimp, eb3aed31 | Wikipedia | CC BY-SA 4.0 |
 | UniversalDependencies/UD_Japanese-GSD, 7bc20119 | Wikipedia | CC BY-SA 4.0 |
@@ -36,7 +36,7 @@ another name.
 | UniversalDependencies/UD_Vietnamese-VTB, e8fa5483 | news | CC BY-SA 4.0 |
 | UniversalDependencies/UD_Indonesian-GSD, 89491e4d | blogs, news | CC BY-SA 4.0 |
 | UniversalDependencies/UD_Turkish-BOUN, f828b028 | news, essays | CC BY-SA 4.0 |
-| UniversalDependencies/UD_Turkish-Kenet, acefbad9 | examples of a dictionary | CC BY-SA 4.0 |
+| UniversalDependencies/UD_Turkish-Kenet, acefbad9 | examples from a dictionary | CC BY-SA 4.0 |
 | google-research-datasets/turkish-treebanks, 40838e5c | web pages | Apache 2.0 |
 | motazsaad/comparableWikiCoprus, 6e4a6e27 | Wikipedia (ar) | CC BY-SA 4.0 |
 | ku-nlp/WikipediaAnnotatedCorpus, 7d87af5e | Wikipedia (ja) | CC BY-SA 4.0 |
@@ -59,8 +59,8 @@ public domain; mark-up CC BY 4.0 |
 | open-telemetry/opentelemetry.io, dd5997c8 | documentation | CC BY 4.0 |
 | expressjs/expressjs.com, b9d51069 | documentation | CC BY 4.0 |
 | kubernetes/kubernetes-docs-zh, e0dfea22 | documentation (zh, en) | CC BY 4.0 |
-| microsoft/IoT-For-Beginners, 8bd53553 | course, translated by machine | MIT |
-| microsoft/Security-101, 2e6e0f30 | course, translated by machine | CC0 |
+| microsoft/IoT-For-Beginners, 8bd53553 | course, machine-translated | MIT |
+| microsoft/Security-101, 2e6e0f30 | course, machine-translated | CC0 |
 | fastapi/fastapi, c3f316b7 | documentation | MIT |
 | monero-project/monero-site, db1cb28c | documentation | BSD 3-clause |
 | Snailclimb/JavaGuide, fd4c37ab | documentation (zh) | Apache 2.0 |
@@ -90,7 +90,7 @@ from hsimhash.fingerprint.profile import split_batch
 from hsimhash.fingerprint.rarity import RarityTable
 
 LANGUAGES = ("zh", "en", "ja", "ko", "ru", "de", "fr", "es", "pt", "ar", "fa", "hi", "th", "vi", "id", "tr")
-MOST_DOCUMENTS = 6_000  # of a language
+MOST_DOCUMENTS = 6_000  # maximum for a language
 SHORTEST, LONGEST = 300, 3_000  # characters of a document
 _ENOUGH = {"zh": 500, "ja": 500, "ko": 700, "th": 1_000}  # characters after which a document ends
 _USUALLY_ENOUGH = 1_200
@@ -99,7 +99,7 @@ _LATIN = ("en", "de", "fr", "es", "pt", "vi", "id", "tr")
 _ENGLISH = frozenset(
     ("and", "are", "be", "by", "for", "from", "if", "is", "of", "or", "that", "the", "this", "to", "you")
 )
-_MOST_ENGLISH = 0.12  # of the words of a paragraph in another language
+_MOST_ENGLISH = 0.12  # maximum share of English words in a paragraph in another language
 
 _CODE = re.compile(
     r"\A---\n.*?\n---\n|^ *(```|~~~).*?^ *\1|<(script|style|pre|code)\b.*?</\2>|\{%.*?%\}|\{\{.*?\}\}|<!--.*?-->",
@@ -114,25 +114,25 @@ _AOZORA = re.compile(r"《[^》]*》|［＃[^］]*］|[｜※]|-{20,}.*?-{20,}|\
 
 
 def markdown(text: str) -> Iterator[str]:
-    """Yield a page of Markdown or reStructuredText."""
+    """Yield the text of a page in Markdown or reStructuredText."""
     yield html.unescape(_MARKUP.sub("", _CODE.sub("\n\n", text)))
 
 
 def messages(text: str) -> Iterator[str]:
-    """Yield what a catalogue of gettext has translated."""
+    """Yield the translations in a gettext catalogue."""
     found = re.findall(r'^msgstr ((?:".*"\n)+)', text, re.MULTILINE)
     strings = ("".join(line[1:-1] for line in one.splitlines()) for one in found)
     yield from markdown("\n\n".join(one.replace(r"\"", '"').replace(r"\n", "\n") for one in strings))
 
 
 def xml(text: str) -> Iterator[str]:
-    """Yield the paragraphs of HTML, Mallard or TEI."""
+    """Yield the paragraphs of a file in HTML, Mallard or TEI."""
     found = _PROSE.findall(_NOT_PROSE.sub("", text))
     yield "\n\n".join(html.unescape(_TAG.sub("", one)).strip().replace("\n", " ") for _, one in found)
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield sentences that do not belong together, in another order than by their first letters."""
+    """Yield unrelated sentences, in an order that does not depend on their first letters."""
     yield "\n\n".join(sorted(text.splitlines(), key=lambda line: crc32(line.encode())))
 
 
@@ -142,35 +142,35 @@ def article(text: str) -> Iterator[str]:
 
 
 def treebank(text: str) -> Iterator[str]:
-    """Yield the documents of a file of CoNLL-U."""
+    """Yield the documents in a CoNLL-U file."""
     for one in text.split("# newdoc"):
         yield "\n\n".join(re.findall(r"^# text = (.*)", one, re.MULTILINE))
 
 
 def annotated(text: str) -> Iterator[str]:
-    """Yield the sentences of a file of KNP, which has a word on each line."""
+    """Yield the sentences in a KNP file, which has one word per line."""
     words = (line.split(" ", 1)[0] for line in text.splitlines() if not line.startswith(("#", "*", "+")))
     yield "".join("\n\n" if word == "EOS" else word for word in words)
 
 
 def aozora(text: str) -> Iterator[str]:
-    """Yield a work of Aozora Bunko, unless it says something of copyright."""
+    """Yield a work from Aozora Bunko, unless it mentions copyright."""
     if "著作権" not in text and "クリエイティブ" not in text:
         yield _AOZORA.sub("", text).replace("\n", "\n\n")
 
 
 def wikipedia(text: str) -> Iterator[str]:
-    """Yield the articles that WikiExtractor wrote."""
+    """Yield the articles in a file that WikiExtractor wrote."""
     yield from (one.replace("\n", "\n\n") for one in re.findall(r"<doc[^>]*>(.*?)</doc>", text, re.DOTALL))
 
 
 def translations(text: str) -> Iterator[str]:
-    """Yield the second half of a translation memory."""
+    """Yield the translated half of a translation memory."""
     yield "\n\n".join(html.unescape(one) for one in re.findall(r"<seg>([^<]*)</seg></tuv>\s*</tu>", text))
 
 
 def strings(text: str) -> Iterator[str]:
-    """Yield all strings of a JSON document but names, numbers and dates."""
+    """Yield the strings in a JSON document, except names, numbers and dates."""
 
     def found(value: object) -> Iterator[str]:
         if isinstance(value, dict):
@@ -184,15 +184,15 @@ def strings(text: str) -> Iterator[str]:
 
 
 def contexts(text: str) -> Iterator[str]:
-    """Yield the articles of a data set in the form of SQuAD."""
+    """Yield the articles of a data set in SQuAD format."""
     for one in json.loads(text)["data"]:
         yield "\n\n".join(paragraph["context"] for paragraph in one["paragraphs"])
 
 
 class Source(NamedTuple):
-    """Files, how they are read, and at most how many documents they give for each language.
+    """Files, how to read them, and the maximum number of documents to take from them for each language.
 
-    `pattern` has `{}` for what the source calls a language, and `languages` says it, as in `zh=zh-cn ja`.
+    In `pattern`, `{}` stands for the source's name of a language. `languages` has these names, as in `zh=zh-cn ja`.
     """
 
     read: Callable[[str], Iterator[str]]
@@ -273,7 +273,7 @@ _SOURCES = (
 
 
 def is_prose(language: str, paragraph: str) -> bool:
-    """Tell whether a paragraph is for the most part letters, and those of the language."""
+    """Return whether most of a paragraph consists of letters of the language."""
     letters = [one for one in paragraph if unicodedata.category(one)[0] in "LM"]
     if len(paragraph) < _SHORTEST_PARAGRAPH or len(letters) < 0.5 * len(paragraph):
         return False
@@ -284,7 +284,7 @@ def is_prose(language: str, paragraph: str) -> bool:
 
 
 def cut(language: str, paragraphs: list[str]) -> Iterator[str]:
-    """Yield documents made of an article's paragraphs."""
+    """Yield documents made from an article's paragraphs."""
     enough = _ENOUGH.get(language, _USUALLY_ENOUGH)
     document = ""
     for paragraph in paragraphs:
@@ -298,7 +298,7 @@ def cut(language: str, paragraphs: list[str]) -> Iterator[str]:
 
 
 def documents_of(folder: Path, source: Source, language: str, seen: set[str]) -> Iterator[str]:
-    """Yield the documents that a source has for a language, without the paragraphs that were seen before."""
+    """Yield the documents in a source for a language, without paragraphs that are in `seen`."""
     names = [one.partition("=") for one in source.languages.split()]
     patterns = [source.pattern.replace("{}", own or name) for name, _, own in names if name == language]
     for path in chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns):
@@ -311,19 +311,19 @@ def documents_of(folder: Path, source: Source, language: str, seen: set[str]) ->
 
 
 def some_of(documents: list[str], most: int) -> list[str]:
-    """Return at most so many, chosen by their content, in an order that has nothing to do with where they come from."""
+    """Return at most `most` documents, chosen and ordered by a hash of their content, regardless of their source."""
     return sorted(documents, key=lambda one: crc32(one.encode()))[:most]
 
 
 def documents_in(folder: Path, language: str) -> list[str]:
-    """Return the documents of a language."""
+    """Return the documents for a language."""
     seen: set[str] = set()
     chosen = (some_of(list(documents_of(folder, one, language, seen)), one.most) for one in _SOURCES)
     return some_of(list(chain.from_iterable(chosen)), MOST_DOCUMENTS)
 
 
 def fit(documents: list[str]) -> RarityTable:
-    """Return the table of documents of one language."""
+    """Return the rarity table of documents in one language."""
     profile = Profile.named("auto-3")
     return RarityTable.fitted(one.hashes for batch in split_batch(documents) for one in feature_hashes(profile, batch))
 

@@ -1,13 +1,14 @@
-"""Make `hsimhash/fingerprint/simplified.npz`: which Han character each traditional one becomes, frozen.
+"""Make `hsimhash/fingerprint/simplified.npz`, a fixed table of traditional Han characters and their simplified forms.
 
-Run it on OpenCC's `data/dictionary/TSCharacters.txt` (https://github.com/BYVoid/OpenCC, Apache License 2.0; the one in
-use is of commit 5249273a): `python schema/make_script_table.py TSCharacters.txt hsimhash/fingerprint/simplified.npz`.
-Of a character that may become several the first one counts, as in OpenCC where no phrase decides. Fingerprints in
-stored indexes depend on this table: another one is another name.
+Run it on OpenCC's `data/dictionary/TSCharacters.txt` (https://github.com/BYVoid/OpenCC, Apache License 2.0; the current
+table is from commit 5249273a):
+`python schema/make_script_table.py TSCharacters.txt hsimhash/fingerprint/simplified.npz`.
+If a character has several simplified forms, the first form is used, as OpenCC does if no phrase decides. Fingerprints
+in stored indexes depend on this table, so a new table needs a new name.
 
 | array | dtype | meaning |
 |---|---|---|
-| `traditional`, `simplified` | uint32 | the i-th of the first, ascending, becomes the i-th of the second, which stays |
+| `traditional`, `simplified` | uint32 | the traditional characters, ascending, and their final simplified forms |
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 
 def is_kept(code: int) -> bool:
-    """Return whether a code point is a character of a normalised text that jieba segments."""
+    """Return whether a code point can occur in normalised text and is a character that jieba segments."""
     return 0x4E00 <= code <= 0x9FD5 and unicodedata.is_normalized("NFKC", chr(code))
 
 
@@ -29,7 +30,8 @@ def main(source: Path, target: Path) -> None:
     lines = source.read_text(encoding="utf-8").splitlines()
     pairs = (line.split("\t") for line in lines if line and not line.startswith("#"))
     table = {ord(key): ord(values.split()[0]) for key, values in pairs}
-    # A text is in NFKC before the table is used, and must be so after it, of characters that the segmenter knows.
+    # Text is in NFKC before the table is applied. Afterwards, it must still be in NFKC, and the segmenter must know the
+    # new characters.
     table = {key: value for key, value in table.items() if is_kept(key) and is_kept(value)}
     for key in table:
         while (further := table.get(table[key], table[key])) != table[key]:

@@ -1,17 +1,18 @@
-"""Make `hsimhash/fingerprint/unicode.npz`, the Unicode data that fingerprints rest on, frozen at one version.
+"""Make `hsimhash/fingerprint/unicode.npz`, the Unicode data that fingerprints depend on, in one fixed version.
 
 Run it with Python 3.11, whose Unicode is 14.0: `python schema/make_unicode_tables.py hsimhash/fingerprint/unicode.npz`.
-Fingerprints in stored indexes depend on this file: a new version of Unicode is a new table under a new name.
+Fingerprints in stored indexes depend on this file, so a table for a new version of Unicode needs a new name.
 
 | array | dtype | meaning |
 |---|---|---|
-| `class_starts`, `class_values` | uint32, uint8 | run-length: from the i-th start on, code points have the i-th class |
-| `single_from`, `single_to` | uint32 | code points that normalise to one other, whatever stands beside them |
+| `class_starts`, `class_values` | uint32, uint8 | code points starting at the i-th start have the i-th class |
+| `single_from`, `single_to` | uint32 | code points that always normalise to one other code point, and that code point |
 | `many_from`, `many_start`, `many_codes` | uint32 | the i-th becomes the codes [`many_start[i]`, `many_start[i + 1]`) |
-| `joining` | uint32 | code points whose normalisation may depend on what stands before them |
+| `joining` | uint32 | code points whose normalisation may depend on the preceding code points |
 
-Classes: 0 none (punctuation, symbols, private use), 1 Han that the segmenter knows, 2 letter, digit or mark of a script
-with spaces, 3 of a script without, 4 blank (white space, controls, surrogates, not assigned), 5 ignored (zero-width).
+Classes: 0 none (punctuation, symbols, private use), 1 Han that the segmenter knows, 2 letter, digit or mark in a script
+with spaces, 3 letter, digit or mark in a script without spaces, 4 blank (white space, controls, surrogates, not
+assigned), 5 ignored (zero-width).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ UNICODE_VERSION = "14.0.0"
 CODE_POINTS = 0x110000
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
 
-SEGMENTED = range(0x4E00, 0x9FD6)  # jieba cuts these; it takes any other Han character for a word's end
-# How the names of letters of scripts without spaces begin (the standard library does not know scripts).
+SEGMENTED = range(0x4E00, 0x9FD6)  # jieba segments these; for jieba, any other Han character ends a word
+# Prefixes of the names of letters in scripts without spaces (the standard library does not have script data).
 UNSPACED_NAMES = (
     "CJK", "IDEOGRAPHIC", "HANGZHOU NUMERAL", "SUZHOU NUMERAL", "VERTICAL IDEOGRAPHIC", "VERTICAL KANA", "HIRAGANA",
     "KATAKANA", "HENTAIGANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "JAVANESE", "BALINESE",
     "SUNDANESE", "TAI LE", "NEW TAI LUE", "TAI THAM", "TAI VIET", "YI SYLLABLE", "TANGUT", "NUSHU", "KHITAN", "CHAM",
     "COMBINING KATAKANA", "MASU",
 )  # fmt: skip
-# Default_Ignorable_Code_Point of DerivedCoreProperties.txt, Unicode 14.0 (assigned ones).
+# Assigned code points with Default_Ignorable_Code_Point, from DerivedCoreProperties.txt of Unicode 14.0.
 IGNORABLE = (
     0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010),
     *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0,
@@ -59,7 +60,7 @@ def class_of(code: int, ignorable: frozenset[int]) -> int:
 
 
 def composing() -> frozenset[str]:
-    """Return the characters that can join with one before them: NFC_Quick_Check=Maybe, or a combining class."""
+    """Return the characters that can join with a preceding one: NFC_Quick_Check=Maybe, or a combining class."""
     found = {chr(c) for c in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}  # Hangul vowels and finals
     for char in map(chr, range(CODE_POINTS)):
         parts = unicodedata.decomposition(char).split()

@@ -1,20 +1,20 @@
-"""Make `hsimhash/fingerprint/variants.npz`: the spellings that `nfkc-casefold-2` treats as one, frozen.
+"""Make `hsimhash/fingerprint/variants.npz`, fixed tables of the spellings that `nfkc-casefold-2` treats as the same.
 
 Run it with Python 3.11, whose Unicode is 14.0:
 `python schema/make_variant_tables.py hsimhash/fingerprint/variants.npz`.
-Fingerprints in stored indexes depend on this file: other variants are a new table under a new name.
+Fingerprints in stored indexes depend on this file, so a table with other variants needs a new name.
 
 | array | dtype | meaning |
 |---|---|---|
-| `dropped` | uint32 | code points that become nothing before NFKC |
+| `dropped` | uint32 | code points that are dropped before NFKC |
 | `blank` | uint32 | code points that become a space |
-| `dropped_marks` | uint32 | marks that become nothing after NFKC, which may compose them with a letter |
-| `single_from`, `single_to` | uint32 | code points that become one other, if `unicode.npz` differs |
-| `many_from`, `many_start`, `many_codes` | uint32 | the i-th becomes several, as in `unicode.npz` |
-| `hyphen_starts`, `hyphen_values` | uint32, uint8 | run-length: see below |
+| `dropped_marks` | uint32 | marks that are dropped after NFKC, which may compose them with a letter |
+| `single_from`, `single_to` | uint32 | code points that become one other code point, if `unicode.npz` differs |
+| `many_from`, `many_start`, `many_codes` | uint32 | the i-th becomes several code points, as in `unicode.npz` |
+| `hyphen_starts`, `hyphen_values` | uint32, uint8 | code points starting at the i-th start have the i-th value |
 
-Beside a hyphen, 1 is a letter of a script with spaces that may follow it, and 2 is a capital letter or a mark, which
-may not. Both may stand before it. 0 is anything else.
+The hyphen values are for words that are broken at a line end. 1 is a letter in a script with spaces that may come
+before or after the hyphen. 2 is a capital letter or a mark, which may come only before the hyphen. 0 is anything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from make_unicode_tables import BLANK, CODE_POINTS, IGNORABLE, SPACED, UNICODE_VERSION, class_of, composing
 
-# Vowel signs, cantillation, stress and other marks that writers leave out, and the stretching tatweel.
+# Vowel signs, cantillation, stress and other marks that writers may leave out, and tatweel, which only stretches words.
 OPTIONAL = (
     *range(0x483, 0x488), *range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7,
     *range(0x610, 0x61B), 0x640, *range(0x64B, 0x653), *range(0x656, 0x660), 0x670,
@@ -34,24 +34,24 @@ OPTIONAL = (
     *range(0x8CA, 0x8E2), *range(0x8E3, 0x900), *range(0x951, 0x955),
     *range(0x1AB0, 0x1ACF), *range(0x1DC0, 0x1E00), *range(0xFE20, 0xFE30),
 )  # fmt: skip
-# Accents, hamza and madda above, hamza below, nukta: NFKC composes some of them with some letters.
+# Accents, hamza and madda above, hamza below, and nukta. NFKC composes some of them with some letters.
 OPTIONAL_COMPOSED = (*range(0x300, 0x34F), *range(0x350, 0x370), 0x653, 0x654, 0x655, 0x93C)
 KEPT_WITH_MARK = "й"  # the one letter with an accent that the root collation of Unicode and CLDR sorts by itself
 VARIANTS = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2039\u203a\u02bb\u02bc`\u055a\u05f3\ua78c", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u05f4", '"'),
     **dict.fromkeys("\u2010\u2012\u2013\u2014\u2015\u2212\u05be", "-"),
-    # Latin: letters that the root collation sorts with these; and the dotless i, because case folding makes I an i.
+    # Latin: letters that the root collation sorts as these, and the dotless i, because case folding turns I into i.
     "ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "æ": "ae", "œ": "oe", "ı": "i",
-    # Hebrew: digraphs of Yiddish.
+    # Hebrew: Yiddish digraphs.
     "\u05f0": "\u05d5\u05d5", "\u05f1": "\u05d5\u05d9", "\u05f2": "\u05d9\u05d9",
-    # Arabic: alef, heh, yeh and kaf, as Lucene's filters for Arabic and Persian have them.
+    # Arabic: alef, heh, yeh and kaf, as in Lucene's filters for Arabic and Persian.
     **dict.fromkeys("\u0622\u0623\u0625\u0671\u0672\u0673\u0675", "\u0627"),
     **dict.fromkeys("\u0629\u06c0\u06c1\u06c2\u06c3", "\u0647"),
     "\u0649": "\u064a", "\u06cc": "\u064a", "\u06a9": "\u0643", "\u06d3": "\u06d2",
-    # Devanagari: letters with a nukta, and the candrabindu that is an anusvara in most print.
+    # Devanagari: letters with a nukta, and candrabindu, which is usually printed as an anusvara.
     "\u0929": "\u0928", "\u0931": "\u0930", "\u0934": "\u0933", "\u0901": "\u0902",
-    # Bengali and Malayalam: letters that older text writes as a consonant and a virama.
+    # Bengali and Malayalam: letters that older texts write as a consonant and a virama.
     "\u09ce": "\u09a4\u09cd",
     "\u0d7a": "\u0d23\u0d4d", "\u0d7b": "\u0d28\u0d4d", "\u0d7c": "\u0d30\u0d4d",
     "\u0d7d": "\u0d32\u0d4d", "\u0d7e": "\u0d33\u0d4d", "\u0d7f": "\u0d15\u0d4d",
@@ -62,7 +62,7 @@ ACCENTED = ("LATIN", "GREEK", "CYRILLIC")
 
 
 def variant(char: str) -> str:
-    """Return what a character of a text in NFKC and lower case becomes; nothing if it is dropped."""
+    """Return the variant of a character in text in NFKC and lower case; empty if the character is dropped."""
     if ord(char) in OPTIONAL or ord(char) in OPTIONAL_COMPOSED:
         return ""
     if char in VARIANTS or char == KEPT_WITH_MARK:
@@ -76,7 +76,7 @@ def variant(char: str) -> str:
 
 
 def hyphen_value(code: int, ignorable: frozenset[int]) -> int:
-    """Return what a code point is beside a hyphen at a line end."""
+    """Return the hyphen value of a code point; see the module docstring."""
     category = unicodedata.category(chr(code))
     if category[0] not in "LM" or class_of(ord(unicodedata.normalize("NFKC", chr(code))[0]), ignorable) != SPACED:
         return 0

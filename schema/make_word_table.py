@@ -1,12 +1,13 @@
-"""Make `hsimhash/fingerprint/english.npz`: what words of English weigh, frozen.
+"""Make `hsimhash/fingerprint/english.npz`, a fixed table of the weights of English words.
 
-Run `python schema/make_word_table.py FOLDER hsimhash/fingerprint/english.npz`, where FOLDER has checkouts of these
-sources, each under its repository's name (`peps`, `book`, …); pyarrow reads the mailing lists. Their texts are cut into
-passages of 100 words. A word's share is the mean over the five kinds of text of the part of the kind's passages that
-have it, so that no kind decides by its size; its idf is -ln(share). Words of fewer than three passages are left out.
-Weights are such that a word of running text weighs on average what a pair of words weighs in `auto-1`: 4.21 times its
-idf. 114,005 passages (documentation 21,094, news 16,400, encyclopaedic 8,353, mailing lists 44,499, fiction 23,659)
-gave 58,762 words. Fingerprints in stored indexes depend on this table: another one is another name.
+Run `python schema/make_word_table.py FOLDER hsimhash/fingerprint/english.npz`. FOLDER must contain checkouts of these
+sources, each named after its repository (`peps`, `book`, …). Reading the mailing lists needs pyarrow. The texts are cut
+into passages of 100 words. For each of the five kinds of text, the script computes the share of passages that contain a
+word. The word's share is the mean of these five, so that no kind dominates because of its size, and its idf is
+-ln(share). Words in fewer than three passages are left out. Weights are scaled so that a word in running text weighs on
+average as much as a pair of words in `auto-1`, which is 4.21 times its idf. 114,005 passages (documentation 21,094,
+news 16,400, encyclopaedic 8,353, mailing lists 44,499, fiction 23,659) gave 58,762 words. Fingerprints in stored
+indexes depend on this table, so a new table needs a new name.
 
 | kind | repository, commit | licence |
 |---|---|---|
@@ -20,7 +21,7 @@ gave 58,762 words. Fingerprints in stored indexes depend on this table: another 
 | array | dtype | meaning |
 |---|---|---|
 | `words` | uint8 | UTF-8, each word followed by a line feed, ascending |
-| `weights` | uint32 | of the words, one occurrence each, in 1/4096 |
+| `weights` | uint32 | the weight of one occurrence of each word, in units of 1/4096 |
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _BOOKS = (
 
 
 def marked_up(folder: Path, pattern: str) -> Iterator[str]:
-    """Yield the texts of files of Markdown, reStructuredText or HTML."""
+    """Yield the texts of files in Markdown, reStructuredText or HTML."""
     for path in sorted(folder.glob(pattern)):
         yield html.unescape(_MARKUP.sub(" ", path.read_text(encoding="utf-8", errors="replace")))
 
@@ -81,7 +82,7 @@ def factbook(folder: Path) -> Iterator[str]:
 
 
 def messages(folder: Path) -> Iterator[str]:
-    """Yield the messages, without the lines they quote."""
+    """Yield the messages, without quoted lines."""
     import pyarrow.parquet
 
     for path in sorted(folder.glob("data/messages/*.parquet")):
@@ -90,7 +91,7 @@ def messages(folder: Path) -> Iterator[str]:
 
 
 def kinds(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield kinds of text and their texts."""
+    """Yield each kind of text with its texts."""
     yield "documentation", marked_up(folder / "peps", "peps/pep-*.rst")
     yield "documentation", marked_up(folder / "book", "src/*.md")
     yield "news", marked_up(folder / "digitalgov.gov", "content/**/*.md")

@@ -108,12 +108,12 @@ def test_blocks_of_a_named_layout_get_its_name() -> None:
     [
         ("16,16,16/1", "sum to 64, got 48"),
         ("64,0/1", "at least 1 bit"),
-        ("16,16,16,16/5", "k = -1 < 0"),
+        ("16,16,16,16/5", "k = -1, because"),
         ("16,16,16,16/0", "at least 1 block"),
         ("6,6,6,6,6,6,6,6,6,5,5/5", "462 drawers"),
         ("16,16,16,16/1+16,16,15/1", "sum to 48"),
-        ("7", "available: 4, 10"),
-        ("16,x/1", "not blocks/choice"),
+        ("7", "expected 4, 10"),
+        ("16,x/1", "expected blocks/choice"),
         ("32,32/1+16,16/1+8,8/1", "one or two cuts"),
     ],
 )

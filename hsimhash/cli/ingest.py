@@ -106,8 +106,8 @@ def ingest_command(
     document is left out if it is near an earlier document in the index or in this run. With tag, it is added and its
     nearest match is listed. A document whose id is already in the index replaces the stored one.
 
-    On HBase, skip and tag are exact as long as no other process writes. With --claim, skip stays exact if all writers
-    use --claim. On other stores, skip is always exact.
+    On LMDB and PostgreSQL, skip and tag are always exact. On HBase and Redis, they are exact as long as no other
+    process writes. With --claim, skip stays exact if all writers use --claim.
 
     With profiles such as auto-3, ingest learns how rare each word is when it creates an index; it reads the INPUTs
     twice to do so. It does not learn from streams or from fewer than 100 documents. The learnt weights do not change

@@ -501,7 +501,7 @@ class Store(View, AbstractContextManager["Store"]):
         """Keep other processes and threads from writing during the block, if the store supports that; reentrant.
 
         This is a lock, not a transaction: an `insert` within the block is durable when it returns. `insert`, `remove`
-        and repairs take the lock themselves. On HBase this does nothing, because writers never wait for each other.
+        and repairs take the lock themselves. On HBase and Redis this does nothing: writers never wait for each other.
 
         Args:
             stop: Called repeatedly while another writer holds the lock; returns true to end the wait.
